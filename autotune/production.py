@@ -33,7 +33,13 @@ from autotune.configuration.answer_words import (
     ranks_texts,
 )
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.mismatch import difference, missing_variables, report, world_size
+from autotune.configuration.mismatch import (
+    difference,
+    edited,
+    missing_variables,
+    report,
+    world_size,
+)
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Knob, Value
 from autotune.system.interpreter import check_torch
@@ -275,31 +281,33 @@ class Best:
 
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
-        evidence, accuracy = self.answer.evidence, self.answer.constraints.accuracy
-        not_proven = [f"not proven: {text}" for text in not_proven_texts(self.answer)]
-        if self.answer.keeps_baseline:
-            return "\n".join((keep_headline(evidence), *_mode(self.config), *not_proven))
+        answer = self.answer.as_measured()
+        evidence, accuracy = answer.evidence, answer.constraints.accuracy
+        mode = [*_mode(answer.training_config)]
+        last = [f"not proven: {text}" for text in not_proven_texts(answer)]
+        last += [f"edited since the search: {text}" for text in edited(self.answer)]
+        if answer.keeps_baseline:
+            return "\n".join((keep_headline(evidence), *mode, *last))
         (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
-        changed = self.config.differences(TrainingConfig.of(evidence.baseline.config))
         lines = [
-            f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(changed)}",
+            f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(answer.changed)}",
             f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-            f"{evidence.rate_unit} {self.answer.measured_in}, on {self.answer.machine.device}",
-            *_tokens_and_energy(self.answer),
-            *_ranks(self.answer),
+            f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
+            *_tokens_and_energy(answer),
+            *_ranks(answer),
             *_quality(accuracy),
-            *_mode(self.config),
+            *mode,
         ]
         if run := evidence.predicted_run:
             was, now = run.baseline_seconds, run.best_seconds
             length = f"{run.samples} {evidence.counted}"
             lines.append(f"a run of {length}, predicted: {was:g} s to {now:g} s")
-        if self.answer.lr_scaling.factor != 1:
-            lines.append(f"learning rates times {self.answer.lr_scaling.factor:g}")
+        if answer.lr_scaling.factor != 1:
+            lines.append(f"learning rates times {answer.lr_scaling.factor:g}")
         if accuracy.needs_full_run:
-            changes = course_changes(self.answer)
+            changes = course_changes(answer)
             lines.append(f"{changes} changed: check one full training before you rely on it")
-        return "\n".join((*lines, *not_proven))
+        return "\n".join((*lines, *last))
 
 
 def _would_initialise_cuda() -> bool:

@@ -38,6 +38,7 @@ evidence:
     config: ...
     samples_per_second: 1569.0
     ci95: [1491.2, 1751.4]
+  changed: {batch_size: 64, amp_dtype: bfloat16, ...}
   best:
     samples_per_second: 3346.4
     ci95: [2881.3, 3669.8]
@@ -57,7 +58,12 @@ provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
 - `speedup` comes from rounds in which fresh processes with both settings took turns. No speed of
   the search itself is in the file, except `stages`, timed before the trials, and where your
   settings are kept without any rounds.
-- `autotune.load` compares `machine` and `model_sha256` with what it finds.
+- You may edit `config`. `evidence.changed` keeps what was measured, so that each command and
+  `autotune.load` name the settings that were not. The evidence then is of the measured ones:
+  `autotune run` leaves out settings that change the arithmetic, unless it has `--allow numerics`,
+  and `autotune compare --require-faster` asks that the edited ones are faster than yours.
+- `autotune.load` compares `machine`, `model_sha256` and `imports`, the files beside the model that
+  it imports, with what it finds.
 
 `autotune check best.yaml` names every fault by line and column. `autotune schema best` prints the
 JSON Schema. `autotune.load("best.yaml").answer` is the file as an object with these fields.

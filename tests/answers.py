@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.configuration.best_config import BestConfig, LearningRate
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.evidence_parts import LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from factories import best_config
 

@@ -159,6 +159,12 @@ def written(folder: Path, text: str, name: str = "space.yaml") -> Path:
     return path
 
 
+def edited(best: BestConfig, **settings: Value) -> BestConfig:
+    """The same answer, of whose file somebody edited these settings after the search."""
+    evidence = best.evidence.model_copy(update={"changed": best.changed})
+    return best.model_copy(update={"config": {**best.config, **settings}, "evidence": evidence})
+
+
 def with_not_proven(best: BestConfig) -> BestConfig:
     """The same answer, beside a faster trial that was not proven to train as well."""
     missed = NotProven(trial=7, changed={"batch_size": 64}, quality=0.88, limit=0.891, seeds=6)

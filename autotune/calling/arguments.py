@@ -93,9 +93,14 @@ def files_digest(arguments: Sequence[str]) -> str | None:
     These are YAML, JSON, TOML, INI and Python files of at most 4 MiB. Those that an argument names
     as a place of results do not count.
     """
-    values = (value for name, value in _pairs(arguments) if not _WRITTEN.fullmatch(name))
-    found = [contents for value in values if value and (contents := _contents(value))]
+    found = [contents for path in config_files(arguments) if (contents := _contents(str(path)))]
     return _digest(found) if found else None
+
+
+def config_files(arguments: Sequence[str]) -> list[Path]:
+    """Return the config files that the arguments name, but for places of results."""
+    values = (value for name, value in _pairs(arguments) if not _WRITTEN.fullmatch(name))
+    return [Path(value) for value in values if value and _is_config(Path(value))]
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -123,9 +128,14 @@ def _is_name(word: str) -> bool:
 
 def _contents(word: str) -> str | None:
     """Return a digest of the config file that a word names; None if it names none."""
-    path = Path(word)
     with suppress(OSError, ValueError):  # ValueError: a NUL in the word
-        is_config = path.suffix.lower() in _ENDINGS and path.is_file()
-        if is_config and path.stat().st_size <= _MOST_BYTES:
+        if _is_config(path := Path(word)):
             return hashlib.sha256(path.read_bytes()).hexdigest()
     return None
+
+
+def _is_config(path: Path) -> bool:
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the word
+        is_config = path.suffix.lower() in _ENDINGS and path.is_file()
+        return is_config and path.stat().st_size <= _MOST_BYTES
+    return False

@@ -51,7 +51,8 @@ _NOT_FASTER = 8
 @click.option(
     "--require-faster",
     is_flag=True,
-    help="Exit with 8 if A no longer has its confirmed speed-up or, given B, is not faster.",
+    help="Exit with 8 if A no longer has its confirmed speed-up or, given B or edited in the file, "
+    "is not faster.",
 )
 @common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:

@@ -135,12 +135,18 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
 
 def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Sequence[str]) -> str:
     """Return why the file's evidence may not hold for this training; empty if it does."""
-    from autotune.configuration.mismatch import changes_of_model, other_arguments
+    from autotune.configuration.mismatch import changed_files, other_arguments
+    from autotune.knobs.base import spelled
 
     if measured is None:
         made_for = Path(answer.provenance.model).name
         return f"the file was made for {made_for}, and this is {script}"
-    doubts = [f"{script} has changed since"] if changes_of_model(answer, measured) else []
+    changed = ", ".join(map(str, changed_files(answer, measured)))
+    doubts = [f"{changed} has changed since"] if changed else []
+    edits = answer.edits.items()
+    new = [f"{name}={spelled(now)}" for name, (_, now) in edits if answer.effect(name) != "exact"]
+    if new:
+        doubts.append(f"{', '.join(new)} is in the file and was not measured")
     others = other_arguments(answer, arguments)
     if others is not None:
         named = ", ".join(name or "a word that stands alone" for name in others)

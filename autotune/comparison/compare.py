@@ -55,6 +55,8 @@ class Side:
     """None for the workload's own baseline."""
     confirmed: Interval | None = None
     """Interval of the speed-up that a best.yaml states; None if there is none."""
+    is_edited: bool = False
+    """True if settings of a best.yaml were edited, so that what it states is not of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,9 @@ class ComparisonOptions:
         """Return whether the comparison bears out A.
 
         Against the workload's own settings, A must keep its confirmed speed-up. Against another
-        configuration, it must be faster.
+        configuration, and where it has none because it was edited, it must be faster.
         """
-        if self.b.config is not None or self.a.config is None:
+        if self.b.config is not None or self.a.config is None or self.a.is_edited:
             return comparison.is_faster
         return still_holds(comparison, self.a.confirmed)
 
@@ -103,6 +105,8 @@ def side_of(best: Path | None) -> Side:
     if best is None:
         return Side("your settings", None)
     answer = read_best(best)
+    if answer.edits:
+        return Side(str(best), answer.training_config, is_edited=True)
     confirmed = None if answer.keeps_baseline else answer.evidence.speedup.ci95
     return Side(str(best), answer.training_config, confirmed)
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, Field, SkipValidation, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.evidence_parts import (
     Blocks,
+    LearningRate,
     MachineRecord,
     MemoryEvidence,
     NotConfirmed,
@@ -19,6 +20,7 @@ from autotune.configuration.evidence_parts import (
     Part,
     PredictedRun,
     Scaling,
+    Searched,
     Settings,
     StageLimits,
     Stages,
@@ -29,7 +31,6 @@ from autotune.knobs.base import Effect, Value, spelled
 from autotune.knobs.own import own_knob
 from autotune.system.trial_folder import write_atomically
 from autotune.values.errors import UsageError
-from autotune.values.lr_scaling import LrRule
 from autotune.values.strict_yaml import Document, dump, read
 from autotune.values.text import did_you_mean
 
@@ -78,29 +79,17 @@ class Speedup(Part):
     """Rounds that were void because they were disturbed, and were repeated."""
 
 
-class Searched(Part):
-    """The part of the search space that was measured."""
-
-    configurations: int
-    """Size of the search space on that machine."""
-    measured: int
-    """Configurations that were trained and timed, without the baseline."""
-    failed: int = 0
-    """Configurations that ran out of memory, crashed or hung."""
-    tried: dict[str, tuple[Annotated[Value, SkipValidation], ...]]
-    """Measured values of each varied knob, the baseline's value included."""
-    never_varied: tuple[str, ...]
-    """Knobs that have several values in the space, of which only one was measured."""
-
-
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit", "scaling"})
+    left_out_if_none = frozenset({"unit", "changed", "scaling"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
     baseline: Baseline
+    changed: Settings | None = None
+    """Settings of the result that differ from the baseline's, as they were measured; None in older
+    files. `config` has others if it was edited since."""
     best: Throughput
     speedup: Speedup
     compile_seconds: float
@@ -143,13 +132,6 @@ class Evidence(Part):
         return None if own is None or best is None else (own, best)
 
 
-class LearningRate(Part):
-    """Scaling of the learning rates of model.py, in trials and probes alike."""
-
-    rule: LrRule = "none"
-    factor: float = 1.0
-
-
 class ConstraintEvidence(Part):
     """All constraints that the configuration satisfies."""
 
@@ -160,13 +142,16 @@ class ConstraintEvidence(Part):
 class Provenance(Part):
     """The study and the trial that the result comes from."""
 
-    left_out_if_none = frozenset({"maps", "arguments_sha256", "arguments"})
+    left_out_if_none = frozenset({"imports", "maps", "arguments_sha256", "arguments"})
     study: str
     storage: str
     trial: int
     """Number of the trial in the study; 0 is the baseline."""
     model: str
     model_sha256: str
+    imports: dict[str, str] | None = None
+    """Eight hex digits of each file of yours that it imported, by its path from the folder of
+    `model`; None for no file, and in older files."""
     maps: tuple[str, ...] | None = None
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     arguments_sha256: str | None = None
@@ -216,6 +201,23 @@ class BestConfig(Part):
     def keeps_baseline(self) -> bool:
         """Return True if the result is "keep your settings"."""
         return self.config == self.evidence.baseline.config
+
+    @property
+    def edits(self) -> dict[str, tuple[Value, Value]]:
+        """Return measured and present value of each setting that was edited in the file since."""
+        measured = self.as_measured().training_config
+        now = self.training_config.differences(measured)
+        return {name: (measured[name], value) for name, value in now.items()}
+
+    def as_measured(self) -> Self:
+        """Return the file with the settings that were measured, in the place of edited ones.
+
+        A file of an older version does not tell them apart.
+        """
+        if self.evidence.changed is None:
+            return self
+        measured = {**self.evidence.baseline.config, **self.evidence.changed}
+        return self.model_copy(update={"config": TrainingConfig.of(measured).as_dict()})
 
     @property
     def changed(self) -> dict[str, Value]:
@@ -289,6 +291,7 @@ def read_best(path: Path) -> BestConfig:
     faults = [
         *_config_faults(best.config, document, "config"),
         *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
+        *_faults_at(setting_faults(best.evidence.changed or {}), document, "evidence", "changed"),
     ]
     if faults := faults or list(_format_faults(best, document)):
         raise UsageError("\n".join(faults))
@@ -340,4 +343,8 @@ def _config_faults(config: Settings, document: Document, *place: str) -> list[st
                 f"{name}={spelled(config[name])} contradicts the other settings, with which it "
                 f"must be {spelled(value)}."
             )
+    return _faults_at(faults, document, *place)
+
+
+def _faults_at(faults: Mapping[str, str], document: Document, *place: str) -> list[str]:
     return [f"{document.position(*place, name)}: {fault}" for name, fault in faults.items()]

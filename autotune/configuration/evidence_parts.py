@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from autotune.knobs.base import Value
+from autotune.values.lr_scaling import LrRule
 from autotune.values.text import size
 
 Pair = tuple[float, float]
@@ -235,3 +236,25 @@ class MachineRecord(Part):
     """Version of the accelerator's driver; None without an accelerator and in older files."""
     fingerprint: str
     """Hash of all facts on the machine; a measurement may not hold where it differs."""
+
+
+class Searched(Part):
+    """The part of the search space that was measured."""
+
+    configurations: int
+    """Size of the search space on that machine."""
+    measured: int
+    """Configurations that were trained and timed, without the baseline."""
+    failed: int = 0
+    """Configurations that ran out of memory, crashed or hung."""
+    tried: dict[str, tuple[Annotated[Value, SkipValidation], ...]]
+    """Measured values of each varied knob, the baseline's value included."""
+    never_varied: tuple[str, ...]
+    """Knobs that have several values in the space, of which only one was measured."""
+
+
+class LearningRate(Part):
+    """Scaling of the learning rates of model.py, in trials and probes alike."""
+
+    rule: LrRule = "none"
+    factor: float = 1.0

@@ -11,6 +11,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from autotune.calling.arguments import arguments_digest, digest_of_each, tells_training
@@ -18,11 +19,15 @@ from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import own_flags
 from autotune.configuration.training_config import TrainingConfig, environ_of
+from autotune.knobs.base import spelled
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
 from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
 from autotune.values.text import size
+
+DIGITS = 8
+"""Hex digits by which a best.yaml knows each file that the model imports."""
 
 
 def mismatches(
@@ -31,7 +36,9 @@ def mismatches(
     processes: int | None = None,
     python: Interpreter | None = None,
 ) -> list[str]:
-    """Return the differences between the recorded machine and this one, one line each.
+    """Return what differs from the recorded machine and measurement, one line each.
+
+    Settings that were edited in the file come first: they were not measured.
 
     Args:
         best: the result to be used here.
@@ -59,7 +66,19 @@ def mismatches(
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
         differing.append(f"memory: the settings took {size(peak)}, {size(memory)} are here")
-    return differing + changes_of_model(best, model)
+    return [*edited(best), *differing, *changes_of_model(best, model)]
+
+
+def edited(best: BestConfig) -> list[str]:
+    """Return the settings that were edited in the file after the search, one line each."""
+    found = [
+        f"{name}: {spelled(measured)} was measured, {spelled(now)} is in the file"
+        for name, (measured, now) in best.edits.items()
+    ]
+    factor, size = best.lr_scaling.factor, best.as_measured().training_config.effective_batch
+    if factor != 1 and best.training_config.effective_batch != size:
+        found.append(f"learning rates: times {factor:g} is for {size} samples a step")
+    return found
 
 
 def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None) -> list[str]:
@@ -146,6 +165,15 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     Raises:
         UsageError: it cannot be read.
     """
+    return [f"{path}: changed since the search" for path in changed_files(best, model)]
+
+
+def changed_files(best: BestConfig, model: Path | None) -> list[Path]:
+    """Return the model.py or script, and files that it imported, as far as they have changed.
+
+    Raises:
+        UsageError: the model.py or script cannot be read.
+    """
     path = model or Path(best.provenance.model)
     if model is None and not path.is_file():
         return []
@@ -153,7 +181,16 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
         digest = sha256_of(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UsageError(f"{path}: cannot be read ({error}). Name the model.py.") from error
-    return [] if digest == best.provenance.model_sha256 else [f"{path}: changed since the search"]
+    imports = (best.provenance.imports or {}).items()
+    changed = [path.parent / name for name, digits in imports if not _begins(path, name, digits)]
+    return changed if digest == best.provenance.model_sha256 else [path, *changed]
+
+
+def _begins(model: Path, name: str, digits: str) -> bool:
+    """Return whether the digest of a file that the model imports begins with these digits."""
+    with suppress(OSError, ValueError):
+        return sha256_of(model.resolve().parent / name).startswith(digits)
+    return False
 
 
 def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ...] | None:

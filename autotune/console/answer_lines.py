@@ -20,8 +20,8 @@ from autotune.configuration.answer_words import (
     ranks_texts,
     start_text,
 )
-from autotune.configuration.best_config import BestConfig, Evidence, Searched, Speedup
-from autotune.configuration.evidence_parts import StageLimits
+from autotune.configuration.best_config import BestConfig, Evidence, Speedup
+from autotune.configuration.evidence_parts import Searched, StageLimits
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
 from autotune.console.script_lines import command_words

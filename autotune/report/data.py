@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from autotune.configuration.best_config import BestConfig, Searched, read_best
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.evidence_parts import Searched
+from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
@@ -230,7 +232,12 @@ def _from_answer(place: StudyPlace) -> ReportData:
     assert place.answer is not None
     best = read_best(place.answer)
     archive = Archive(best.provenance.study, str(place.answer))
-    return ReportData(archive, best, (f"Read from {place.answer} alone, which holds no trials.",))
+    remarks = (f"Read from {place.answer} alone, which holds no trials.", *_edits(best))
+    return ReportData(archive, best.as_measured(), remarks)
+
+
+def _edits(best: BestConfig) -> list[str]:
+    return [f"Edited in the file since the search, and not measured: {e}." for e in edited(best)]
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
@@ -257,4 +264,4 @@ def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, lis
         return None, [f"{path} is ignored: {str(error).splitlines()[0]}"]
     if best.provenance.study != archive.name:
         return None, [f"{path} is ignored: it is of study {best.provenance.study!r}."]
-    return best, []
+    return best.as_measured(), _edits(best)

@@ -15,6 +15,7 @@ from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
 from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
+from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
 from autotune.processes.neighbours import (
     crowded_line,
     neighbours,
@@ -88,7 +89,8 @@ def search(
         UsageError: the options do not fit the machine or the workload, or the devices differ.
         WorkloadError: the workload fails with the user's own settings.
         StorageError: the study cannot be read or written.
-        StudyMismatchError: a study of this name was made for something else.
+        StudyMismatchError: a study of this name was made for something else, or a file of the
+            training changed during the search.
         TooManyLostError: trial after trial failed or was lost.
         NotSearchedEnoughError: the time budget is too short for enough trials or for confirmation.
         KeyboardInterrupt: a stop was asked for; the same search continues.
@@ -100,10 +102,13 @@ def search(
     runner = StoppableRunner(BudgetedRunner(runner, clock, starts), stop)
     with storage_errors(options.study.storage), stop.comes_first():
         search = replace(_opened(survey(options, runner), runner, stop, clock), starts=starts)
+        files = WorkloadFiles(search.context)
+        search = replace(search, runner=UnchangedRunner(runner, files))
+        others = {one: UnchangedRunner(own, files) for one, own in (extra_devices or {}).items()}
         begun = search.context.options.accuracy
         try:
             # Closed before the study: a trial that is cut off here is still told to it.
-            with closing(_search(search, extra_devices or {})) as events:
+            with closing(_search(search, others)) as events:
                 for event in events:
                     if isinstance(event, IncumbentRevoked) or (
                         isinstance(event, TrialEnded) and event.best is event.trial

@@ -3,7 +3,8 @@
     python -m benchmarks.zoo [NAME ...] [--seconds S] [--by-hand] [--save]
 
 Each script is searched by one command without options but the budget. The table tells for each
-what came of it, after how many configurations and seconds, in what share of these the script was
+what came of it, after how many configurations and seconds, how many configurations failed (out of
+memory, crashed, or a setting that did not take effect), in what share of the seconds the script was
 starting, before its first step, and which settings were found. With `--by-hand` bfloat16, compiling
 and a doubled batch, each alone, are compared with the script as it is. A dash is a setting that
 cannot be applied or fails, or a search without an answer; zoo-NAME.log in the folder for temporary
@@ -35,6 +36,7 @@ COLUMNS = [
     "script",
     "answer",
     "configurations",
+    "failed",
     "seconds",
     "starting",
     "settings",
@@ -94,15 +96,15 @@ def main() -> None:
         if entry.name in arguments.names:
             rows.append(row(entry, arguments.seconds, arguments.by_hand))
             print(f"| {' | '.join(rows[-1])} |", flush=True)
-    if arguments.save:
-        save(rows, load, f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
+            if arguments.save:
+                save(rows, load, f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}")
 
 
 def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
     """Search one script in a folder of its own and return its row of the table."""
     missing = [name for name in entry.needs if importlib.util.find_spec(name) is None]
     if missing:
-        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 7]
+        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 8]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "images" in entry.arguments:
@@ -114,7 +116,7 @@ def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
         log.write_text(run.stderr)
         tries = list(compared(folder, entry, log)) if by_hand else [""] * 3
         if run.returncode:
-            return [entry.name, refusal(run), "", took, "", "", *tries]
+            return [entry.name, refusal(run), "", "", took, "", "", *tries]
         return [entry.name, *told(json.loads(run.stdout), took), *tries]
 
 
@@ -136,14 +138,16 @@ def refusal(run: subprocess.CompletedProcess[str]) -> str:
 
 
 def told(found: dict, took: str) -> list[str]:
-    """Return the answer, configurations measured, seconds, share of starting, and settings."""
+    """Return the answer, configurations measured and failed, seconds, starting, and settings."""
     evidence, config = found["best"]["evidence"], found["best"]["config"]
+    searched = evidence["searched"]
+    counts = [str(searched["measured"]), str(searched["failed"])]
     speedup, baseline = evidence["speedup"], evidence["baseline"]["config"]
     low, high = speedup["ci95"]
     changed = [f"{name} {value}" for name, value in config.items() if value != baseline[name]]
     answer = f"{speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})" if changed else "kept"
     starting = f"{found['script_start_seconds'] / found['seconds']:.0%}"
-    return [answer, str(evidence["searched"]["measured"]), took, starting, ", ".join(changed)]
+    return [answer, *counts, took, starting, ", ".join(changed)]
 
 
 def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:

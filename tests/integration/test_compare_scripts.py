@@ -11,32 +11,24 @@ from pathlib import Path
 import pytest
 import yaml
 
+import seen_script
 from autotune.commands import execute
-from autotune.configuration.best_config import write_best
+from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Inspect, Job, Observe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.values.outcome import Inspected, Observed, TrialOutcome, UserError
-from autotune.values.workload_facts import ScriptFlag, Surroundings, WorkloadFacts
+from autotune.values.outcome import Inspected, TrialOutcome, UserError
+from autotune.values.workload_facts import ScriptFlag, Surroundings
 from children import hurried, nobody_is_left
 from command_line import Done, command
-from factories import best_config, cpu_machine, written
+from factories import best_config, cpu_machine, edited, written
 from scripted_runner import at
+from seen_script import OWN
 
 NOT_FASTER, USAGE, WORKLOAD = 8, 2, 4
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 WORKFLOW = Path(__file__).parents[2] / "docs" / "workflow.yaml"
-OWN: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={"channels_last": "the script does so itself"},
-    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
-)
+SEEN = replace(seen_script.SEEN, fixed={"channels_last": "the script does so itself"})
 
 
 @dataclass
@@ -115,6 +107,19 @@ def test_a_speed_up_that_has_gone_exits_with_8(
     done = compared(monkeypatch, folder, Sides(workers_help=False), *words)
     assert done.code == NOT_FASTER
     assert "which has gone" in done.err
+
+
+@pytest.mark.parametrize(("workers", "code"), [(4, 0), (0, NOT_FASTER)])
+def test_settings_that_were_edited_have_no_confirmed_speed_up_and_must_be_faster(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int, code: int
+) -> None:
+    path = answer(folder, num_workers=2)
+    changes = {"num_workers": workers, "num_threads": 1}
+    write_best(edited(read_best(path), **changes, prefetch_factor=2 if workers else None), path)
+    done = compared(monkeypatch, folder, Sides(), "best.yaml", "--require-faster")
+    assert done.code == code, done.err
+    assert f"num_workers: 2 was measured, {workers} is in the file" in done.err
+    assert "it was confirmed as" not in done.err
 
 
 def test_two_files_are_compared_with_each_other(

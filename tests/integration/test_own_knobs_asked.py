@@ -12,10 +12,11 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.searching.run.events import Answered, Planned
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.outcome import Inspected, Observed, TrialOutcome
-from autotune.values.workload_facts import KnobFacts, Signature, WorkloadFacts
+from autotune.values.outcome import Inspected, TrialOutcome
+from autotune.values.workload_facts import KnobFacts, Signature
 from factories import cpu_machine, cuda_machine
 from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in
+from seen_script import SEEN
 
 SIGNATURES = {
     "build_model": Signature(
@@ -24,16 +25,6 @@ SIGNATURES = {
     "build_dataset": Signature("build_dataset()", {}),
 }
 INSPECTED = Inspected(cpu_machine(), replace(FACTS, signatures=SIGNATURES))
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={},
-    workload=WorkloadFacts(10_000, False, True, False, {"batch_size": 16}, 18),
-)
 
 
 def faster_with(name: str, value: object) -> ScriptedRunner:

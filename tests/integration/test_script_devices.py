@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import seen_script
 from autotune.commands import execute
 from autotune.configuration.script import Flag, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
@@ -20,7 +21,6 @@ from autotune.searching.search import search
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, Observed, TrialOutcome
-from autotune.values.workload_facts import WorkloadFacts
 from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import cuda_machine, written
@@ -30,18 +30,7 @@ from sharing import OnDevice, in_threads, joined
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 1, 2, 3]\nnum_threads: [1, 2]\n"
-SEEN = Observed(
-    device="cuda:0",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={},
-    workload=WorkloadFacts(
-        10_000, False, True, False, {"batch_size": 16, "num_workers": 0, "num_threads": 2}, 18
-    ),
-)
+SEEN = replace(seen_script.SEEN, device="cuda:0")
 
 
 def more_workers_help(config: TrainingConfig, _: object) -> TrialOutcome:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import seen_script
 from autotune.configuration.script import ScriptOptions
 from autotune.report.data import read_report
 from autotune.searching.run.events import Answered, StagesTimed, StagesUnknown
 from autotune.study.find_study import find_study
-from autotune.values.outcome import Observed
 from autotune.values.stages import Diagnosed, Loading
-from autotune.values.workload_facts import WorkloadFacts
 from children import autotune, nobody_is_left
 from command_line import command
 from factories import written
@@ -33,17 +32,11 @@ STAGES = Diagnosed(
     loading=(Loading(0, 0.0001),),
     optimizer_seconds=0.02,
 )
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
+SEEN = replace(
+    seen_script.SEEN,
     steps_per_second=10.0,
     samples_per_second=160.0,
     wait_share=0.001,
-    fixed={},
-    workload=WorkloadFacts(
-        10_000, False, True, False, {"batch_size": 16, "num_workers": 0, "num_threads": 2}, 18
-    ),
     stages=STAGES,
 )
 WRITES = """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import seen_script
 from asked_scripts import Ask
 from autotune.calling.flag import Flag
 from autotune.configuration.accuracy_evidence import UNCHANGED
@@ -23,7 +24,7 @@ from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.searching.search import search as real_search
-from autotune.values.outcome import Observed, TrialOutcome
+from autotune.values.outcome import TrialOutcome
 from autotune.values.script_losses import FirstLosses, ObservedLoss
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
@@ -36,16 +37,7 @@ HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot judge that, so it needs --metric-regex"
 BOTH = "amp_dtype: [null, bfloat16]\n"
 OWN: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 1}
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={},
-    workload=WorkloadFacts(2048, False, True, False, OWN, 18),
-)
+SEEN = replace(seen_script.SEEN, workload=WorkloadFacts(2048, False, True, False, OWN, 18))
 
 
 def search(

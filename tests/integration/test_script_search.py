@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import seen_script
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import read_best
@@ -32,27 +33,22 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Crashed, Observed, TimedOut, TrialOutcome, UserError
-from autotune.values.workload_facts import Surroundings, WorkloadFacts
+from autotune.values.outcome import Crashed, TimedOut, TrialOutcome, UserError
+from autotune.values.workload_facts import Surroundings
 from children import autotune
 from command_line import command
 from covering import covers
 from factories import written
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
 from search_clock import timed_runner
+from seen_script import OWN
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\namp_dtype: [null, bfloat16, float16]\n"
-OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
-SEEN = Observed(
-    device="cpu",
+SEEN = replace(
+    seen_script.SEEN,
     loaders=("train.py:9#0", "train.py:10#0"),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
     fixed={"channels_last": "the script does so itself"},
-    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import seen_script
 from autotune.configuration.answer_words import start_text
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions
@@ -19,8 +20,7 @@ from autotune.report.explain import explanation
 from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
 from autotune.study.find_study import find_study
-from autotune.values.outcome import Measured, Observed, TrialOutcome
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import Measured, TrialOutcome
 from children import autotune, hurried
 from factories import measurement, written
 from scripted_runner import ScriptedRunner, events_of, options_in
@@ -28,17 +28,7 @@ from search_clock import use_clock
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 2]\n"
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={},
-    workload=WorkloadFacts(10_000, False, True, False, {"batch_size": 16, "num_workers": 0}, 18),
-    start_seconds=4.0,
-)
+SEEN = replace(seen_script.SEEN, start_seconds=4.0)
 
 
 @dataclass

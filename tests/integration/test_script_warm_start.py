@@ -11,24 +11,13 @@ from autotune.commands import execute
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Inspected, Observed, TrialOutcome
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import Inspected, TrialOutcome
 from command_line import Done, command
 from factories import best_config, cpu_machine, written
 from scripted_runner import ScriptedRunner, at
+from seen_script import OWN, SEEN
 
-OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
 SPACE = "num_workers: [0, 1, 2, 3, 4, 5, 6]\nnum_threads: [1, 2]\n"
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={},
-    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
-)
 
 
 def five_workers_are_best(config: TrainingConfig, _: object) -> TrialOutcome:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.best_config import Searched
-from autotune.configuration.evidence_parts import PredictedRun
+from autotune.configuration.evidence_parts import PredictedRun, Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space

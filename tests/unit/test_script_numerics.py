@@ -7,29 +7,18 @@ from pathlib import Path
 
 import pytest
 
+import seen_script
 from autotune.configuration.job import Job, Observe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.script_facts import observation, observe
 from autotune.searching.run.events import Answered
 from autotune.system.trial_folder import TrialFolder
-from autotune.values.outcome import Observed, TrialOutcome, UserError, outcome_to_json
+from autotune.values.outcome import TrialOutcome, UserError, outcome_to_json
 from autotune.values.script_losses import FirstLosses, ObservedLoss
-from autotune.values.workload_facts import WorkloadFacts
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
 
-OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
-SEEN = Observed(
-    device="cpu",
-    loaders=("train.py:9#0",),
-    training_loader="train.py:9#0",
-    steps_per_second=50.0,
-    samples_per_second=800.0,
-    wait_share=0.4,
-    fixed={},
-    workload=WorkloadFacts(10_000, False, True, False, OWN, 18),
-    loss=ObservedLoss("", LOSSES.losses, reach=LOSSES.reach),
-)
+SEEN = replace(seen_script.SEEN, loss=ObservedLoss("", LOSSES.losses, reach=LOSSES.reach))
 SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
 
 

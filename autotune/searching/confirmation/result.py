@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,6 @@ from autotune.configuration.best_config import (
     BestConfig,
     ConstraintEvidence,
     Evidence,
-    LearningRate,
     Provenance,
     Speedup,
     Throughput,
@@ -26,14 +26,16 @@ from autotune.configuration.best_config import (
 from autotune.configuration.evidence_parts import (
     Blocks,
     DeviceMemoryEvidence,
+    LearningRate,
     MachineRecord,
     MemoryEvidence,
     PredictedRun,
     Stages,
 )
-from autotune.configuration.mismatch import digests_of_arguments, sha256_of
+from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
+from autotune.context.workload_files import imported_files
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
@@ -124,6 +126,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
             joules_per_sample=baseline.joules_per_sample,
             stages=_stages(prober),
         ),
+        changed=won.trial.config.differences(context.baseline),
         best=_throughput(won.runs),
         speedup=won.speedup,
         compile_seconds=round(costs.compile_seconds(won.trial.config), 3),
@@ -282,6 +285,15 @@ def _machine(context: SearchContext) -> MachineRecord:
     )
 
 
+def _imports(context: SearchContext) -> dict[str, str]:
+    """Return eight hex digits of each file that was imported, by its path from the model's."""
+    folder = context.options.workload.model_path.resolve().parent
+    return {
+        os.path.relpath(path, folder): digest[:DIGITS]
+        for path, digest in imported_files(context).items()
+    }
+
+
 def _per_host(context: SearchContext) -> int | None:
     """Return the most processes on one host; None if all are on one."""
     on_host = context.options.resources.on_host
@@ -297,6 +309,7 @@ def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
         trial=won.trial.number,
         model=str(model),
         model_sha256=sha256_of(model),
+        imports=_imports(context) or None,
         maps=(tuple(flag.text for flag in script.flags) or None) if script else None,
         autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -17,6 +17,7 @@ from autotune.context.inspection import inspect, inspection, inspection_of_devic
 from autotune.context.options import SearchOptions
 from autotune.context.script_facts import check_device, observation, observe
 from autotune.context.search_context import SearchContext
+from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
@@ -84,7 +85,7 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         UsageError: the storage does not take several writers, or the study is of the other kind of
             workload.
         WorkloadError: the script cannot be observed.
-        StudyMismatchError: this machine or model differs from the study's.
+        StudyMismatchError: this machine or model differs from the study's, or changed.
         StorageError: the storage cannot be used.
     """
     check_storage(options.storage)
@@ -114,7 +115,8 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             dataset_seconds=found.dataset_seconds,
             is_dataset_shared=found.is_shared,
         )
-        search = replace(search, stop=stop, context=context)
+        runner = UnchangedRunner(runner, WorkloadFiles(context))
+        search = replace(search, stop=stop, context=context, runner=runner)
         try:
             yield from _work(search)
         finally:
