@@ -62,8 +62,8 @@ provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
   `autotune.load` name the settings that were not. The evidence then is of the measured ones:
   `autotune run` leaves out settings that change the arithmetic, unless it has `--allow numerics`,
   and `autotune compare --require-faster` asks that the edited ones are faster than yours.
-- `autotune.load` compares `machine`, `model_sha256` and `imports`, the files beside the model that
-  it imports, with what it finds.
+- `autotune.load` compares `machine`, `model_sha256` and `imports`, the files of yours that the
+  model imports, with what it finds.
 
 `autotune check best.yaml` names every fault by line and column. `autotune schema best` prints the
 JSON Schema. `autotune.load("best.yaml").answer` is the file as an object with these fields.

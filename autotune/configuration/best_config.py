@@ -151,7 +151,7 @@ class Provenance(Part):
     model_sha256: str
     imports: dict[str, str] | None = None
     """Eight hex digits of each file of yours that it imported, by its path from the folder of
-    `model`; None for no file, and in older files."""
+    `model`; None for no such file, and in older files."""
     maps: tuple[str, ...] | None = None
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     arguments_sha256: str | None = None

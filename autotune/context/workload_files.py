@@ -16,7 +16,7 @@ from autotune.values.outcome import TrialOutcome
 
 
 def imported_files(context: SearchContext) -> dict[Path, str]:
-    """Return the files beside the workload that it imported, with their SHA-256 at that time."""
+    """Return the user's files that the workload imported, with their SHA-256 at that time."""
     folder = _folder(context.options.workload)
     return {folder / name: digest for name, digest in context.facts.local_modules.items()}
 

@@ -32,7 +32,8 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.scripting.quality.reach import Reach
 from autotune.scripting.wrappers import watch_acting
-from autotune.training.inspection import local_modules, process_settings
+from autotune.system.imported_files import own_modules
+from autotune.training.inspection import process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
 from autotune.training.profiling import profiling
@@ -251,11 +252,11 @@ class Observation:
         )
 
     def _local_modules(self) -> dict[str, str]:
-        """Return the modules beside the script, or below the folder from which -m imports it."""
+        """Return the user's modules, by their path from the script, or from where -m imports it."""
         assert self._job.model_path is not None and self._job.script is not None  # noqa: PT018
         path = Path(self._job.model_path)
         packages = (self._job.script.module or "").count(".")
-        return local_modules(path, path.resolve().parents[packages])
+        return own_modules(path, path.resolve().parents[packages])
 
     def _attends(self) -> bool:
         files = [Path(self._job.model_path or "")]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
-import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,6 +20,7 @@ from autotune.knobs.base import Value
 from autotune.knobs.compiled_calls import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
+from autotune.system.imported_files import own_modules
 from autotune.training.coded_knobs import describe_knobs
 from autotune.training.loading.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
@@ -144,7 +143,7 @@ def describe_workload(
         baseline={**own_settings, **workload.baseline},
         model_parameters=sum(w.numel() for w in weights),
         sample_bytes=tensor_bytes(batch) // size,
-        local_modules=local_modules(workload.path),
+        local_modules=own_modules(workload.path),
         counts_tokens=workload.count_tokens is not None,
         workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
         repeated_blocks=bool(repeated_blocks(model)),
@@ -156,28 +155,7 @@ def describe_workload(
 
 
 def _sources(model: Path) -> list[Path]:
-    return [model, *(model.resolve().parent / name for name in local_modules(model))]
-
-
-def local_modules(model: Path, folder: Path | None = None) -> dict[str, str]:
-    """Return the imported modules that lie in `folder`, each path with its SHA-256.
-
-    Paths are relative to that folder, which is the model's by default. Packages of an environment
-    in the folder are left out.
-    """
-    folder = folder or model.resolve().parent
-    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] != "autotune"]
-    files = {getattr(module, "__file__", None) for module in modules}
-    # Modules without a file of their own (torch.classes) have a relative path here.
-    named = [Path(file) for file in files if isinstance(file, str)]
-    paths = {path.resolve() for path in named if path.is_absolute()} - {model.resolve()}
-    own = (path for path in paths if path.is_relative_to(folder) and path.suffix == ".py")
-    below = {path.relative_to(folder): path for path in own if path.is_file()}
-    return {
-        str(name): hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in sorted(below.items())
-        if not {"site-packages", "dist-packages"} & set(name.parts)
-    }
+    return [model, *(model.resolve().parent / name for name in own_modules(model))]
 
 
 def _device_memory(device: str) -> int | None:

@@ -103,7 +103,7 @@ class WorkloadFacts:
     sample_bytes: int = 0
     """Bytes of the tensors of one sample, once collated."""
     local_modules: dict[str, str] = field(default_factory=dict)
-    """Files that model.py imports from its own folder: relative path to SHA-256."""
+    """The user's files that model.py imports: path from its folder to SHA-256."""
     counts_tokens: bool = False
     """True if model.py defines count_tokens."""
     workers_obstacle: str = ""

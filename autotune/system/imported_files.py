@@ -1,0 +1,49 @@
+"""Files of the modules that this process has imported: the user's own and those of packages."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_SITES = {"site-packages", "dist-packages"}
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+_OURS = __name__.partition(".")[0]
+
+
+def imported_files() -> Iterator[tuple[str, Path]]:
+    """Yield the modules that have a file, with it; none is asked, since some load when they are."""
+    for name, module in list(sys.modules.items()):
+        with suppress(Exception):  # whatever a package puts there
+            place = object.__getattribute__(module, "__dict__").get("__file__")
+            if isinstance(place, str) and name.partition(".")[0] not in ("__main__", _OURS):
+                yield name, Path(place)
+
+
+def is_installed(place: Path) -> bool:
+    """Return True if a file lies in a place for installed packages, or in the standard library."""
+    return not _SITES.isdisjoint(place.parts) or str(place).startswith(_LIBRARIES)
+
+
+def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
+    """Return the imported modules of the user's own, each path with its SHA-256.
+
+    These are the Python files that lie in no place for installed packages, but for `main` itself,
+    and for torch, which has a version. Paths are relative to `folder`, by default that of `main`.
+    """
+    folder = folder or main.resolve().parent
+    named = [path for name, path in imported_files() if name.partition(".")[0] != "torch"]
+    # Modules without a file of their own have a relative path.
+    paths = {path.resolve() for path in named if path.is_absolute()}
+    own = {
+        os.path.relpath(path, folder): path
+        for path in paths - {main.resolve()}
+        if path.suffix == ".py" and path.is_file() and not is_installed(path)
+    }
+    return {
+        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(own.items())
+    }
