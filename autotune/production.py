@@ -25,22 +25,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration.accuracy_evidence import AccuracyEvidence
-from autotune.configuration.answer_words import (
-    course_changes,
-    keep_headline,
-    not_proven_texts,
-    ranks_texts,
-)
+from autotune.configuration.answer_words import explained
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import (
     difference,
-    edited,
     missing_variables,
     report,
     world_size,
 )
-from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Knob, Value
 from autotune.system.interpreter import check_torch
 from autotune.values.errors import MismatchWarning, UsageError
@@ -76,7 +68,8 @@ class Best:
         return hash(self.config)
 
     def __repr__(self) -> str:
-        return f"<Best: {self.explain().splitlines()[0]}>"
+        since = ", edited since" if self.answer.edits else ""
+        return f"<Best: {self.explain().splitlines()[0]}{since}>"
 
     @cached_property
     def settings(self) -> Settings:
@@ -281,33 +274,7 @@ class Best:
 
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
-        answer = self.answer.as_measured()
-        evidence, accuracy = answer.evidence, answer.constraints.accuracy
-        mode = [*_mode(answer.training_config)]
-        last = [f"not proven: {text}" for text in not_proven_texts(answer)]
-        last += [f"edited since the search: {text}" for text in edited(self.answer)]
-        if answer.keeps_baseline:
-            return "\n".join((keep_headline(evidence), *mode, *last))
-        (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
-        lines = [
-            f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(answer.changed)}",
-            f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-            f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
-            *_tokens_and_energy(answer),
-            *_ranks(answer),
-            *_quality(accuracy),
-            *mode,
-        ]
-        if run := evidence.predicted_run:
-            was, now = run.baseline_seconds, run.best_seconds
-            length = f"{run.samples} {evidence.counted}"
-            lines.append(f"a run of {length}, predicted: {was:g} s to {now:g} s")
-        if answer.lr_scaling.factor != 1:
-            lines.append(f"learning rates times {answer.lr_scaling.factor:g}")
-        if accuracy.needs_full_run:
-            changes = course_changes(answer)
-            lines.append(f"{changes} changed: check one full training before you rely on it")
-        return "\n".join((*lines, *last))
+        return explained(self.answer)
 
 
 def _would_initialise_cuda() -> bool:
@@ -320,39 +287,3 @@ def _would_initialise_cuda() -> bool:
 
     is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return nvidia_gpus() != () and not is_in_use
-
-
-def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
-    """Yield lines on the throughput in tokens and on the energy, where they were measured."""
-    if (tokens := best.evidence.tokens_per_second) is not None:
-        yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
-    if (joules := best.evidence.joules_per_sample) is not None:
-        yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
-
-
-def _ranks(best: BestConfig) -> Iterator[str]:
-    """Yield lines on the processes that trained together."""
-    for label, text in ranks_texts(best).items():
-        yield text if label == "processes" else f"{label}: {text}"
-
-
-def _mode(config: TrainingConfig) -> Iterator[str]:
-    """Yield a line if everything was measured in torch's deterministic mode."""
-    if config["deterministic"]:
-        yield "measured, and applied, in torch's deterministic mode"
-
-
-def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
-    """Yield lines on the quality: both values, the loss allowed, what the probes can tell."""
-    if not accuracy.is_measured:
-        yield f"quality {accuracy.not_measured_text}"
-        return
-    yield (
-        f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
-        f"{accuracy.samples} samples, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
-    )
-    yield f"allowed: {accuracy.allowed_text}"
-    if accuracy.split_text:
-        yield f"gradients: {accuracy.split_text}"
-    if accuracy.probe_text:
-        yield f"probes: {accuracy.probe_text}"

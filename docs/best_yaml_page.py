@@ -58,8 +58,8 @@ provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
 - `speedup` comes from rounds in which fresh processes with both settings took turns. No speed of
   the search itself is in the file, except `stages`, timed before the trials, and where your
   settings are kept without any rounds.
-- You may edit `config`. `evidence.changed` keeps what was measured, so that each command and
-  `autotune.load` name the settings that were not. The evidence then is of the measured ones:
+- You may edit `config`. `evidence.changed` keeps what was measured, so that `run`, `compare`,
+  `export`, `report` and `autotune.load` name what was not. The evidence stays that of the former:
   `autotune run` leaves out settings that change the arithmetic, unless it has `--allow numerics`,
   and `autotune compare --require-faster` asks that the edited ones are faster than yours.
 - `autotune.load` compares `machine`, `model_sha256` and `imports`, the files of yours that the

@@ -27,6 +27,11 @@ except UsageError as error:
 """
 
 
+def import_folder(path: Path, module: str | None) -> Path:
+    """Return the folder of a program's file, or the one from which -m imports it."""
+    return path.resolve().parents[(module or "").count(".")]
+
+
 def module_file(name: str, python: Interpreter | None = None) -> Path:
     """Return the file that `PYTHON -m name` runs; no package is imported for it.
 

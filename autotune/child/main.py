@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, assert_never
 
+from autotune.calling.target import import_folder
 from autotune.configuration.job import (
     CheckKnobs,
     Diagnose,
@@ -198,8 +199,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     Raises:
         BaseException: whatever the script raises.
     """
-    assert job.script is not None
-    assert job.model_path is not None
+    assert job.script is not None and job.model_path is not None  # noqa: PT018
     trials: list[Trial] = []
 
     def cannot_keep(detail: str) -> NoReturn:
@@ -209,13 +209,14 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
         finally:  # a full disk may take no outcome either
             os._exit(1)
 
+    imports_from = import_folder(Path(job.model_path), job.script.module)
     keep = job.script.keep
     record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)
     if isinstance(job.task, Observe):
         record.watch(job.task.shares_packages)
 
     def left(outcome: TrialOutcome) -> NoReturn:
-        leave(folder, record.added_to(outcome), exit_code(job, outcome))
+        leave(folder, record.added_to(outcome, imports_from), exit_code(job, outcome))
 
     def begin() -> None:
         try:

@@ -40,9 +40,13 @@ _FORMATS = (
 def export(best: Path, form: str, strict: bool, out: Path | None, force: bool) -> None:
     """Write the settings of BEST for another tool."""
     from autotune.configuration.best_config import read_best
+    from autotune.configuration.mismatch import edited
     from autotune.export import export as exported_as
 
-    exported = exported_as(read_best(best), form)
+    answer = read_best(best)
+    for text in edited(answer):
+        click.echo(clean(f"autotune: edited since the search: {text}"), err=True)
+    exported = exported_as(answer, form)
     if exported.dropped:
         lines = [f"--format {form} cannot carry", *(f"  {d}" for d in exported.dropped.values())]
         message = "\n".join(lines)

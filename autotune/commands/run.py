@@ -77,7 +77,7 @@ class _BeforeTheScript(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse another machine, a changed script, and settings that cannot be applied. "
+    help="Refuse another machine, a changed script, edited settings, and what cannot be applied. "
     "Default: warn.",
 )
 @click.option(
@@ -141,12 +141,13 @@ def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Se
     if measured is None:
         made_for = Path(answer.provenance.model).name
         return f"the file was made for {made_for}, and this is {script}"
-    changed = ", ".join(map(str, changed_files(answer, measured)))
-    doubts = [f"{changed} has changed since"] if changed else []
+    doubts = [f"{file} has changed since" for file in changed_files(answer, measured)]
     edits = answer.edits.items()
-    new = [f"{name}={spelled(now)}" for name, (_, now) in edits if answer.effect(name) != "exact"]
-    if new:
-        doubts.append(f"{', '.join(new)} is in the file and was not measured")
+    doubts += [
+        f"the file has {name}={spelled(now)}, and {spelled(measured)} was measured"
+        for name, (measured, now) in edits
+        if answer.effect(name) != "exact"
+    ]
     others = other_arguments(answer, arguments)
     if others is not None:
         named = ", ".join(name or "a word that stands alone" for name in others)
@@ -221,11 +222,11 @@ def _if_measured(
     The result of a model.py may run any script.
     """
     from autotune.calling.target import module_file
-    from autotune.configuration.mismatch import changes_of_model
+    from autotune.configuration.mismatch import is_model
 
     path = module_file(script, python) if as_module else Path(script)
     has_name = path.name == Path(answer.provenance.model).name
-    return path if has_name or not changes_of_model(answer, path) else None
+    return path if has_name or is_model(answer, path) else None
 
 
 def _known_maps(answer: BestConfig, given: Sequence[str], has_evidence: bool) -> list[str]:

@@ -105,7 +105,7 @@ def side_of(best: Path | None) -> Side:
     if best is None:
         return Side("your settings", None)
     answer = read_best(best)
-    if answer.edits:
+    if answer.edits and not answer.keeps_baseline:
         return Side(str(best), answer.training_config, is_edited=True)
     confirmed = None if answer.keeps_baseline else answer.evidence.speedup.ci95
     return Side(str(best), answer.training_config, confirmed)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from autotune.configuration.accuracy_evidence import NotProven
+from collections.abc import Iterator
+
+from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.evidence_parts import StageLimits
+from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.values.text import disturbed_sentence, rounds_text, span
 
@@ -122,3 +125,70 @@ def start_text(seconds: tuple[float, float]) -> str:
     """Return how much of a search's seconds its script's starts took, as text."""
     whole, start = seconds
     return f"of {span(whole)}, {span(start)} were the script's start"
+
+
+def explained(best: BestConfig) -> str:
+    """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
+    answer = best.as_measured()
+    evidence, accuracy = answer.evidence, answer.constraints.accuracy
+    mode = [*_mode(answer.training_config)]
+    last = [f"not proven: {text}" for text in not_proven_texts(answer)]
+    last += [f"edited since the search: {text}" for text in edited(best)]
+    if answer.keeps_baseline:
+        return "\n".join((keep_headline(evidence), *mode, *last))
+    (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
+    lines = [
+        f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(answer.changed)}",
+        f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
+        f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
+        *_tokens_and_energy(answer),
+        *_ranks(answer),
+        *_quality(accuracy),
+        *mode,
+    ]
+    if run := evidence.predicted_run:
+        was, now = run.baseline_seconds, run.best_seconds
+        length = f"{run.samples} {evidence.counted}"
+        lines.append(f"a run of {length}, predicted: {was:g} s to {now:g} s")
+    if answer.lr_scaling.factor != 1:
+        lines.append(f"learning rates times {answer.lr_scaling.factor:g}")
+    if accuracy.needs_full_run:
+        changes = course_changes(answer)
+        lines.append(f"{changes} changed: check one full training before you rely on it")
+    return "\n".join((*lines, *last))
+
+
+def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
+    """Yield lines on the throughput in tokens and on the energy, where they were measured."""
+    if (tokens := best.evidence.tokens_per_second) is not None:
+        yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
+    if (joules := best.evidence.joules_per_sample) is not None:
+        yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
+
+
+def _ranks(best: BestConfig) -> Iterator[str]:
+    """Yield lines on the processes that trained together."""
+    for label, text in ranks_texts(best).items():
+        yield text if label == "processes" else f"{label}: {text}"
+
+
+def _mode(config: TrainingConfig) -> Iterator[str]:
+    """Yield a line if everything was measured in torch's deterministic mode."""
+    if config["deterministic"]:
+        yield "measured, and applied, in torch's deterministic mode"
+
+
+def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
+    """Yield lines on the quality: both values, the loss allowed, what the probes can tell."""
+    if not accuracy.is_measured:
+        yield f"quality {accuracy.not_measured_text}"
+        return
+    yield (
+        f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
+        f"{accuracy.samples} samples, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
+    )
+    yield f"allowed: {accuracy.allowed_text}"
+    if accuracy.split_text:
+        yield f"gradients: {accuracy.split_text}"
+    if accuracy.probe_text:
+        yield f"probes: {accuracy.probe_text}"

@@ -11,7 +11,6 @@ import hashlib
 import os
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from autotune.calling.arguments import arguments_digest, digest_of_each, tells_training
@@ -28,6 +27,7 @@ from autotune.values.text import size
 
 DIGITS = 8
 """Hex digits by which a best.yaml knows each file that the model imports."""
+_MOST_NAMED = 3
 
 
 def mismatches(
@@ -75,9 +75,9 @@ def edited(best: BestConfig) -> list[str]:
         f"{name}: {spelled(measured)} was measured, {spelled(now)} is in the file"
         for name, (measured, now) in best.edits.items()
     ]
-    factor, size = best.lr_scaling.factor, best.as_measured().training_config.effective_batch
-    if factor != 1 and best.training_config.effective_batch != size:
-        found.append(f"learning rates: times {factor:g} is for {size} samples a step")
+    factor, samples = best.lr_scaling.factor, best.as_measured().training_config.effective_batch
+    if factor != 1 and best.training_config.effective_batch != samples:
+        found.append(f"learning rates: times {factor:g} is for {samples} samples a step")
     return found
 
 
@@ -165,32 +165,54 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     Raises:
         UsageError: it cannot be read.
     """
-    return [f"{path}: changed since the search" for path in changed_files(best, model)]
+    path = model or Path(best.provenance.model)
+    if model is None and not path.is_file():
+        return []
+    missing = [str(file) for file in _imports(best, path) if not file.is_file()]
+    others = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    named = f"{', '.join(missing[:_MOST_NAMED])}{others}"
+    changed = [f"{file}: changed since the search" for file in changed_files(best, path)]
+    return [*changed, *([f"{named}: imported in the search, not here"] if missing else [])]
 
 
-def changed_files(best: BestConfig, model: Path | None) -> list[Path]:
-    """Return the model.py or script, and files that it imported, as far as they have changed.
+def changed_files(best: BestConfig, model: Path) -> list[Path]:
+    """Return the model.py or script, and the files that it imports, as far as they have changed.
 
     Raises:
         UsageError: the model.py or script cannot be read.
     """
-    path = model or Path(best.provenance.model)
-    if model is None and not path.is_file():
-        return []
+    imports = _imports(best, model).items()
+    changed = [path for path, digits in imports if not _is_as_measured(path, digits)]
+    return changed if is_model(best, model) else [model, *changed]
+
+
+def is_model(best: BestConfig, model: Path) -> bool:
+    """Return whether a model.py or script has the contents of the measured one.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
-        digest = sha256_of(path)
+        return sha256_of(model) == best.provenance.model_sha256
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise UsageError(f"{path}: cannot be read ({error}). Name the model.py.") from error
-    imports = (best.provenance.imports or {}).items()
-    changed = [path.parent / name for name, digits in imports if not _begins(path, name, digits)]
-    return changed if digest == best.provenance.model_sha256 else [path, *changed]
+        raise UsageError(f"{model}: cannot be read ({error}). Name the model.py.") from error
 
 
-def _begins(model: Path, name: str, digits: str) -> bool:
-    """Return whether the digest of a file that the model imports begins with these digits."""
-    with suppress(OSError, ValueError):
-        return sha256_of(model.resolve().parent / name).startswith(digits)
-    return False
+def _imports(best: BestConfig, model: Path) -> dict[Path, str]:
+    """Return the first digits of each file that was imported, by its path from this model."""
+    folder = model.resolve().parent
+    return {
+        Path(os.path.normpath(folder / name)): digits
+        for name, digits in (best.provenance.imports or {}).items()
+    }
+
+
+def _is_as_measured(path: Path, digits: str) -> bool:
+    """Return True also for a file that is not there: the module may be installed elsewhere."""
+    try:
+        return sha256_of(path).startswith(digits)
+    except OSError:
+        return True
 
 
 def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ...] | None:
@@ -200,7 +222,7 @@ def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ..
     An empty name stands for words that stand alone; an older file has no names, or some that count
     no longer.
     """
-    known, mapped = best.provenance.arguments_sha256, _mapped(best)
+    known, mapped = best.provenance.arguments_sha256, _mapped(best.as_measured())
     if known in (None, arguments_digest(arguments, mapped)):
         return None
     each, now = best.provenance.arguments, digest_of_each(arguments, mapped)

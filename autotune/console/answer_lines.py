@@ -235,7 +235,7 @@ def comparison_result(options: ComparisonOptions, comparison: PairedComparison) 
         "repeated_rounds": len(comparison.repeated),
         "ratios": list(comparison.ratios),
         "confirmed_faster": comparison.is_faster,
-        "still_holds": options.is_met(comparison),
+        "still_holds": None if options.a.is_edited else options.is_met(comparison),
     }
     for name, (side, runs) in sides.items():
         data[name] = {

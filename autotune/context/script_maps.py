@@ -36,6 +36,7 @@ def with_maps(
     )
     wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
     script, notes = with_proposed(script, observed, wanted, own)
+    notes = notes if script.tries_numerics else ()  # else no batch size can be tried
     return replace(workload, script=script), (*lacking, *notes)
 
 

@@ -2,63 +2,68 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.calling.arguments import config_files
+from autotune.calling.target import import_folder
 from autotune.configuration.job import Job
 from autotune.configuration.mismatch import sha256_of
-from autotune.context.options import WorkloadOptions
+from autotune.configuration.script import ScriptOptions
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
-from autotune.values.errors import StudyMismatchError
-from autotune.values.outcome import TrialOutcome
+from autotune.values.errors import FilesChangedError
+from autotune.values.outcome import Observed, TrialOutcome
+
+_SECOND_LOOK_SECONDS = 0.5
 
 
-def imported_files(context: SearchContext) -> dict[Path, str]:
+def own_files(context: SearchContext) -> dict[Path, str]:
     """Return the user's files that the workload imported, with their SHA-256 at that time."""
-    folder = _folder(context.options.workload)
-    return {folder / name: digest for name, digest in context.facts.local_modules.items()}
-
-
-def _folder(workload: WorkloadOptions) -> Path:
-    """Return the folder of the file, or the one from which -m imports it."""
+    workload = context.options.workload
     module = None if workload.script is None else workload.script.module
-    return workload.model_path.resolve().parents[(module or "").count(".")]
+    folder = import_folder(workload.model_path, module)
+    modules = context.facts.local_modules.items()
+    return {Path(os.path.normpath(folder / name)): digest for name, digest in modules}
 
 
 class WorkloadFiles:
-    """The contents of the workload's file, of what it imported, and of its config files."""
+    """The contents of a workload's file, of its config files, and of what it imports."""
 
-    def __init__(self, context: SearchContext) -> None:
-        workload = context.options.workload
-        self._main = workload.model_path
-        arguments = () if workload.script is None else workload.script.arguments
-        others = (*imported_files(context), *config_files(arguments))
-        self._known = {path: _digest(path) for path in (self._main, *others)}
-        self._has_run = False
+    def __init__(self, model_path: Path, script: ScriptOptions | None) -> None:
+        configs = () if script is None else config_files(script.arguments)
+        self._known = {path: _digest(path) for path in (model_path, *configs)}
 
-    def check_after_a_process(self) -> None:
-        """Check that all are as they were, after each process of the training.
+    def add_imports(self, context: SearchContext) -> None:
+        """Add the files that the workload imported, as they were then."""
+        self._known |= own_files(context)
 
-        What has changed after the first one, but for the workload's own file, is no longer looked
-        at: the training writes that itself.
+    def leave_out(self, written: Iterable[str]) -> None:
+        """Leave out files that the training writes itself."""
+        places = set(written)
+        for path in [path for path in self._known if str(path.resolve()) in places]:
+            del self._known[path]
+
+    def check(self) -> None:
+        """Check that all are as they were.
 
         Raises:
-            StudyMismatchError: some have changed, which are named.
+            FilesChangedError: some have changed, which are named.
         """
-        changed = [path for path, digest in self._known.items() if _digest(path) != digest]
-        if not self._has_run:
-            self._has_run = True
-            for path in set(changed) - {self._main}:
-                del self._known[path]
-            changed = [path for path in changed if path == self._main]
-        if changed:
-            raise StudyMismatchError(
+        if self._changed():
+            time.sleep(_SECOND_LOOK_SECONDS)  # a file that is being saved may have no contents
+        if changed := self._changed():
+            raise FilesChangedError(
                 f"{', '.join(map(str, changed))} changed during the search. The trials so far are "
                 "kept; they measured what it was before. Put it back, and the same command goes "
-                "on; or search what it is now with --new-study."
+                "on. What it is now needs a study of its own (--new-study)."
             )
+
+    def _changed(self) -> list[Path]:
+        return [path for path, digest in self._known.items() if _digest(path) != digest]
 
 
 def _digest(path: Path) -> str | None:
@@ -79,8 +84,10 @@ class UnchangedRunner:
         """Run the job and return its outcome.
 
         Raises:
-            StudyMismatchError: a file has changed since the search began.
+            FilesChangedError: a file has changed since the search began.
         """
         outcome = self.runner.run(job, folder)
-        self.files.check_after_a_process()
+        if isinstance(outcome, Observed):
+            self.files.leave_out(outcome.surroundings.overwritten)
+        self.files.check()
         return outcome

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune import __version__
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.mismatch import edited
 from autotune.configuration.script import with_flags
 from autotune.export.ranks import PROCESSES, by_torchrun
 from autotune.knobs.base import Value, spelled
@@ -96,6 +97,7 @@ def commented(best: BestConfig, name: str, exported: Exported) -> Exported:
         f"{source.study}",
         f"measured on {machine.device} ({machine.cpu}, {machine.cores} cores), "
         f"torch {machine.torch}, machine {machine.fingerprint}",
+        *(f"edited since, and not measured: {text}" for text in edited(best)),
     ]
     if exported.use:
         lines.append(f"use: {exported.use}")

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from autotune.calling.target import import_folder
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
@@ -255,8 +256,7 @@ class Observation:
         """Return the user's modules, by their path from the script, or from where -m imports it."""
         assert self._job.model_path is not None and self._job.script is not None  # noqa: PT018
         path = Path(self._job.model_path)
-        packages = (self._job.script.module or "").count(".")
-        return own_modules(path, path.resolve().parents[packages])
+        return own_modules(path, import_folder(path, self._job.script.module))
 
     def _attends(self) -> bool:
         files = [Path(self._job.model_path or "")]

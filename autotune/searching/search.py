@@ -89,8 +89,8 @@ def search(
         UsageError: the options do not fit the machine or the workload, or the devices differ.
         WorkloadError: the workload fails with the user's own settings.
         StorageError: the study cannot be read or written.
-        StudyMismatchError: a study of this name was made for something else, or a file of the
-            training changed during the search.
+        StudyMismatchError: a study of this name was made for something else.
+        FilesChangedError: a file of the training changed during the search.
         TooManyLostError: trial after trial failed or was lost.
         NotSearchedEnoughError: the time budget is too short for enough trials or for confirmation.
         KeyboardInterrupt: a stop was asked for; the same search continues.
@@ -99,11 +99,11 @@ def search(
     stop = stop or Stop()
     clock = Clock(time_budget_of(options))
     starts = ScriptStarts()
-    runner = StoppableRunner(BudgetedRunner(runner, clock, starts), stop)
+    files = WorkloadFiles(options.workload.model_path, options.workload.script)
+    runner = UnchangedRunner(StoppableRunner(BudgetedRunner(runner, clock, starts), stop), files)
     with storage_errors(options.study.storage), stop.comes_first():
         search = replace(_opened(survey(options, runner), runner, stop, clock), starts=starts)
-        files = WorkloadFiles(search.context)
-        search = replace(search, runner=UnchangedRunner(runner, files))
+        files.add_imports(search.context)
         others = {one: UnchangedRunner(own, files) for one, own in (extra_devices or {}).items()}
         begun = search.context.options.accuracy
         try:

@@ -29,6 +29,7 @@ _HASHED = {
     "script.arguments_sha256": "the script's arguments or maps",
     "argument_files_sha256": "the contents of the config files that the arguments name",
 }
+_MODULES = "modules"  # whose entries are paths
 _DIGEST = re.compile(r"(None|[0-9a-f]{64}){2}")
 _GIB = 1 << 30
 
@@ -97,6 +98,7 @@ class _IdentityFacts:
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that differs between the study and now, or is only in one."""
     known, now = _in_present_words(known), _in_present_words(json.loads(json.dumps(identity)))
+    now = _as_noted(now, known)
     return [
         f"  {line}"
         for name in {**now, **known}
@@ -110,11 +112,28 @@ def _told(name: str, known: Any, now: Any) -> Iterator[str]:
     if isinstance(known, dict) and isinstance(now, dict):
         for key in {**now, **known}:
             if known.get(key) != now.get(key):
-                yield from _told(f"{name}.{key}", known.get(key), now.get(key))
+                told = key if name == _MODULES else f"{name}.{key}"
+                yield from _told(told, known.get(key), now.get(key))
     elif _DIGEST.fullmatch(f"{known}{now}"):
         yield f"{_HASHED.get(name, name)}: not those of the study"
     else:
         yield f"{name}: {_short(known)} in the study, {_short(now)} now"
+
+
+def _as_noted(now: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the facts without modules outside of the workload's folder if the study has none.
+
+    Earlier versions did not look at them.
+    """
+    inside = {name: it for name, it in now.get(_MODULES, {}).items() if not _is_outside(name)}
+    if inside == now.get(_MODULES, {}) or any(map(_is_outside, known.get(_MODULES, {}))):
+        return now
+    others = {name: fact for name, fact in now.items() if name != _MODULES}
+    return {**others, _MODULES: inside} if inside else others
+
+
+def _is_outside(name: str) -> bool:
+    return name.startswith("..")
 
 
 def _in_present_words(facts: Mapping[str, Any]) -> Mapping[str, Any]:

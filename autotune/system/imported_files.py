@@ -11,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 _SITES = {"site-packages", "dist-packages"}
-_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+_NAMED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+_LIBRARIES = tuple(f"{path}/" for named in _NAMED for path in (named, named.resolve()))
 _OURS = __name__.partition(".")[0]
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def imported_files() -> Iterator[tuple[str, Path]]:
@@ -29,6 +31,11 @@ def is_installed(place: Path) -> bool:
     return not _SITES.isdisjoint(place.parts) or str(place).startswith(_LIBRARIES)
 
 
+def _is_foreign(path: Path) -> bool:
+    """Return True for a file of an installed package or of this one, which may be `__main__`."""
+    return is_installed(path) or path.is_relative_to(_PACKAGE)
+
+
 def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     """Return the imported modules of the user's own, each path with its SHA-256.
 
@@ -37,12 +44,12 @@ def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     """
     folder = folder or main.resolve().parent
     named = [path for name, path in imported_files() if name.partition(".")[0] != "torch"]
-    # Modules without a file of their own have a relative path.
-    paths = {path.resolve() for path in named if path.is_absolute()}
+    # Modules without a file of their own have a relative path; one may be a link to elsewhere.
+    paths = {path.resolve() for path in named if path.is_absolute() and not is_installed(path)}
     own = {
         os.path.relpath(path, folder): path
         for path in paths - {main.resolve()}
-        if path.suffix == ".py" and path.is_file() and not is_installed(path)
+        if path.suffix == ".py" and path.is_file() and not _is_foreign(path)
     }
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(own.items())

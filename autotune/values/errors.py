@@ -8,6 +8,7 @@ but a value, see `autotune.values.outcome`.
   + WorkloadError                   4  the user's model.py fails with the user's settings
   + StorageError                    5  the study cannot be read or written
   + StudyMismatchError              6  the study was made for something else
+  + FilesChangedError               6  a file of the training changed during the search
   + MismatchError                   6  best.yaml was made for something else
   + TooManyLostError                7  too many trials in a row failed or were lost
   + NotSearchedEnoughError          9  the time budget allowed no search, or no result
@@ -42,6 +43,12 @@ class StorageError(AutotuneError):
 
 class StudyMismatchError(AutotuneError):
     """The study on disk was made for another model, search space or machine."""
+
+    exit_code = 6
+
+
+class FilesChangedError(AutotuneError):
+    """A file of the training changed while a search measured it."""
 
     exit_code = 6
 

@@ -179,14 +179,23 @@ def ratio(comparison: dict) -> str:
 
 
 def save(rows: Sequence[Sequence[str]], load: float, command: str) -> None:
-    """Write rows to benchmarks/results in the place of older ones; `benchmarks.page` reads them."""
+    """Write rows to benchmarks/results in the place of older ones; `benchmarks.page` reads them.
+
+    What was set by hand before stays in a row without it.
+    """
     known = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
-    by_name = {row[0]: list(row) for row in (*known, *rows)}
+    by_name = {each[0]: list(each) for each in known}
+    for new in rows:
+        by_hand = new[-3:] if any(new[-3:]) else by_name.get(new[0], new)[-3:]
+        by_name[new[0]] = [*new[:-3], *by_hand]
     table = {
         "title": "A zoo of scripts, each searched by one command",
         "about": "Scripts of benchmarks/zoo/scripts, written as the documentation of each library"
-        " writes a training, searched without any option but the budget. Exit 9 is a search that"
-        " says that its budget was too short.",
+        " writes a training, searched without any option but the budget. `failed` counts the"
+        " configurations that ran out of memory, crashed, or hung, or of which a setting did not"
+        " take effect;"
+        " `starting` is the share of the seconds in which the script was starting. Exit 9 is a"
+        " search that says that its budget was too short.",
         "command": command,
         "recorded": time.strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, CPU",

@@ -8,8 +8,9 @@ import pytest
 
 from autotune.cli import cli
 from autotune.storage.mutex import study_lock
-from autotune.values.errors import StorageError, StudyMismatchError
+from autotune.values.errors import FilesChangedError, StorageError, StudyMismatchError
 from children import WORKLOADS, autotune
+from command_line import command
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -94,6 +95,17 @@ def test_a_worker_takes_one_device(tmp_path):
     done = autotune(tmp_path, "worker", "mine", *flags, "--device", "cuda:0,cuda:1")
     assert done.returncode == USAGE
     assert "a worker has one device" in done.stderr
+
+
+@covers("R18")
+def test_a_file_that_is_edited_during_the_search_begins_no_other_study(monkeypatch):
+    def drive(*_):
+        raise FilesChangedError("model.py changed during the search")
+
+    monkeypatch.setattr("autotune.commands.execute.execute_search", drive)
+    done = command("search", WORKLOADS / "plain.py", "--new-study")
+    assert done.code == 6
+    assert "model.py changed during the search" in done.err
 
 
 @covers("R10")

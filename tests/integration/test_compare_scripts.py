@@ -122,6 +122,15 @@ def test_settings_that_were_edited_have_no_confirmed_speed_up_and_must_be_faster
     assert "it was confirmed as" not in done.err
 
 
+def test_a_file_that_was_edited_back_to_the_users_settings_keeps_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = answer(folder, num_workers=2)
+    write_best(edited(read_best(path), num_workers=0, prefetch_factor=None), path)
+    done = compared(monkeypatch, folder, Sides(), "best.yaml", "--require-faster")
+    assert done.code == 0, done.err
+
+
 def test_two_files_are_compared_with_each_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import autotune
 import children
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.evidence_parts import LearningRate
-from autotune.configuration.mismatch import digests_of_arguments
+from autotune.configuration.mismatch import digests_of_arguments, other_arguments
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import TrialOutcome
 from command_line import command
@@ -71,7 +71,7 @@ def test_arithmetic_that_was_not_measured_is_left_out_of_a_run(
     changed = edited(found, optimizer_impl="fused")
     lines = shown(tmp_path, changed)
     assert "optimizer_impl: null was measured, fused is in the file" in lines
-    assert "optimizer_impl=fused is in the file and was not measured: only settings that" in lines
+    assert "the file has optimizer_impl=fused, and null was measured: only settings that" in lines
     left_out = lines.partition("left out: ")[2]
     assert "optimizer_impl=fused" in left_out
     assert "amp_dtype=bfloat16" in left_out, "judged together with other settings"
@@ -98,6 +98,7 @@ def test_python_hears_of_it_once_and_strict_refuses(tmp_path: Path, found: BestC
     assert told[0] == (
         "1.50x faster (1.45 to 1.55): num_workers=2, prefetch_factor=2, amp_dtype=bfloat16"
     )
+    assert repr(best).endswith(", edited since>")
     assert told[-1] == "edited since the search: batch_size: 16 was measured, 64 is in the file"
     with pytest.raises(autotune.MismatchError, match="batch_size: 16 was measured"):
         autotune.load(path, strict=True)
@@ -119,6 +120,24 @@ def test_a_report_of_the_file_shows_what_was_measured(tmp_path: Path, found: Bes
     assert "Edited in the file since the search, and not measured: amp_dtype: bfloat16" in told.out
 
 
+def test_an_export_names_what_was_edited(tmp_path: Path, found: BestConfig) -> None:
+    done = command("export", saved(tmp_path, edited(found, batch_size=64)), "--format", "env")
+    line = "batch_size: 16 was measured, 64 is in the file"
+    assert f"autotune: edited since the search: {line}" in done.err
+    assert f"# edited since, and not measured: {line}" in done.out
+
+
+def test_an_edit_does_not_change_which_arguments_carry_settings(
+    tmp_path: Path, found: BestConfig
+) -> None:
+    maps = found.provenance.model_copy(update={"maps": ("num_workers=--epochs",)})
+    best = found.model_copy(update={"provenance": maps})
+    digests = digests_of_arguments(best, ["--epochs", "3"])
+    best = best.model_copy(update={"provenance": maps.model_copy(update=digests)})
+    changed = edited(best, num_workers=0, prefetch_factor=None)
+    assert other_arguments(changed, ["--epochs", "4"]) is None
+
+
 def test_a_kept_baseline_that_was_edited_is_no_longer_kept_silently(
     tmp_path: Path, found: BestConfig
 ) -> None:
@@ -133,7 +152,11 @@ def test_faults_of_the_measured_settings_are_named_where_they_stand(
 ) -> None:
     path = saved(tmp_path, edited(found))
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("    num_workers: 2\n", "    num_workers: -2\n", 1))
+    before, changed, after = text.partition("  changed:\n")
+    after = after.replace("    num_workers: 2\n", "    num_workers: -2\n", 1)
+    path.write_text(before + changed + after)
     done = command("check", str(path))
     assert done.code == USAGE
-    assert "num_workers" in done.err
+    lines = text.splitlines()
+    line = lines.index("    num_workers: 2", lines.index("  changed:")) + 1
+    assert f"best.yaml:{line}:" in done.err, done.err

@@ -200,6 +200,15 @@ def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
     assert ("--epochs", "3", "--batch-size", "64") in calls
 
 
+@pytest.mark.parametrize("metric", ["acc (.*)", None])
+def test_where_nothing_judges_a_batch_size_no_flag_is_spoken_of(
+    tmp_path: Path, metric: str | None
+) -> None:
+    around = Surroundings((ScriptFlag(("--bs",), 20), EPOCHS))
+    plan, _ = planned(tmp_path, around, replace(JUDGED, metric=metric))
+    assert any("--bs" in note for note in plan.context.space.notes) == bool(metric)
+
+
 @pytest.mark.parametrize(
     ("others", "taken"), [((), "--batch-size"), ((ScriptFlag(("--bs",), 16),), "--bs")]
 )

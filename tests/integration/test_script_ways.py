@@ -370,4 +370,4 @@ def test_a_changed_module_of_a_script_is_another_study(package: Path) -> None:
     again = hurried(package, "search", *flags, "--", "forever")
     assert again.returncode == 6
     assert "study 'pack.train' was made for something else" in again.stderr
-    assert "  modules.pack/sizes.py: not those of the study" in again.stderr
+    assert "  pack/sizes.py: not those of the study" in again.stderr

@@ -17,7 +17,8 @@ FILES = {
     "project/train/layers/unused.py": "",
     "project/shared.py": "import torch_of_this_test\n",
     "project/torch_of_this_test.py": "",
-    "env/site-packages/installed.py": "",
+    "env/site-packages/installed.py": "import linked\n",
+    "cache/linked.py": "",
 }
 PROGRAM = """
 import json, runpy, sys, types
@@ -40,6 +41,7 @@ def test_modules_of_the_users_own_are_named_with_their_digests(tmp_path: Path) -
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "env/site-packages/linked.py").symlink_to(tmp_path / "cache/linked.py")
     places = ("project/train", "project", "env/site-packages")
     path = [*(str(tmp_path / place) for place in places), *filter(None, sys.path)]
     program = f"import sys; sys.path[:0] = {path!r}\n{PROGRAM}"

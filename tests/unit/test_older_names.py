@@ -120,3 +120,11 @@ def test_keys_of_an_older_study_find_what_it_noted() -> None:
     assert UNFUSED.replace(optimizer_impl="foreach").quality_key().endswith("_impl=foreach")
     compiled = FUSED.replace(compile_mode="default", compile_dynamic=True)
     assert "compile_dynamic=true" in compiled.quality_key()
+
+
+def test_a_study_that_knows_no_modules_outside_of_its_folder_goes_on() -> None:
+    inside, outside = {"net.py": "1" * 64}, {"../shared.py": "2" * 64}
+    assert differences({"modules": inside}, {"modules": inside | outside}) == []
+    assert differences({}, {"modules": outside}) == []
+    changed = differences({"modules": inside | outside}, {"modules": {"../shared.py": "3" * 64}})
+    assert [line.partition(":")[0].strip() for line in changed] == ["../shared.py", "net.py"]

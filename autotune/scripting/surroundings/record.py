@@ -36,14 +36,21 @@ class Record:
         self._shares_packages = shares_packages
         self._flags.watch()
 
-    def added_to(self, outcome: TrialOutcome) -> TrialOutcome:
-        """Return an observation with its surroundings; another outcome as it is."""
+    def added_to(self, outcome: TrialOutcome, folder: Path) -> TrialOutcome:
+        """Return an observation with its surroundings; another outcome as it is.
+
+        Modules that the script writes itself are left out of its own, whose paths begin in
+        `folder`.
+        """
         if not isinstance(outcome, Observed):
             return outcome
         files = self._files
         files.look_at_databases()
+        modules = outcome.workload.local_modules.items()
+        kept = {name: it for name, it in modules if not files.wrote((folder / name).resolve())}
         return replace(
             outcome,
+            workload=replace(outcome.workload, local_modules=kept),
             surroundings=Surroundings(
                 flags=self._flags.all(),
                 refused=tuple(sorted(self._flags.refused)),

@@ -118,6 +118,10 @@ class WrittenFiles:
         if self._was_there(place):
             self.deleted[place] = None
 
+    def wrote(self, path: Path) -> bool:
+        """Return True if a file was written or replaced."""
+        return str(path) in self.overwritten or str(path) in self._created
+
     def writes(self, path: Any, is_replaced: bool = False, is_emptied: bool = True) -> None:
         """Note that a file is about to be replaced, written anew (emptied) or changed in place."""
         place = self._counting(path)

@@ -35,7 +35,7 @@ from autotune.configuration.evidence_parts import (
 from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
-from autotune.context.workload_files import imported_files
+from autotune.context.workload_files import own_files
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.limits import time_limits
@@ -290,7 +290,7 @@ def _imports(context: SearchContext) -> dict[str, str]:
     folder = context.options.workload.model_path.resolve().parent
     return {
         os.path.relpath(path, folder): digest[:DIGITS]
-        for path, digest in imported_files(context).items()
+        for path, digest in own_files(context).items()
     }
 
 

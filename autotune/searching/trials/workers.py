@@ -85,7 +85,8 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         UsageError: the storage does not take several writers, or the study is of the other kind of
             workload.
         WorkloadError: the script cannot be observed.
-        StudyMismatchError: this machine or model differs from the study's, or changed.
+        StudyMismatchError: this machine or model differs from the study's.
+        FilesChangedError: a file of the training changed meanwhile.
         StorageError: the storage cannot be used.
     """
     check_storage(options.storage)
@@ -95,7 +96,8 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             "that they share, journal:///study.log, or a PostgreSQL server; on one host, "
             "`autotune search --devices` needs none."
         )
-    runner = StoppableRunner(runner, stop)
+    files = WorkloadFiles(options.model_path, options.script)
+    runner = UnchangedRunner(StoppableRunner(runner, stop), files)
     with storage_errors(options.storage):
         make_private(options.folder)
         study = StudyToJoin(options)
@@ -115,8 +117,8 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             dataset_seconds=found.dataset_seconds,
             is_dataset_shared=found.is_shared,
         )
-        runner = UnchangedRunner(runner, WorkloadFiles(context))
-        search = replace(search, stop=stop, context=context, runner=runner)
+        files.add_imports(context)
+        search = replace(search, stop=stop, context=context)
         try:
             yield from _work(search)
         finally:
