@@ -125,8 +125,9 @@ def _as_noted(now: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, 
 
     Earlier versions did not look at them.
     """
-    inside = {name: it for name, it in now.get(_MODULES, {}).items() if not _is_outside(name)}
-    if inside == now.get(_MODULES, {}) or any(map(_is_outside, known.get(_MODULES, {}))):
+    found, noted = now.get(_MODULES) or {}, known.get(_MODULES) or {}
+    inside = {name: digest for name, digest in found.items() if not _is_outside(name)}
+    if inside == found or any(map(_is_outside, noted)):
         return now
     others = {name: fact for name, fact in now.items() if name != _MODULES}
     return {**others, _MODULES: inside} if inside else others

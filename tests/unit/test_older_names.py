@@ -126,5 +126,6 @@ def test_a_study_that_knows_no_modules_outside_of_its_folder_goes_on() -> None:
     inside, outside = {"net.py": "1" * 64}, {"../shared.py": "2" * 64}
     assert differences({"modules": inside}, {"modules": inside | outside}) == []
     assert differences({}, {"modules": outside}) == []
+    assert differences({"modules": None}, {"modules": outside}) == []
     changed = differences({"modules": inside | outside}, {"modules": {"../shared.py": "3" * 64}})
     assert [line.partition(":")[0].strip() for line in changed] == ["../shared.py", "net.py"]

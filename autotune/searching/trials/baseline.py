@@ -17,7 +17,7 @@ from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.repeats import Repeats
 from autotune.configuration.accuracy_evidence import UNCHANGED
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.accuracy_rule import UNNOTICED, AccuracyRule
 from autotune.configuration.constraints import judge
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import BATCH_KNOBS, render
@@ -39,10 +39,14 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
+from autotune.values.script_losses import FIRST_STEPS
 from autotune.values.text import readable, size
 
 Runs = tuple[Measurement, ...]
 """The baseline's processes."""
+_MOST_NAMED = 3
+_RESUMED = 1 / 2
+"""Share of what a training gains by which a later one may begin lower, as random numbers do."""
 
 
 def measure_reference(
@@ -180,7 +184,34 @@ def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
         has_metric = script is not None and script.metric is not None
         until = ", until the script prints what --metric-regex finds" if has_metric else ""
         raise ran_out(search, f"measuring the accuracy of your settings{until}")
-    return rule if isinstance(rule, AccuracyRule) else no_reference(rule)
+    if not isinstance(rule, AccuracyRule):
+        return no_reference(rule)
+    _check_begins_anew(search, rule)
+    return rule
+
+
+def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
+    """Check that a script's training does not go on from where an earlier run of it ended.
+
+    Its first losses, with the seed that it was observed with, are compared with those of that run.
+
+    Raises:
+        WorkloadError: they have fallen by half of what a training gains, or more.
+    """
+    seen, before = search.context.observed, search.study.notes.untrained
+    script = search.context.options.workload.script
+    if script is None or seen is None or seen.loss is None or not seen.loss.first or before is None:
+        return
+    scale = seen.loss.backwards_per_step if script.loss == "sum" else 1.0
+    own = scale * fmean(seen.loss.first[:FIRST_STEPS])
+    if own - before > max(UNNOTICED * abs(own), _RESUMED * (own - rule.baseline[0])):
+        raise WorkloadError(
+            f"{search.context.options.workload.model_path} goes on where an earlier run of it "
+            f"ended: its first losses were {own:.4g} when it was observed and are {before:.4g} "
+            "now. It seems to load a checkpoint that it wrote, so that no two trainings can be "
+            "compared. Give each run a folder of its own in another study (--workdir temporary "
+            "--study NAME), or the script the arguments with which it begins anew."
+        )
 
 
 def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> FinishedTrial:
@@ -207,5 +238,17 @@ def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -
         f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{describe(as_failure(outcome))}\n"
         f"A search compares with your settings, so they must work: correct {wrong}.\n"
-        f"Whole log: {folder / 'stderr.log'}"
+        f"{_in_the_way(search)}Whole log: {folder / 'stderr.log'}"
+    )
+
+
+def _in_the_way(search: SearchRun) -> str:
+    """Return a line on what an earlier run of a script left; empty if it left nothing."""
+    seen, script = search.context.observed, search.context.options.workload.script
+    if seen is None or script is None or script.workdir or not seen.surroundings.folders:
+        return ""
+    folders = ", ".join(seen.surroundings.folders[:_MOST_NAMED])
+    return (
+        f"It had run before, to be observed. If what that left in {folders} is in its way, remove "
+        "it, and give each run a folder of its own: --workdir temporary.\n"
     )
