@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch.utils.data import TensorDataset
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.attention import mentions_attention
+from autotune.training import inspection
 from autotune.training.apply_settings import Settings
 from autotune.training.inspection import describe_workload
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
@@ -98,9 +98,9 @@ def test_a_source_that_mentions_attention_is_found(
 def test_an_inspection_finds_what_the_knobs_need(
     blocks_workload: Workload, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A child has one workload; in this process the other one and the tests look imported by it.
+    monkeypatch.setattr(inspection, "own_modules", lambda _: {})
     found = describe_workload(blocks_workload, {}, cpu_machine())
-    # A child has one workload; in this process the other one looks imported by it.
-    monkeypatch.delitem(sys.modules, blocks_workload.build_model.__module__)
     plain = describe_workload(workload, {}, cpu_machine())
     assert (found.attention, found.has_checkpoint, found.repeated_blocks) == (True, True, True)
     assert (plain.attention, plain.has_checkpoint, plain.repeated_blocks) == (False, False, False)
