@@ -25,9 +25,9 @@ SLOW_IMPORT = "import time\ntime.sleep(600)\n"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A fifth of a second is long, and what stays on the disk stays in the test's folder."""
+    """A fiftieth of a second is long, and what stays on the disk stays in the test's folder."""
     for place in ("autotune.console.progress.Waiting", "autotune.console.live.Waiting"):
-        monkeypatch.setattr(place, partial(Waiting, every=0.2))
+        monkeypatch.setattr(place, partial(Waiting, every=0.02))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
