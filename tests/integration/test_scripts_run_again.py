@@ -51,7 +51,7 @@ RESUMES = TRAINS.format(
 def searched(folder: Path, script: str, *words: str) -> tuple[int, str]:
     written(folder, script, "train.py")
     space = written(folder, SPACE)
-    budget = ("--space", space, "--trials", "2", "--time-budget", "60s")
+    budget = ("--space", space, "--trials", "2", "--time-budget", "180s")
     done = autotune(folder, "search", "train.py", *budget, *words)
     return done.returncode, done.stderr
 
