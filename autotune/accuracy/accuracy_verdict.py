@@ -52,6 +52,8 @@ _FEWEST_SECONDS = 3.0
 _SHARE = 1 / 40
 _FEWEST_BASELINE_STEPS = 30
 _MOST_SECONDS = 60.0
+# Largest share of a time budget for one seed of a script whose loss falls late.
+_LATE_SHARE = 1 / 15
 
 
 def probe_seconds(context: SearchContext) -> float:
@@ -70,17 +72,29 @@ def seed_seconds(context: SearchContext, study: TuningStudy) -> float:
 def probe_samples(context: SearchContext, samples_per_second: float) -> int:
     """Return the samples that every probe trains on: some seconds of the baseline's training.
 
+    A script trains until its loss had fallen when it was observed, if the time budget has room.
     The number is a multiple of all effective batches if that fits, or else of the largest one or
     of the baseline's. Those that do not divide it end with a smaller batch.
     """
     baseline_batch = context.baseline.effective_batch
     enough = _FEWEST_BASELINE_STEPS * baseline_batch
     affordable = math.ceil(_MOST_SECONDS * samples_per_second)
-    wanted = max(math.ceil(probe_seconds(context) * samples_per_second), min(enough, affordable))
+    late = min(_MOST_SECONDS, _LATE_SHARE * (context.time_budget_seconds or math.inf))
+    wanted = max(
+        math.ceil(probe_seconds(context) * samples_per_second),
+        min(enough, affordable),
+        min(_fell_after(context), math.ceil(late * samples_per_second)),
+    )
     sizes = context.space.effective_batches
     fitting = [unit for unit in (math.lcm(*sizes), max(sizes)) if unit <= wanted]
     unit = fitting[0] if fitting else baseline_batch
     return math.ceil(wanted / unit) * unit
+
+
+def _fell_after(context: SearchContext) -> int:
+    """Return the samples after which the loss of an observed script had fallen; 0 if unknown."""
+    loss = None if context.observed is None else context.observed.loss
+    return (loss and loss.fell_after) or 0
 
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:

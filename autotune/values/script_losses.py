@@ -9,7 +9,7 @@ FIRST_STEPS = 10
 """First steps that are compared."""
 SETTLED_STEP = 3
 """The first of them in which all settings are in force."""
-LOOK_SECONDS = 15.0
+LOOK_SECONDS = 30.0
 """Seconds for which a script's loss is watched at most until it has fallen."""
 LOOK_SHARE = 1 / 10
 """Share of the time budget that this look may take."""
@@ -60,6 +60,8 @@ class ObservedLoss:
     """As that of `FirstLosses`."""
     sums: FirstSums = FirstSums()
     """As those of `FirstLosses`; empty if the loss cannot be compared."""
+    fell_after: int | None = None
+    """Samples after which it was seen to have fallen; None if it was not."""
 
 
 @dataclass(frozen=True, slots=True)

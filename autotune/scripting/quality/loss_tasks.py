@@ -163,6 +163,7 @@ class LossTasks:
             doubt,
             self.recorder.reach.lengths,
             FirstSums() if course.doubt else self.recorder.sums,
+            None if doubt else course.steps[-1].samples,
         )
 
     def first_steps(
