@@ -21,8 +21,8 @@ from autotune.values.workload_facts import Surroundings
 # Most paths that a line names.
 _MOST = 5
 _SENT = {
-    "wandb": "wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
-    "MLflow": "MLflow writes into the trials' folders, unless the script sets a tracking URI",
+    "wandb": "wandb is switched off, also where the script names a mode",
+    "MLflow": "MLflow writes into the trials' folders, also where the script sets a tracking URI",
     "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says"
     " disabled=False",
     "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"

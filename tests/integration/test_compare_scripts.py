@@ -189,7 +189,7 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         "  files that its Python code changes or deletes are kept as they were, but for large ones "
         "changed in place",
         "  --workdir temporary tries it in folders that are removed",
-        "  wandb is switched off (WANDB_MODE=disabled), unless the script names a mode",
+        "  wandb is switched off, also where the script names a mode",
     ]
     assert "round" in said[7]
 

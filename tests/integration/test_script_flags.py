@@ -404,7 +404,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text
-    assert "MLflow writes into the trials' folders, unless the script sets" in text
+    assert "MLflow writes into the trials' folders, also where the script sets" in text
     assert "Comet is switched off (COMET_AUTO_LOG_DISABLE=1)" in text
     assert "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders" in text
     assert "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials'" in text
@@ -438,6 +438,46 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
     assert list((folder / "trial" / "tensorboard").glob("events.out.tfevents.*"))
     place = (folder / "place").read_text()
     assert place == (folder / "trial" / "mlflow").absolute().as_uri()
+
+
+WANDB = """
+def init(entity=None, project=None, *, mode=None):
+    open("wandb_said", "a").write(f"{project} {mode}\\n")
+"""
+MLFLOW = """
+class MlflowClient:
+    def __init__(self, tracking_uri=None, registry_uri=None):
+        set_tracking_uri(tracking_uri)
+
+
+def set_tracking_uri(uri):
+    open("mlflow_said", "a").write(f"{uri}\\n")
+"""
+
+
+def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
+    runner: SubprocessRunner, folder: Path
+) -> None:
+    """Modules of their names stand in for both, with the real ones' parameters."""
+    (folder / "wandb.py").write_text(WANDB)
+    (folder / "mlflow.py").write_text(MLFLOW)
+    lines = [
+        "import mlflow, wandb",
+        "from wandb import init",
+        "wandb.init(project='real', mode='online')",
+        "init('me', 'mine')",
+        "mlflow.set_tracking_uri('http://host.invalid')",
+        "mlflow.set_tracking_uri(uri='http://host.invalid')",
+        "mlflow.MlflowClient('http://host.invalid')",
+        SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
+    ]
+    (folder / "train.py").write_text("\n".join(lines))
+    found = seen(runner, folder, "argparse", "--epochs", "99")
+    shutil.copy(SCRIPT, folder / "train.py")
+    assert found.trackers == ("wandb", "MLflow")
+    assert (folder / "wandb_said").read_text() == "real disabled\nmine disabled\n"
+    place = (folder / "trial" / "mlflow").absolute().as_uri()
+    assert set((folder / "mlflow_said").read_text().split()) == {place}
 
 
 def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """Experiment trackers: results of a trial stay out of the places of real trainings.
 
 wandb and Comet are told to do nothing. MLflow, Neptune, ClearML and TensorBoard write into the
-trial's folder. A script that names a place or a mode in its code overrides all but TensorBoard's.
+trial's folder. A mode or a place that a script names in its code counts for Comet, Neptune and
+ClearML alone.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +42,13 @@ class Trackers:
     def switch_off(self) -> None:
         """Keep results of this process from leaving the trial's folder.
 
-        Side effects: sets the switches of `_switches` in the environment, and changes the event
-        writers of TensorBoard once they are imported.
+        Side effects: sets the switches of `_switches` in the environment, and changes wandb, MLflow
+        and the event writers of TensorBoard once they are imported.
         """
-        os.environ.update(_switches(self._folder.absolute()))
+        switches = _switches(self._folder.absolute())
+        os.environ.update(switches)
+        AfterImport("wandb", _disable_wandb)
+        AfterImport("mlflow", partial(_keep_mlflow, switches["MLFLOW_TRACKING_URI"]))
         for module in _WRITERS:
             AfterImport(module, partial(self._redirect, module))
 
@@ -67,11 +74,40 @@ class Trackers:
         writer.__init__ = construct_in_folder
 
 
+def _disable_wandb() -> None:
+    """Let `wandb.init` do nothing, whatever mode a script or a library on top of it names."""
+    wandb: Any = sys.modules["wandb"]
+    with suppress(AttributeError):  # another module of that name
+        wandb.init = _with(wandb.init, mode="disabled")
+
+
+def _keep_mlflow(place: str) -> None:
+    """Let MLflow write to `place`, whatever server a script or a library on top of it names."""
+    mlflow: Any = sys.modules["mlflow"]
+    with suppress(AttributeError):  # another module of that name
+        client = mlflow.MlflowClient
+        client.__init__ = _with(client.__init__, tracking_uri=place)
+        mlflow.set_tracking_uri = _with(mlflow.set_tracking_uri, uri=place)
+
+
+def _with(original: Callable[..., Any], **named: str) -> Callable[..., Any]:
+    """Return a function that passes these arguments instead of those that its caller gives."""
+    shape = signature(original)
+
+    @wraps(original)
+    def call(*arguments: Any, **given: Any) -> Any:
+        bound = shape.bind_partial(*arguments, **given)
+        bound.arguments.update(named)
+        return original(*bound.args, **bound.kwargs)
+
+    return call
+
+
 def _switches(folder: Path) -> dict[str, str]:
     """Return the trackers' own variables that keep results off their servers and in `folder`.
 
-    comet_ml 3.58, neptune 1.14 and clearml 2.1 were tried. Neptune's two packages share only the
-    mode "offline", which writes files.
+    wandb 0.31, mlflow 3.17, comet_ml 3.58, neptune 1.14 and clearml 2.1 were tried. Neptune's two
+    packages share only the mode "offline", which writes files.
     """
     return {
         "WANDB_MODE": "disabled",
