@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,6 +19,10 @@ from autotune.calling.flag import Flag, given
 from autotune.knobs.base import Value, spelled
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_BYTES = 100_000
+"""Size from which on a file holds data; a config file is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +59,19 @@ def check_files(flags: Sequence[Flag], arguments: Sequence[str]) -> Iterator[str
 def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -> tuple[str, ...]:
     """Return the arguments with changed copies in place of the files, written below `folder`.
 
+    A file that has all the values already stays: what lies beside it is found from it alone.
+
     Raises:
         UsageError: a file cannot be read, or has no such key.
         OSError: a copy cannot be written.
     """
     words = list(arguments)
     copies: dict[Path, Path] = {}
+    lacking = {_file(edit.word, arguments) for edit in edits if not _is_there(edit, arguments)}
     for edit in edits:
         path = _file(edit.word, arguments)
+        if path not in lacking:
+            continue
         copy = copies.get(path)
         if copy is None:
             copy = copies[path] = Path(mkdtemp(prefix="config-", dir=folder)) / path.name
@@ -71,9 +81,45 @@ def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -
     return tuple(words)
 
 
+def whole_numbers(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield each key with a whole number in the files that arguments name, as a map spells it."""
+    for word, before in _pairs(arguments):
+        name, equals, value = word.partition("=")
+        way = name if equals else before if before and before.startswith("-") else word
+        path = Path(value if equals else word)
+        if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size < _MOST_BYTES:
+            with suppress(OSError, ValueError, RecursionError, yaml.YAMLError):
+                for key, number in _numbers(path, path.read_text(encoding="utf-8")):
+                    yield f"{way}:{key}", number
+
+
+def _is_there(edit: Edit, arguments: Sequence[str]) -> bool:
+    """Return whether the file has the value already."""
+    path = _file(edit.word, arguments)
+    text, changed = path.read_text(encoding="utf-8"), _changed(path, edit.key, edit.value)
+    if path.suffix == ".json":
+        return bool(json.loads(text) == json.loads(changed))
+    return text == changed
+
+
+def _numbers(path: Path, text: str) -> Iterator[tuple[str, int]]:
+    if path.suffix == ".json":
+        content = json.loads(text)
+        for key in _keys(content):
+            value = content
+            for part in key.split("."):
+                value = _entry(value, part)
+            if type(value) is int:
+                yield key, value
+        return
+    for key, (start, end) in _scalars(yaml.compose(text, yaml.SafeLoader)):
+        if text[start:end].isdecimal():
+            yield key, int(text[start:end])
+
+
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield each word with the one before it."""
-    yield from zip(words, (None, *words[:-1]), strict=True)
+    yield from zip(words, (None, *words), strict=False)
 
 
 def _renamed(word: str, before: str | None, name: str, copy: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
+from autotune.calling.config_file import whole_numbers
 from autotune.calling.flag import Flag
 from autotune.knobs.base import Value, spelled
 from autotune.values.text import did_you_mean
@@ -54,6 +55,8 @@ def proposals(
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
     """Return the maps of which there is no doubt, and a note on each flag of which there is.
 
+    Where no flag gives the value, a config file among the arguments may: one key of it.
+
     Args:
         surroundings: what the observed run of the script showed.
         found: settings of its training there, for each knob that may be mapped.
@@ -62,17 +65,20 @@ def proposals(
     """
     maps, notes = [], []
     flags = [*surroundings.flags, *_written(arguments, surroundings)]
+    kept = [ScriptFlag((way,), number) for way, number in whole_numbers(arguments)]
     for knob, value in found.items():
         named = [flag for flag in flags if _is_name_of(knob, flag)]
         numbered = [flag for flag in named if not flag.is_open]
         equal = [flag for flag in numbered if flag.value == value]
         if not numbered and is_fed:
             equal = named
+        equal = equal or [one for one in kept if one.value == value and _is_name_of(knob, one)]
         if len(equal) == 1:
             maps.append(Flag(knob, _spelling(equal[0], arguments)))
         elif equal:
             both = " and ".join(_spelling(flag, arguments) for flag in equal)
-            alike = f"are {spelled(value)} alike" if numbered else "have no value alike"
+            is_known = equal[0].value is not None
+            alike = f"are {spelled(value)} alike" if is_known else "have no value alike"
             notes.append(f"{both} {alike}: say which with --map {knob}=FLAG")
         else:
             notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in numbered]
@@ -95,10 +101,8 @@ def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[S
 
 
 def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
-    bare = {
-        name.removesuffix("=").rpartition(".")[2].lstrip("-").replace("-", "_").lower()
-        for name in flag.names
-    }
+    keys = (name.removesuffix("=").rpartition(":")[2] for name in flag.names)
+    bare = {key.rpartition(".")[2].lstrip("-").replace("-", "_").lower() for key in keys}
     return (flag.is_open or flag.value is not None) and not bare.isdisjoint(_NAMES[knob])
 
 

@@ -1,0 +1,116 @@
+"""A batch size that a config file among a script's arguments gives is searched without a map."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.script import ScriptOptions
+from autotune.console.event_lines import plan_lines
+from autotune.searching.run.events import Planned
+from autotune.values.workload_facts import ScriptFlag, Surroundings
+from children import autotune
+from scripted_runner import ScriptedRunner, at, events_of, options_in
+from seen_script import SEEN
+from tuned_scripts import SCRIPTS, run
+
+SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
+YAML = "_base_: base.yaml\nseed: 16\ntrain:\n  batch_size: 16  # small\nval: {batch_size: 100}\n"
+TWICE = "train: {batch_size: 16}\nval: {batch_size: 16}\n"
+ALIAS = "size: &size 16\ntrain: {batch_size: *size}\n"
+ARGS = json.dumps({"per_device_train_batch_size": 16, "lr": 16.0, "fp16": True})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the script is searched."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(folder: Path, *arguments: str, flags: tuple[ScriptFlag, ...] = ()) -> Planned:
+    """The plan of a search whose script trains with 16 samples a step."""
+    seen = replace(SEEN, surroundings=Surroundings(flags))
+    script = ScriptOptions(arguments, metric="acc (.*)")
+    runner = ScriptedRunner(lambda *_: at(100), observed=seen)
+    begun = events_of(options_in(folder, SPACE, script=script, trials=2), runner)[0]
+    assert isinstance(begun, Planned)
+    return begun
+
+
+def maps(plan: Planned) -> list[str]:
+    script = plan.context.options.workload.script
+    assert script is not None
+    return [flag.name for flag in script.flags]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments", "found"),
+    [
+        ("my.yaml", YAML, ("--config", "my.yaml"), ["--config:train.batch_size"]),
+        ("my.yml", YAML, ("-c=my.yml", "x"), ["-c:train.batch_size"]),
+        ("args.json", ARGS, ("args.json",), ["args.json:per_device_train_batch_size"]),
+        ("args.json", "[" + ARGS + "]", ("x", "args.json"), None),
+        ("my.yaml", YAML.replace("size: 16", "size: 32"), ("--config", "my.yaml"), []),
+        ("my.yaml", ALIAS, ("--config", "my.yaml"), []),
+        ("my.yaml", "train: [batch_size: 16", ("--config", "my.yaml"), []),
+        ("my.txt", YAML, ("--config", "my.txt"), []),
+        ("data.json", ARGS + " " * 100_000, ("data.json",), []),
+        ("my.yaml", YAML, ("--config", "none.yaml"), []),
+    ],
+)
+def test_a_key_with_the_value_that_training_was_seen_with_is_searched(
+    folder: Path, name: str, text: str, arguments: tuple[str, ...], found: list[str] | None
+) -> None:
+    (folder / name).write_text(text)
+    wanted = ["args.json:0.per_device_train_batch_size"] if found is None else found
+    assert maps(planned(folder, *arguments)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(16, "--batch-size"), (32, "--config:train.batch_size")],
+    ids=["the flag's", "a default that the file overrides"],
+)
+def test_a_flag_that_has_the_value_comes_before_a_file(
+    folder: Path, value: int, found: str
+) -> None:
+    (folder / "my.yaml").write_text(YAML)
+    flag = ScriptFlag(("--batch-size",), value)
+    assert maps(planned(folder, "--config", "my.yaml", flags=(flag,))) == [found]
+
+
+def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder: Path) -> None:
+    (folder / "my.yaml").write_text(TWICE)
+    plan = planned(folder, "--config", "my.yaml")
+    assert maps(plan) == []
+    assert (
+        "--config:train.batch_size and --config:val.batch_size are 16 alike: say which with --map "
+        "batch_size=FLAG"
+    ) in "\n".join(plan_lines(plan.context))
+
+
+def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folder: Path) -> None:
+    shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
+    words = ("train.py", "--config", "my.yaml")
+    way = ("--map", "batch_size=--config:train.batch_size")
+    (folder / "my.yaml").write_text(YAML)
+    for size, is_copied in ((16, False), (64, True)):
+        done = run(folder, *way, *words, batch_size=size)
+        assert f"batch size {size}," in done.stderr
+        assert ("'--config', 'my.yaml'" not in done.stderr) is is_copied
+
+
+def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Path) -> None:
+    shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
+    (folder / "my.yaml").write_text(YAML)
+    metric = ("--metric-regex", "batch size (.*),", "--metric-mode", "max")
+    words = ("--dry-run", "--time-budget", "6m", "--", "forever", "--config", "my.yaml")
+    done = autotune(folder, "search", "train.py", *metric, *words)
+    assert done.returncode == 0, done.stderr
+    assert "this script has --config:train.batch_size: searched as batch_size" in done.stderr
+    assert (folder / "my.yaml").read_text() == YAML
