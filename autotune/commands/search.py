@@ -121,7 +121,8 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
 @click.option(
     "--accuracy-samples",
     type=click.IntRange(min=1),
-    help="Train each accuracy probe on this many samples. Default: 3 to 6 s of your settings.",
+    help="Train each accuracy probe on this many samples. Default: 3 to 6 s of your settings, "
+    "more of a script whose loss falls late.",
 )
 @click.option(
     "--lr-scaling",
@@ -221,6 +222,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_search, show_plan
+    from autotune.console.script_lines import observing_line
     from autotune.processes.devices import devices_of, seen_alone
 
     if new_study and flags["force"]:
@@ -233,6 +235,8 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     if devices:
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
     options = common.options_of(**flags, script=script, new_study=new_study)
+    if script is not None and progress != "none":
+        click.echo(observing_line(options.workload.model_path, script), err=True)
     if dry_run:
         unwind_on_sigterm()
         show_plan(options)

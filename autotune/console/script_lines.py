@@ -58,6 +58,12 @@ def written_lines(
     ]
 
 
+def observing_line(path: Path, script: ScriptOptions) -> str:
+    """Return the line before the first run of a script, which tells what the others will do."""
+    harmless = "" if script.workdir else " (--workdir temporary: in folders that are removed)"
+    return f"it runs once to be observed: python {command_words(path, script)}{harmless}"
+
+
 def command_words(path: Path, script: ScriptOptions) -> str:
     """Return the script and its arguments, as a shell takes them after `python`."""
     name = [str(path)] if script.module is None else ["-m", script.module]

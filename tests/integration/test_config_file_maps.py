@@ -112,5 +112,7 @@ def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Pat
     words = ("--dry-run", "--time-budget", "6m", "--", "forever", "--config", "my.yaml")
     done = autotune(folder, "search", "train.py", *metric, *words)
     assert done.returncode == 0, done.stderr
+    first = "it runs once to be observed: python train.py forever --config my.yaml (--workdir"
+    assert done.stderr.startswith(first), "before anything runs"
     assert "this script has --config:train.batch_size: searched as batch_size" in done.stderr
     assert (folder / "my.yaml").read_text() == YAML
