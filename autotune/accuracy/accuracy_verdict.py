@@ -58,6 +58,12 @@ _LATE_SHARE = 1 / 15
 
 def probe_seconds(context: SearchContext) -> float:
     """Return the approximate seconds that the baseline trains in a probe."""
+    seen = context.observed
+    until = 0.0 if seen is None else _fell_after(context) / seen.samples_per_second
+    return max(_usual_seconds(context), min(until, _most_late(context)))
+
+
+def _usual_seconds(context: SearchContext) -> float:
     if context.time_budget_seconds is None:
         return _SECONDS
     return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds))
@@ -79,16 +85,20 @@ def probe_samples(context: SearchContext, samples_per_second: float) -> int:
     baseline_batch = context.baseline.effective_batch
     enough = _FEWEST_BASELINE_STEPS * baseline_batch
     affordable = math.ceil(_MOST_SECONDS * samples_per_second)
-    late = min(_MOST_SECONDS, _LATE_SHARE * (context.time_budget_seconds or math.inf))
     wanted = max(
-        math.ceil(probe_seconds(context) * samples_per_second),
+        math.ceil(_usual_seconds(context) * samples_per_second),
         min(enough, affordable),
-        min(_fell_after(context), math.ceil(late * samples_per_second)),
+        min(_fell_after(context), math.ceil(_most_late(context) * samples_per_second)),
     )
     sizes = context.space.effective_batches
     fitting = [unit for unit in (math.lcm(*sizes), max(sizes)) if unit <= wanted]
     unit = fitting[0] if fitting else baseline_batch
     return math.ceil(wanted / unit) * unit
+
+
+def _most_late(context: SearchContext) -> float:
+    """Return the most seconds of a seed whose loss falls late."""
+    return min(_MOST_SECONDS, _LATE_SHARE * (context.time_budget_seconds or math.inf))
 
 
 def _fell_after(context: SearchContext) -> int:

@@ -9,12 +9,14 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import yaml
 
+from autotune.calling.arguments import config_files
 from autotune.calling.flag import Flag, given
 from autotune.knobs.base import Value, spelled
 from autotune.values.errors import UsageError
@@ -76,29 +78,51 @@ def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -
         if copy is None:
             copy = copies[path] = Path(mkdtemp(prefix="config-", dir=folder)) / path.name
             copy.write_bytes(path.read_bytes())
-        words = [_renamed(word, after, edit.word, str(copy)) for word, after in _pairs(words)]
+        pairs = _pairs(words)
+        words = [_renamed(word, before, edit.word, (path, copy)) for word, before in pairs]
         copy.write_text(_changed(copy, edit.key, edit.value), encoding="utf-8")
     return tuple(words)
 
 
 def whole_numbers(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield each key with a whole number in the files that arguments name, as a map spells it."""
+    """Yield each key with a whole number in the config files among arguments, as a map spells it.
+
+    Places of results are left out, and files and keys that no map can name, such as one of two
+    files that the same flag takes.
+    """
+    read = {path for path in config_files(arguments) if path.suffix in _SUFFIXES}
     for word, before in _pairs(arguments):
         name, equals, value = word.partition("=")
         way = name if equals else before if before and before.startswith("-") else word
         path = Path(value if equals else word)
-        if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size < _MOST_BYTES:
-            with suppress(OSError, ValueError, RecursionError, yaml.YAMLError):
-                for key, number in _numbers(path, path.read_text(encoding="utf-8")):
-                    yield f"{way}:{key}", number
+        if path in read and _is_named_once(way, arguments):
+            with suppress(OSError, ValueError, RecursionError, UsageError, yaml.YAMLError):
+                yield from _ways(way, path, arguments)
+
+
+def _is_named_once(way: str, arguments: Sequence[str]) -> bool:
+    return [word.partition("=")[0] for word in arguments].count(way) == 1
+
+
+def _ways(way: str, path: Path, arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
+    if path.stat().st_size >= _MOST_BYTES or _file(way, arguments) != path:
+        return
+    for key, number in _numbers(path, path.read_text(encoding="utf-8")):
+        if Flag("batch_size", f"{way}:{key}").file_key == (way, key):
+            yield f"{way}:{key}", number
 
 
 def _is_there(edit: Edit, arguments: Sequence[str]) -> bool:
-    """Return whether the file has the value already."""
+    """Return whether the file has the value already.
+
+    Raises:
+        UsageError: it cannot be read, or has no such key.
+    """
     path = _file(edit.word, arguments)
-    text, changed = path.read_text(encoding="utf-8"), _changed(path, edit.key, edit.value)
+    changed = _changed(path, edit.key, edit.value)
+    text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        return bool(json.loads(text) == json.loads(changed))
+        return spelled(_at(json.loads(text), edit.key)) == spelled(edit.value)
     return text == changed
 
 
@@ -106,10 +130,7 @@ def _numbers(path: Path, text: str) -> Iterator[tuple[str, int]]:
     if path.suffix == ".json":
         content = json.loads(text)
         for key in _keys(content):
-            value = content
-            for part in key.split("."):
-                value = _entry(value, part)
-            if type(value) is int:
+            if type(value := _at(content, key)) is int:
                 yield key, value
         return
     for key, (start, end) in _scalars(yaml.compose(text, yaml.SafeLoader)):
@@ -122,12 +143,15 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     yield from zip(words, (None, *words), strict=False)
 
 
-def _renamed(word: str, before: str | None, name: str, copy: str) -> str:
+def _renamed(word: str, before: str | None, name: str, paths: tuple[Path, Path]) -> str:
+    """Return a word with the copy in place of the file if it names that, by the flag `name`."""
+    path, copy = paths
     if not name.startswith("-"):
-        return copy if word == name else word
-    if word.startswith(f"{name}="):
+        return str(copy) if word == name else word
+    flag, equals, value = word.partition("=")
+    if equals and flag == name and Path(value) == path:
         return f"{name}={copy}"
-    return copy if before == name else word
+    return str(copy) if before == name and Path(word) == path else word
 
 
 def _file(word: str, arguments: Sequence[str]) -> Path:
@@ -175,6 +199,11 @@ def _changed_json(path: Path, text: str, key: str, value: Value) -> str:
 
 
 _MISSING = object()
+
+
+def _at(content: Any, key: str) -> Any:
+    """Return what a key of several parts holds."""
+    return reduce(_entry, key.split("."), content)
 
 
 def _entry(holder: Any, part: str) -> Any:

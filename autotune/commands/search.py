@@ -222,6 +222,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_search, show_plan
+    from autotune.console.progress import to_stderr
     from autotune.console.script_lines import observing_line
     from autotune.processes.devices import devices_of, seen_alone
 
@@ -236,7 +237,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
         flags |= {"device": devices[0].torch_name, "at_once": len(devices)}
     options = common.options_of(**flags, script=script, new_study=new_study)
     if script is not None and progress != "none":
-        click.echo(observing_line(options.workload.model_path, script), err=True)
+        to_stderr(observing_line(options.workload.model_path, script))
     if dry_run:
         unwind_on_sigterm()
         show_plan(options)

@@ -54,7 +54,7 @@ def with_proposed(
         return script, ()
     is_fed = bool(observed.training_loader)
     flags, notes = proposals(observed.surroundings, found, script.arguments, is_fed)
-    flags = tuple(flag for flag in flags if flag.name not in own)
+    flags = tuple(flag for flag in flags if {flag.name, *(flag.file_key or ())}.isdisjoint(own))
     searched = flags if script.tries_numerics else ()
     return replace(script, flags=(*script.flags, *searched), proposed=flags), notes
 

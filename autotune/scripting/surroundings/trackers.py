@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -76,18 +76,26 @@ class Trackers:
 
 def _disable_wandb() -> None:
     """Let `wandb.init` do nothing, whatever mode a script or a library on top of it names."""
-    wandb: Any = sys.modules["wandb"]
-    with suppress(AttributeError):  # another module of that name
-        wandb.init = _with(wandb.init, mode="disabled")
+    _hold("wandb", "init", mode="disabled")
 
 
 def _keep_mlflow(place: str) -> None:
     """Let MLflow write to `place`, whatever server a script or a library on top of it names."""
-    mlflow: Any = sys.modules["mlflow"]
-    with suppress(AttributeError):  # another module of that name
-        client = mlflow.MlflowClient
-        client.__init__ = _with(client.__init__, tracking_uri=place)
-        mlflow.set_tracking_uri = _with(mlflow.set_tracking_uri, uri=place)
+    for module in ("mlflow", "mlflow.tracking"):
+        _hold(module, "set_tracking_uri", uri=place)
+        _hold(module, "set_registry_uri", uri=place)
+    _hold("mlflow", "MlflowClient.__init__", tracking_uri=place, registry_uri=place)
+    with suppress(AttributeError, TypeError):  # another module of that name
+        sys.modules["mlflow"].set_tracking_uri(place)
+
+
+def _hold(module: str, name: str, **named: str) -> None:
+    """Let a function of a module have these arguments whenever it is called."""
+    *owners, last = name.split(".")
+    # Another version, or another module of that name.
+    with suppress(AttributeError, KeyError, TypeError, ValueError):
+        owner: Any = reduce(getattr, owners, sys.modules[module])
+        setattr(owner, last, _with(getattr(owner, last), **named))
 
 
 def _with(original: Callable[..., Any], **named: str) -> Callable[..., Any]:
@@ -113,6 +121,7 @@ def _switches(folder: Path) -> dict[str, str]:
         "WANDB_MODE": "disabled",
         "COMET_AUTO_LOG_DISABLE": "1",
         "MLFLOW_TRACKING_URI": (folder / "mlflow").as_uri(),
+        "MLFLOW_REGISTRY_URI": (folder / "mlflow").as_uri(),
         "MLFLOW_ALLOW_FILE_STORE": "true",  # else MLflow 3 wants a database
         "NEPTUNE_MODE": "offline",
         "NEPTUNE_DATA_DIRECTORY": str(folder / "neptune"),  # of the package neptune

@@ -19,7 +19,8 @@ _FAILED = 1.0
 # Share of the search after which every incumbent is validated. It is likely to become the result,
 # which needs validation anyway; if it fails, half of the trials are left to find another.
 _LATE = 1 / 2
-# Training takes a fortieth of the time budget; a seed that takes more is mostly evaluation.
+# Training takes a fortieth of the time budget; a seed that takes more is mostly evaluation, or
+# that of a script whose loss falls late.
 _DEAR = 1 / 30
 _FAR = 2
 
