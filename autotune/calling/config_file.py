@@ -87,21 +87,17 @@ def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -
 def whole_numbers(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Yield each key with a whole number in the config files among arguments, as a map spells it.
 
-    Places of results are left out, and files and keys that no map can name, such as one of two
-    files that the same flag takes.
+    Places of results are left out, and files and keys that no map can name, such as the first of
+    two files that the same flag takes.
     """
     read = {path for path in config_files(arguments) if path.suffix in _SUFFIXES}
     for word, before in _pairs(arguments):
         name, equals, value = word.partition("=")
         way = name if equals else before if before and before.startswith("-") else word
         path = Path(value if equals else word)
-        if path in read and _is_named_once(way, arguments):
+        if path in read:
             with suppress(OSError, ValueError, RecursionError, UsageError, yaml.YAMLError):
                 yield from _ways(way, path, arguments)
-
-
-def _is_named_once(way: str, arguments: Sequence[str]) -> bool:
-    return [word.partition("=")[0] for word in arguments].count(way) == 1
 
 
 def _ways(way: str, path: Path, arguments: Sequence[str]) -> Iterator[tuple[str, int]]:

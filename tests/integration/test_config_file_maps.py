@@ -32,12 +32,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planned(folder: Path, *arguments: str, flags: tuple[ScriptFlag, ...] = ()) -> Planned:
+def planned(
+    folder: Path, *arguments: str, flags: tuple[ScriptFlag, ...] = (), space: str = SPACE
+) -> Planned:
     """The plan of a search whose script trains with 16 samples a step."""
     seen = replace(SEEN, surroundings=Surroundings(flags))
     script = ScriptOptions(arguments, metric="acc (.*)")
     runner = ScriptedRunner(lambda *_: at(100), observed=seen)
-    begun = events_of(options_in(folder, SPACE, script=script, trials=2), runner)[0]
+    begun = events_of(options_in(folder, space, script=script, trials=2), runner)[0]
     assert isinstance(begun, Planned)
     return begun
 
@@ -61,6 +63,10 @@ def maps(plan: Planned) -> list[str]:
         ("my.txt", YAML, ("--config", "my.txt"), []),
         ("data.json", ARGS + " " * 100_000, ("data.json",), []),
         ("my.yaml", YAML, ("--config", "none.yaml"), []),
+        ("my.yaml", YAML, ("config=my.yaml",), []),
+        ("my.yaml", YAML, ("--", "my.yaml"), []),
+        ("my.yaml", YAML.replace("train", "train args"), ("--config", "my.yaml"), []),
+        ("run.json", ARGS, ("--output", "run.json"), []),
     ],
 )
 def test_a_key_with_the_value_that_training_was_seen_with_is_searched(
@@ -94,6 +100,25 @@ def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder: Pat
     ) in "\n".join(plan_lines(plan.context))
 
 
+def test_of_two_files_of_a_flag_the_later_one_is_searched_and_the_other_stays(folder: Path) -> None:
+    (folder / "base.yaml").write_text(YAML)
+    (folder / "my.yaml").write_text("epochs: 3\n")
+    words = ("--config", "base.yaml", "--config", "my.yaml")
+    assert maps(planned(folder, *words)) == []
+    (folder / "my.yaml").write_text(YAML)
+    (folder / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    way = ("--map", "batch_size=--config:train.batch_size")
+    done = run(folder, *way, "train.py", *words, batch_size=64)
+    assert "['--config', 'base.yaml', '--config', '" in done.stdout
+    assert "'--config', 'my.yaml'" not in done.stdout
+
+
+def test_files_of_a_flag_that_the_space_varies_are_not_mapped(folder: Path) -> None:
+    (folder / "my.yaml").write_text(YAML)
+    flags = "flags:\n  --config: {values: [my.yaml, other.yaml], effect: exact}\n"
+    assert maps(planned(folder, "--config", "my.yaml", space=SPACE + flags)) == []
+
+
 def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folder: Path) -> None:
     shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
     words = ("train.py", "--config", "my.yaml")
@@ -109,10 +134,12 @@ def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Pat
     shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
     (folder / "my.yaml").write_text(YAML)
     metric = ("--metric-regex", "batch size (.*),", "--metric-mode", "max")
-    words = ("--dry-run", "--time-budget", "6m", "--", "forever", "--config", "my.yaml")
+    where = ("--data", "postgres://me:secret@host/db")
+    words = ("--dry-run", "--time-budget", "6m", "--", "forever", "--config", "my.yaml", *where)
     done = autotune(folder, "search", "train.py", *metric, *words)
     assert done.returncode == 0, done.stderr
-    first = "it runs once to be observed: python train.py forever --config my.yaml (--workdir"
+    first = "it runs once to be observed: python train.py forever --config my.yaml --data"
     assert done.stderr.startswith(first), "before anything runs"
+    assert "secret" not in done.stderr
     assert "this script has --config:train.batch_size: searched as batch_size" in done.stderr
     assert (folder / "my.yaml").read_text() == YAML

@@ -452,6 +452,9 @@ class MlflowClient:
 
 def set_tracking_uri(uri):
     open("mlflow_said", "a").write(f"{uri}\\n")
+
+
+set_registry_uri = set_tracking_uri
 """
 
 
@@ -460,7 +463,9 @@ def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
 ) -> None:
     """Modules of their names stand in for both, with the real ones' parameters."""
     (folder / "wandb.py").write_text(WANDB)
-    (folder / "mlflow.py").write_text(MLFLOW)
+    (folder / "mlflow").mkdir()
+    (folder / "mlflow" / "tracking.py").write_text(MLFLOW)
+    (folder / "mlflow" / "__init__.py").write_text("from mlflow.tracking import *\n")
     lines = [
         "import mlflow, wandb",
         "from wandb import init",
@@ -468,6 +473,8 @@ def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
         "init('me', 'mine')",
         "mlflow.set_tracking_uri('http://host.invalid')",
         "mlflow.set_tracking_uri(uri='http://host.invalid')",
+        "mlflow.set_registry_uri('http://host.invalid')",
+        "mlflow.tracking.set_tracking_uri('http://host.invalid')",
         "mlflow.MlflowClient('http://host.invalid')",
         SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
     ]

@@ -13,7 +13,7 @@ from autotune.searching.run.events import Answered
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import TrialOutcome
 from autotune.values.script_losses import ObservedLoss
-from children import autotune
+from children import hurried
 from factories import written
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
 from seen_script import SEEN
@@ -52,7 +52,7 @@ def searched(folder: Path, script: str, *words: str) -> tuple[int, str]:
     written(folder, script, "train.py")
     space = written(folder, SPACE)
     budget = ("--space", space, "--trials", "2", "--time-budget", "180s")
-    done = autotune(folder, "search", "train.py", *budget, *words)
+    done = hurried(folder, "search", "train.py", *budget, *words)
     return done.returncode, done.stderr
 
 

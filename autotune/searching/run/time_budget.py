@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, stdev
 
-from autotune.accuracy.accuracy_verdict import seed_seconds
+from autotune.accuracy.probe_length import seed_seconds
 from autotune.accuracy.seeds import seeds_to_come
 from autotune.comparison.sequential_test import LOOKS, rounds_to_win
 from autotune.configuration.job import MeasurePlan

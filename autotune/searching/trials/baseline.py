@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber, probe_samples
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.failed_probes import no_reference
+from autotune.accuracy.probe_length import probe_samples
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SEEDS
 from autotune.comparison.repeats import Repeats
