@@ -1,6 +1,7 @@
 """Measure every configuration of a space into a table that searches can be replayed against.
 
     python -m benchmarks.record MODEL --out table.jsonl [--space NAME] [--repeats N] [--seed N]
+        [-- ARGUMENTS of a script]
 
 The same command continues a table. Pack it with xz when it is complete.
 """
@@ -17,19 +18,21 @@ from typing import Any
 
 import click
 
-from autotune.commands import common
+from autotune.commands import common, script_options
+from autotune.configuration.script import ScriptOptions
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.storage.database import storage_errors
+from autotune.system.trial_folder import TEMPORARY
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.outcome import Measured
 from autotune.values.text import span
 from benchmarks.recording import Recorded, recording
 
 
-@click.command()
+@click.command(cls=script_options.ScriptCommand)
 @common.MODEL
 @common.SPACE
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Such as table.jsonl.")
@@ -43,11 +46,16 @@ from benchmarks.recording import Recorded, recording
 @common.DEVICE
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the order.")
 def record(model: Path, out: Path, repeats: int, **flags: Any) -> None:
-    """Measure every configuration of a space into a table for replays; continue one."""
+    """Measure every configuration of a space into a table for replays; continue one.
+
+    A MODEL with a `--` after it is a training script, with its arguments.
+    """
     if out.suffix != ".jsonl":
         raise UsageError(f"--out {out} must end in .jsonl; pack it with xz when it is complete.")
     unwind_on_sigterm()
-    show_recording(common.options_of(model, out=out, **flags), repeats)
+    arguments = script_options.arguments_given()
+    script = None if arguments is None else ScriptOptions(arguments, workdir=TEMPORARY)
+    show_recording(common.options_of(model, out=out, script=script, **flags), repeats)
 
 
 def show_recording(options: SearchOptions, repeats: int) -> None:

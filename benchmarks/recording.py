@@ -1,5 +1,7 @@
 """Measure every configuration of a space into a table that searches can replay.
 
+A table of a script answers as that of a model.py with its training would: the comparison of its
+first steps is the numerics check, and its loss is the held-out one.
 Answers in the table are not measured again, so that the same command continues. Configurations come
 in random order, so that a drift of the machine affects all alike. The baseline comes in between;
 its runs show how much processes differ.
@@ -11,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -20,6 +22,7 @@ from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber, probe_task
 from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker
 from autotune.accuracy.probe_length import probe_samples
+from autotune.accuracy.script_quality import FirstLossChecker
 from autotune.accuracy.seeds import MOST_SEEDS
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
@@ -30,7 +33,16 @@ from autotune.searching.run.stage_timing import time_stages
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
-from autotune.values.outcome import Lost, Measured, Probed, TrialOutcome, as_failure, describe
+from autotune.values.outcome import (
+    Gated,
+    Lost,
+    Measured,
+    Probed,
+    TrialOutcome,
+    as_failure,
+    describe,
+)
+from autotune.values.stages import Diagnosed
 from benchmarks.table import Header, Row, append_answer, probed, start_table
 
 _FIRST_RUNS = 3
@@ -78,9 +90,13 @@ class RecordingRunner:
             )
         if job.config is not None and not isinstance(outcome, Lost):
             seconds = round(time.monotonic() - start, 3)
-            self.answers.append(Row(job.task, job.config, outcome, seconds))
-            append_answer(self.path, self.answers[-1])
+            self.keep(Row(job.task, job.config, outcome, seconds))
         return outcome
+
+    def keep(self, answer: Row) -> None:
+        """Append an answer to the table."""
+        self.answers.append(answer)
+        append_answer(self.path, answer)
 
 
 def recording(options: SearchOptions, runner: Runner, repeats: int = 1) -> Iterator[Recorded]:
@@ -106,10 +122,12 @@ def recording(options: SearchOptions, runner: Runner, repeats: int = 1) -> Itera
 def header_of(context: SearchContext) -> Header:
     """Return the header of a table for this search context."""
     loads = " ".join(f"{load:.2f}" for load in os.getloadavg())
+    # A model.py has either an evaluation, of which more is better, or a held-out loss.
+    facts = replace(context.facts, has_evaluate=context.metric[1])
     return Header(
         name=context.options.study.name,
         machine=context.machine,
-        workload=context.facts,
+        workload=facts,
         space=context.space.domains,
         baseline=context.baseline.as_dict(),
         memory_limit_bytes=context.memory_limit_bytes,
@@ -134,26 +152,57 @@ class _Recording:
         probes, gates = self._missing_probes(), self._missing_gates()
         own = own[len(self._timed(self.context.baseline)) :]
         if not any(isinstance(row.task, Diagnose) for row in self.recorder.answers):
-            time_stages(self.context, self.recorder)
+            self._time_stages()
         missing = len(own) + len(timings) + len(probes) + len(gates) + self._lacks_untrained()
         total = len(self.recorder.answers) + missing
         for config in (*own, *timings):
             yield from self._asked(_TIMING, config, total)
             self._check_baseline()
-        keeper = NumericsChecker(self.context, self.recorder, self.study)
         for config in gates:
             before = len(self.recorder.answers)
-            keeper.gated(config)
+            self._check_numerics(config)
             yield from self._news(before, total)
         for config, seeds in probes:
             task = probe_task(self.context, self._probe_samples(), seeds)
-            yield from self._asked(task, config, total)
+            is_own = config.quality_key() == self.context.baseline.quality_key()
+            asks = self._is_script and is_own and 0 in seeds
+            yield from self._asked(replace(task, untrained=asks), config, total)
         if self._lacks_untrained():
             task = probe_task(self.context, 0, (0,))
             yield from self._asked(task, self.context.baseline, total)
 
+    @property
+    def _is_script(self) -> bool:
+        return self.context.observed is not None
+
+    def _time_stages(self) -> None:
+        """Record the stages of the baseline; a script's are known since it was observed."""
+        stages = time_stages(self.context, self.recorder)
+        if self._is_script and isinstance(stages, Diagnosed):
+            self._keep(Diagnose(_TIMING.plan, ()), self.context.baseline, stages, time.monotonic())
+
+    def _check_numerics(self, config: TrainingConfig) -> None:
+        """Record a numerics check, which of a script is made of several processes."""
+        if not self._is_script:
+            NumericsChecker(self.context, self.recorder, self.study).gated(config)
+            return
+        start, runner = time.monotonic(), self.recorder.runner
+        found = FirstLossChecker(self.context, runner, self.study).gated(config)
+        if isinstance(found, Gated):
+            # A script's gradients refuse nothing where its loss judges.
+            found = replace(found, gradient_error=0.0)
+            self._keep(Gate(self.context.baseline.as_dict()), config, found, start)
+
+    def _keep(
+        self, task: Task, config: TrainingConfig, outcome: TrialOutcome, start: float
+    ) -> None:
+        seconds = round(time.monotonic() - start, 3)
+        self.recorder.keep(Row(task, config.as_dict(), outcome, seconds))
+
     def _lacks_untrained(self) -> bool:
-        """Return whether the quality is a loss, and that before training is not recorded."""
+        """Return whether a model.py's quality is a loss, and that before training is lacking."""
+        if self._is_script:
+            return False
         probes = [row.task for row in self.recorder.answers if isinstance(row.task, Probe)]
         return not self.context.metric[1] and all(task.samples for task in probes)
 
@@ -233,6 +282,8 @@ class _Recording:
             (config, tuple(seed for seed in _ALL_SEEDS if seed not in have.get(key, ())))
             for key, config in kinds.items()
         ]
+        if self._is_script:  # each of its seeds is a process
+            return [(config, (seed,)) for config, seeds in missing for seed in seeds]
         return [(config, seeds) for config, seeds in missing if seeds]
 
     def _probe_samples(self) -> int:

@@ -102,9 +102,17 @@ class Table:
 
     @cached_property
     def untrained(self) -> float | None:
-        """Loss of the baseline before training, from a probe of no samples; None without one."""
-        found = [row.outcome for row in self.answers if _is_untrained(row)]
-        return found[0].qualities[0] if found and isinstance(found[0], Probed) else None
+        """Loss of the baseline before training; None without it.
+
+        It is of a probe of no samples, or of a script's first one.
+        """
+        for row in self.answers:
+            if isinstance(row.outcome, Probed):
+                if _is_untrained(row):
+                    return row.outcome.qualities[0]
+                if row.outcome.untrained is not None:
+                    return row.outcome.untrained
+        return None
 
     @cached_property
     def timing_seconds(self) -> float:

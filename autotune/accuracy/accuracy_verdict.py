@@ -86,7 +86,7 @@ class AccuracyProber:
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
         """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known.
 
-        The spread over seeds is known only from three seeds on.
+        Where their spread may widen the tolerance, it is known only from three seeds on.
         """
         own = self.context.baseline
         qualities = self._probed(own, max(seeds, self.known_seeds(own)))
@@ -205,7 +205,8 @@ class AccuracyProber:
         if not isinstance(qualities, tuple):
             return qualities
         rule = self.rule(seeds)
-        if isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
+        widened = self.context.options.accuracy.tolerance.widened
+        if widened and isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
             # Before a loss counts, the baseline's own spread must be known.
             rule = self.rule(max(seeds, len(SEEDS)))
         if isinstance(rule, Lost):

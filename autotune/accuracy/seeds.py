@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from autotune.configuration.accuracy_rule import AccuracyRule, spread
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
 from autotune.values.statistics import LOOKS, Decision
@@ -39,7 +39,6 @@ def rule_from(
         baseline=tuple(baseline),
         tolerance=context.options.accuracy.tolerance.absolute(first, untrained),
         minimum=context.options.accuracy.minimum,
-        spread=spread(first),
     )
 
 

@@ -78,7 +78,7 @@ class Tolerance:
             asked = self.amount * abs(fmean(baseline))
         else:
             asked = self.amount * max(0.0, untrained - baseline[0])
-        return max(asked, spread(baseline)) if self.widened else asked
+        return max(asked, _spread(baseline)) if self.widened else asked
 
     def words(self, metric: str, baseline: Sequence[float], untrained: float | None) -> str:
         """Return what the tolerance is, for the same arguments as `absolute`."""
@@ -98,7 +98,7 @@ class Tolerance:
         return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
 
 
-def spread(qualities: Sequence[float]) -> float:
+def _spread(qualities: Sequence[float]) -> float:
     """Return the standard deviation over seeds; 0 for fewer than three, which show none."""
     return stdev(qualities) if len(qualities) >= _FEWEST_FOR_SPREAD else 0.0
 
@@ -122,9 +122,6 @@ class AccuracyRule:
     """Allowed mean loss, in the metric's unit."""
     minimum: float | None
     """Least mean quality, independent of the baseline; None: no floor."""
-    spread: float = 0.0
-    """Standard deviation of the baseline over seeds; the loss of a single seed may be chance up to
-    some multiple of it."""
 
     def losses(self, qualities: Sequence[float]) -> tuple[float, ...]:
         """Return the loss of quality per paired seed, in the metric's unit; positive is worse."""
@@ -143,9 +140,7 @@ class AccuracyRule:
 
     def decision(self, qualities: Sequence[float]) -> Decision:
         """Decide from the seeds so far; a mean quality below the floor is never accepted."""
-        decision = decide(
-            self.losses(qualities), self.tolerance, self.spread, self._step(qualities)
-        )
+        decision = decide(self.losses(qualities), self.tolerance, self._step(qualities))
         below = self.minimum is not None and fmean(qualities) < self.minimum
         return "undecided" if decision == "accept" and below else decision
 

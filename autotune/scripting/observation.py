@@ -246,6 +246,7 @@ class Observation:
             has_evaluate=False,
             baseline=settings,
             model_parameters=sum(weight.numel() for weight in weights),
+            model_tensors=len(weights),
             sample_bytes=self._stream.sample_bytes,
             local_modules=self._local_modules(),
             repeated_blocks=self._repeats_blocks(),

@@ -142,6 +142,7 @@ def describe_workload(
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
         model_parameters=sum(w.numel() for w in weights),
+        model_tensors=len(weights),
         sample_bytes=tensor_bytes(batch) // size,
         local_modules=own_modules(workload.path),
         counts_tokens=workload.count_tokens is not None,

@@ -42,8 +42,8 @@ EACH_LOOK = Level(
     (15.8945, 4.8487, 3.4819, 2.9985, 2.7565, 2.6122, 2.5168, 2.449, 2.3984, 2.3593, 2.3281), 2.0537
 )
 """98 %, for each of `LOOKS`. Looks at the same seeds agree, so three have 95 % in all, not 94 %."""
-# One seed alone, which has no spread, rejects only a loss above this many times the tolerance and
-# the baseline's own spread.
+# One seed alone, which has no spread, rejects a loss above this many times the allowed one. After
+# that, only seeds better than the baseline's, by half of the allowed on average, could accept.
 _FAR_OFF = 5
 
 # Steps below this share of the greatest quality are not looked for: there are none to be found
@@ -128,21 +128,18 @@ def bounds(losses: Sequence[float], step: float = 0.0, level: Level = ONE_LOOK) 
     return middle - half, middle + half
 
 
-def decide(
-    losses: Sequence[float], allowed: float, spread: float = 0.0, step: float = 0.0
-) -> Decision:
+def decide(losses: Sequence[float], allowed: float, step: float = 0.0) -> Decision:
     """Decide on losses of quality, one per paired seed, positive for worse; `allowed` is the most.
 
-    "undecided" means that further seeds are needed. `spread` is the standard deviation of the
-    baseline's quality over seeds, the only one that is known where there is one loss. `step` is the
-    resolution of the quality. Losses are accepted at the last of `LOOKS` that they reach; they may
-    be rejected at any time, which errs on the safe side.
+    "undecided" means that further seeds are needed. `step` is the resolution of the quality. Losses
+    are accepted at the last of `LOOKS` that they reach; they may be rejected at any time, which
+    errs on the safe side.
     """
     look = max((seeds for seeds in LOOKS if seeds <= len(losses)), default=1)
     if bounds(losses[:look], step, EACH_LOOK)[1] <= allowed:
         return "accept"
     low, _ = bounds(losses, step)
-    if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * max(allowed, spread)):
+    if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * allowed):
         return "reject"
     return "undecided"
 

@@ -100,6 +100,8 @@ class WorkloadFacts:
     baseline: dict[str, bool | int | float | str | None]
     """The workload's BASELINE, with the settings that importing the file makes in the process."""
     model_parameters: int
+    model_tensors: int = 0
+    """Parameter tensors of the model; 0 if unknown."""
     sample_bytes: int = 0
     """Bytes of the tensors of one sample, once collated."""
     local_modules: dict[str, str] = field(default_factory=dict)

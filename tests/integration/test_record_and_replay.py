@@ -14,18 +14,29 @@ from typing import Any
 import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan, Probe, Task
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import survey
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
-from autotune.values.outcome import Crashed, Inspected, Lost, Measured, Probed, TrialOutcome
+from autotune.values.outcome import (
+    Crashed,
+    Gated,
+    Inspected,
+    Lost,
+    Measured,
+    Probed,
+    TrialOutcome,
+)
+from autotune.values.script_losses import ObservedLoss
 from autotune.values.stages import Diagnosed, Loading
 from benchmarks.recording import Recorded, recording
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Row, Table, probed, read_table, write_table
-from scripted_runner import ScriptedRunner, at, batch_of, changed, options_in
+from scripted_runner import LOSSES, ScriptedRunner, at, batch_of, changed, options_in
+from seen_script import SEEN
 
 SPACE = """\
 batch_size: [8, 16, 32]
@@ -219,6 +230,33 @@ def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> Non
 def test_a_table_is_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     wanted = changed(options(tmp_path), out=tmp_path / "new" / "table.jsonl")
     assert next(recording(wanted, scripted()))
+
+
+def test_a_script_is_recorded_and_replayed_as_a_model(tmp_path: Path) -> None:
+    """Its first steps are its numerics check, and each of its seeds is a process."""
+    loss = ObservedLoss("", LOSSES.losses, reach=LOSSES.reach)
+    qualities = tuple(1.0 + 0.1 * math.sin(seed) for seed in range(12))
+    runner = ScriptedRunner(
+        lambda config, phase: at(100.0 if config["amp_dtype"] is None else 150.0),
+        lambda config, seed: qualities[seed],
+        observed=replace(SEEN, loss=loss, stages=STAGES),
+        untrained=3.0,
+    )
+    space = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
+    wanted = options_in(tmp_path, space, out=tmp_path / "table.jsonl", script=ScriptOptions(()))
+    found = list(recording(wanted, runner))
+    assert [one.done for one in found] == list(range(2, found[-1].total + 1)), "after the stages"
+    assert {seeds for _, seeds in runner.probes()} == {(seed,) for seed in range(12)}
+    table = read_table(tmp_path / "table.jsonl")
+    assert table.untrained == 3.0
+    assert {found for _, found in seeds_and_qualities(table.probed).values()} == {qualities}
+    assert sum(isinstance(row.outcome, Gated) for row in table.answers) == 1
+    (tmp_path / "replay").mkdir()
+    model = options_in(tmp_path / "replay", space, storage=None, trials=4)
+    *_, last = search(model, ReplayRunner(table))
+    assert isinstance(last, Answered)
+    assert last.best.config["amp_dtype"] == "bfloat16"
+    assert list(recording(wanted, runner)) == []
 
 
 def test_own_settings_that_fail_end_the_recording(tmp_path: Path) -> None:

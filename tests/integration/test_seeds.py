@@ -146,12 +146,22 @@ def test_two_seeds_tell_no_spread_and_more_than_three_do_not_change_what_is_tole
     assert prober.rule().baseline == (0.8, 0.9, 1.0, 0.1, 0.9), "all that are known"
 
 
-def test_a_worse_first_seed_is_compared_with_three_seeds_of_the_baseline(tmp_path):
-    prober, _, runner = prober_of(tmp_path, (0.05,) * 6, SCATTERED, seeds=1)
+@pytest.mark.parametrize(
+    ("loss", "tolerance", "decision", "more_of_the_baseline"),
+    [
+        (0.03, None, "undecided", []),
+        (0.05, None, "reject", []),  # more than five times what is allowed
+        (0.05, NOISE, "undecided", [1, 2]),  # which allow 0.1
+        (0.6, NOISE, "reject", [1, 2]),
+    ],
+)
+def test_a_worse_first_seed_needs_more_of_the_baseline_only_where_their_spread_is_allowed(
+    loss, tolerance, decision, more_of_the_baseline, tmp_path
+):
+    prober, _, runner = prober_of(tmp_path, (loss,) * 6, SCATTERED, seeds=1, tolerance=tolerance)
     verdict = prober.verdict(LARGE, most_seeds=1)
-    assert seeds_of(runner, 8) == [1, 2]
-    assert verdict.decision == "undecided", "its spread is 0.1, so that one seed may be chance"
-    assert verdict.margin > 0
+    assert seeds_of(runner, 8) == more_of_the_baseline
+    assert (verdict.decision, verdict.margin > 0) == (decision, loss > prober.rule().tolerance)
 
 
 def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import TrialEnded
-from autotune.values.outcome import Measured, TrialOutcome
-from factories import measurement
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from autotune.searching.run.events import TrialEnded, TrialStarted
+from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from factories import cpu_machine, measurement
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
 HALF = "amp_dtype: [null, bfloat16]\nnum_threads: [2, 1]\n"
@@ -43,6 +43,23 @@ def test_the_first_trial_compiles_only_if_that_is_a_small_share_of_its_seconds(
     own, first = [event.trial.config for event in events if isinstance(event, TrialEnded)]
     assert (first["compile_mode"] is not None) == compiles
     assert first != own
+
+
+@pytest.mark.parametrize(("tensors", "compiles"), [(10, True), (200, False)])
+def test_a_large_model_is_not_compiled_where_little_time_is_left(
+    tensors: int, compiles: bool, tmp_path: Path
+) -> None:
+    """A quarter of the time left may go to a compilation: of 200 tensors it takes a minute."""
+    facts = replace(FACTS, model_tensors=tensors)
+    runner = ScriptedRunner(
+        lambda config, phase: Measured(replace(measurement(), start_seconds=5.0)),
+        inspected=Inspected(cpu_machine(), facts),
+    )
+    space = "compile_mode: [null, default]\nnum_threads: [2, 1]\nnum_workers: [0, 1, 2]\n"
+    options = options_in(tmp_path, space, trials=6, time_budget_seconds=200.0)
+    events = events_of(options, runner)
+    tried = {event.config["compile_mode"] for event in events if isinstance(event, TrialStarted)}
+    assert tried == ({None, "default"} if compiles else {None})
 
 
 def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path: Path) -> None:

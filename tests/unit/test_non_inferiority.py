@@ -54,11 +54,22 @@ def test_a_margin_of_zero_accepts_equal_qualities_and_refuses_any_loss() -> None
     assert decide((0.001,), 0.0) == "reject"
 
 
-def test_a_single_seed_rejects_only_beyond_what_seeds_differ_by_anyway() -> None:
-    assert decide((0.6,), ALLOWED) == "reject"
-    assert decide((0.6,), ALLOWED, spread=0.2) == "undecided"
-    assert decide((1.1,), ALLOWED, spread=0.2) == "reject"
-    assert decide((0.6, 0.61, 0.6), ALLOWED, spread=0.2) == "reject", "pairs have their own spread"
+def test_a_single_seed_rejects_what_others_could_hardly_outweigh() -> None:
+    assert decide((4.9 * ALLOWED,), ALLOWED) == "undecided"
+    assert decide((5.1 * ALLOWED,), ALLOWED) == "reject"
+
+
+@pytest.mark.parametrize("seeds", LOOKS)
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 5.0])
+def test_seeds_after_a_rejecting_one_accept_only_if_they_gain(seeds: int, spread: float) -> None:
+    drawn = np.random.default_rng(0).normal(0.0, spread, (200, seeds - 1))
+    others = drawn - drawn.mean(axis=1, keepdims=True) - 0.5  # of what is allowed, on average
+    for row in ALLOWED * others:
+        assert decide((5.1 * ALLOWED, *row), ALLOWED) != "accept"
+
+
+def test_seeds_after_a_rejecting_one_could_accept_if_they_gained_more() -> None:
+    assert decide((5.1 * ALLOWED, *11 * (-0.6 * ALLOWED,)), ALLOWED) == "accept"
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5, 6])

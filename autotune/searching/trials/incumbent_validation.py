@@ -126,9 +126,9 @@ def _validated(
 
 
 def _is_far_off(accuracy: Accuracy, found: AccuracyVerdict) -> bool:
-    """Return whether the mean loss exceeds twice the tolerance and the baseline's spread."""
+    """Return whether the mean loss exceeds twice the tolerance."""
     rule = accuracy.rule
-    return fmean(rule.losses(found.qualities)) > _FAR * max(rule.tolerance, rule.spread)
+    return fmean(rule.losses(found.qualities)) > _FAR * rule.tolerance
 
 
 def _waits(search: SearchRun, accuracy: Accuracy, best: FinishedTrial) -> bool:

@@ -17,7 +17,8 @@ from autotune.searching.run.seconds import trial_seconds
 
 # Average number of seeds until a configuration of new training is refused or validated.
 _SEEDS = 2
-# Assumed seconds to compile in each mode: a small network on two CPU cores took 4 to 24 s.
+# Assumed seconds to compile a model of _USUAL_TENSORS parameter tensors in each mode. Half of them
+# grow with the number: in mode default two slow cores took 9 s for 4, 33 s for 72, 58 s for 161.
 _COMPILE_SECONDS: Mapping[Value, float] = {
     "lite": 10.0,
     "default": 20.0,
@@ -26,6 +27,7 @@ _COMPILE_SECONDS: Mapping[Value, float] = {
     "max-autotune": 100.0,
 }
 _LONGEST_KNOWN = max(_COMPILE_SECONDS.values())
+_USUAL_TENSORS = 33
 # Largest share of the seconds left for trials that compiling one may take.
 _SHARE_TO_COMPILE = 1 / 4
 
@@ -77,21 +79,24 @@ def _modes_beyond(search: SearchRun, share: float) -> frozenset[Value]:
 
 
 def _compile_seconds(search: SearchRun) -> Callable[[Value], float]:
+    tensors = search.context.facts.model_tensors
     seen: dict[Value, float] = {}
     for trial in search.study.finished():
         mode = trial.config["compile_mode"]
         if mode is not None and not trial.details.foreseen:
             took = trial.details.compile_seconds
             if took is None:  # a failed compilation would have taken longer
-                took = max(_assumed(mode), trial.details.seconds or 0.0)
+                took = max(_assumed(mode, tensors), trial.details.seconds or 0.0)
             seen[mode] = max(took, seen.get(mode, 0.0))
-    scale = median([took / _assumed(mode) for mode, took in seen.items()] or [1.0])
+    scale = median([took / _assumed(mode, tensors) for mode, took in seen.items()] or [1.0])
 
     def seconds(mode: Value) -> float:
-        return 0.0 if mode is None else seen.get(mode, scale * _assumed(mode))
+        return 0.0 if mode is None else seen.get(mode, scale * _assumed(mode, tensors))
 
     return seconds
 
 
-def _assumed(mode: Value) -> float:
-    return _COMPILE_SECONDS.get(mode, _LONGEST_KNOWN)
+def _assumed(mode: Value, tensors: int) -> float:
+    """Return the assumed seconds for a model of so many parameter tensors; 0 if unknown."""
+    usual = _COMPILE_SECONDS.get(mode, _LONGEST_KNOWN)
+    return usual * (1 + tensors / _USUAL_TENSORS) / 2 if tensors else usual
