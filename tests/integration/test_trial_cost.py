@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import TrialEnded, TrialStarted
+from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from factories import cpu_machine, measurement
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
+TOO_DEAR = "compiling is expected to take more than a quarter of the time left"
 HALF = "amp_dtype: [null, bfloat16]\nnum_threads: [2, 1]\n"
 
 
@@ -60,6 +61,8 @@ def test_a_large_model_is_not_compiled_where_little_time_is_left(
     events = events_of(options, runner)
     tried = {event.config["compile_mode"] for event in events if isinstance(event, TrialStarted)}
     assert tried == ({None, "default"} if compiles else {None})
+    said = [event.note for event in events if isinstance(event, LeftOut)]
+    assert said == ([] if compiles else [f"compile_mode=default for now: {TOO_DEAR}"])
 
 
 def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class IncumbentRevoked:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of the space is not searched any more; the note gives the reason."""
+    """A part of the space is not searched, perhaps for now; the note gives the reason."""
 
     note: str
 

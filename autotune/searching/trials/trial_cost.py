@@ -70,6 +70,16 @@ def skip_dear_modes(search: SearchRun) -> None:
         search.study.skipped_modes = _modes_beyond(search, 1.0)
 
 
+def modes_put_off(search: SearchRun) -> list[str]:
+    """Return the compile modes that were skipped before they were tried, each with the reason."""
+    tried = {trial.config["compile_mode"] for trial in search.study.finished()}
+    return [
+        f"compile_mode={mode} for now: compiling is expected to take more than a quarter of the "
+        "time left"
+        for mode in sorted(map(str, search.study.skipped_modes - tried))
+    ]
+
+
 def _modes_beyond(search: SearchRun, share: float) -> frozenset[Value]:
     affordable = share * max(0.0, search.time_budget.seconds_left_with_candidate())
     compiling = _compile_seconds(search)

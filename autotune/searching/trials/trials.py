@@ -29,7 +29,7 @@ from autotune.searching.trials.incumbent_validation import (
 )
 from autotune.searching.trials.memory_prediction import foresee
 from autotune.searching.trials.time_again import time_candidate_again
-from autotune.searching.trials.trial_cost import skip_dear_modes, trial_cost
+from autotune.searching.trials.trial_cost import modes_put_off, skip_dear_modes, trial_cost
 from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
 from autotune.storage.database import check_still_there
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
@@ -81,7 +81,7 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
             yield search.trial_ended(told)
         if isinstance(trial, FinishedTrial):
             yield from validate_incumbent(search, accuracy, trial)
-        for what in breaker.leave_out(study.left_out()):
+        for what in breaker.leave_out([*study.left_out(), *modes_put_off(search)]):
             yield LeftOut(what)
         if isinstance(trial, FinishedTrial):
             breaker.finished(trial)
