@@ -39,13 +39,18 @@ def test_the_same_batch_size_is_probed_once_whatever_the_workers(tmp_path):
     assert [seeds for batch, seeds in probes if batch == 64] == [(0,), (1,), (2,)]
 
 
-def test_the_baselines_further_seeds_come_when_something_speaks_against_another(tmp_path):
+@pytest.mark.parametrize(
+    ("loss", "further"), [(0.02, [(64, (1,)), (8, (1,))]), (0.2, [])], ids=["near", "far off"]
+)
+def test_the_baselines_further_seeds_come_with_those_of_a_configuration_in_doubt(
+    loss, further, tmp_path
+):
     def quality(config, seed):
-        return 0.9 - (0.02 if batch_of(config) == 64 else 0.0)
+        return 0.9 - (loss if batch_of(config) == 64 else 0.0)
 
     runner = ScriptedRunner(in_proportion, quality)
     events_of(options_in(tmp_path, space="batch_size: [8, 64]\n", trials=2), runner)
-    assert runner.probes()[:3] == [(8, (0,)), (64, (0,)), (8, (1, 2))]
+    assert runner.probes() == [(8, (0,)), (64, (0,)), *further]
 
 
 def test_with_a_floor_the_baseline_has_three_seeds_at_once(tmp_path):
