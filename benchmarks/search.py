@@ -10,6 +10,8 @@ with a runner that answers from the table. It prints per sampler and table:
 - the regret of the result, and how many results were infeasible;
 - the trials in all, and their share of the space;
 - the trial at which the plateau rule would have stopped, and the share of the best rate lost by it;
+- of results that are not the user's settings: the median of the speed-up in best.yaml over that of
+  the table, and the share of the intervals in best.yaml that have the table's in them;
 - milliseconds to propose a trial.
 """
 
@@ -30,6 +32,7 @@ from statistics import fmean, median, quantiles
 from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
 from autotune.accuracy.seeds import SEEDS
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import (
@@ -61,6 +64,16 @@ _REORDERING = [name for name in NUMERICS if name not in PRECISION]
 
 
 @dataclass(frozen=True)
+class Emitted:
+    """The speed-up that best.yaml states, beside the table's."""
+
+    over_true: float
+    """The stated speed-up over the table's."""
+    interval_holds: bool
+    """True if the table's lies in the stated interval."""
+
+
+@dataclass(frozen=True)
 class Run:
     """One search against a table."""
 
@@ -82,6 +95,8 @@ class Run:
     """Share of the optimum that stopping there would have lost."""
     seconds_to_near: float
     """Seconds that measuring would have taken until `NEAR`; infinite if never reached."""
+    emitted: Emitted | None
+    """What is said of the speed-up; None if the user's settings were kept."""
     ask_seconds: tuple[float, ...]
     """Seconds of each proposal."""
 
@@ -103,9 +118,9 @@ def main() -> None:
     print(
         "| sampler | table | within 5 %: median, 90th, reached | within 2 % | seconds to 5 % |"
         " regret, mean | infeasible | trials | of the space | plateau: trials, loss |"
-        " proposing, ms |"
+        " emitted over true, in interval | proposing, ms |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for sampler in arguments.samplers.split(","):
         jobs = [
             (t, sampler, s, arguments.trials)
@@ -151,6 +166,7 @@ def row(sampler: str, name: str, runs: Sequence[Run]) -> str:
         f"{100 * median(run.measured for run in runs):.1f} %",
         f"{median(run.settled_at for run in runs):g}, "
         f"{100 * fmean(run.settled_loss for run in runs):.2f} %",
+        _emitted([run.emitted for run in runs if run.emitted is not None]),
         f"{1000 * median(asks):.0f}",
     ]
     return f"| {' | '.join(cells)} |"
@@ -164,6 +180,13 @@ def _reached(trials: Sequence[float]) -> str:
     return f"{_count(median(trials))} / {_count(ninetieth)} / {100 * reached:.0f} %"
 
 
+def _emitted(results: Sequence[Emitted]) -> str:
+    if not results:
+        return "none"
+    holding = fmean(one.interval_holds for one in results)
+    return f"{median(one.over_true for one in results):.3f}, {100 * holding:.0f} %"
+
+
 def _count(trials: float) -> str:
     return f"{trials:.0f}" if math.isfinite(trials) else "never"
 
@@ -174,7 +197,7 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
     asks = _timed_asks()
     runner = ReplayRunner(truth.table, seed)
     reached = {NEAR: math.inf, NEARER: math.inf}
-    seconds, regret, infeasible = math.inf, 1.0, False
+    seconds, regret, infeasible, emitted = math.inf, 1.0, False, None
     ended: list[FinishedTrial] = []
     with tempfile.TemporaryDirectory() as folder:
         for event in search(options_for(truth, Path(folder), sampler, seed, trials), runner):
@@ -190,6 +213,7 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
             if isinstance(event, Answered):
                 share = truth.share(TrainingConfig.of(event.best.config))
                 regret, infeasible = 1 - share, share == 0
+                emitted = emitted_of(event.best, truth)
     settled = next((n for n in range(1, len(ended)) if has_settled(ended[:n])), len(ended))
     return Run(
         table=name,
@@ -202,8 +226,18 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
         settled_at=settled,
         settled_loss=truth.share_of_best(ended) - truth.share_of_best(ended[:settled]),
         seconds_to_near=seconds,
+        emitted=emitted,
         ask_seconds=tuple(asks),
     )
+
+
+def emitted_of(best: BestConfig, truth: TableTruth) -> Emitted | None:
+    """Return the stated speed-up beside the table's; None for the user's settings."""
+    own, found = truth.share(truth.table.baseline), truth.share(TrainingConfig.of(best.config))
+    if best.keeps_baseline or not (own and found):
+        return None
+    stated, (low, high) = best.evidence.speedup.ratio, best.evidence.speedup.ci95
+    return Emitted(stated * own / found, low <= found / own <= high)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Sequential test of candidates against the baseline: paired rounds in fresh processes.
 
 The best of many noisy measurements looks better than it is, so best.yaml states no number from the
-search. Candidates that the search could not tell apart share a first block of rounds. Only the best
-of them goes on, so that testing several costs little more than testing one.
+search. Candidates that the search could not tell apart share a first block of rounds, which chooses
+one of them. The rounds that test it begin after that: what chose it favoured the lucky.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from autotune.comparison.candidate_choice import NO_POSTERIORS, Posteriors, preferred, set_aside
+from autotune.comparison.candidate_choice import NO_POSTERIORS, Posteriors, set_aside
 from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Course,
@@ -114,18 +114,16 @@ def sequential_test(
     Args:
         course: the setup of the rounds.
         candidates: the configurations to test.
-        family: number of candidates tested so far, these included, for the confidence.
+        family: number of candidates tested so far, the chosen one included, for the confidence.
         posteriors: posteriors from the search, which order candidates; only the rounds decide.
     """
     confidence = 1 - (1 - CONFIDENCE) / family
     comparisons = {one: PairedComparison(confidence=confidence) for one in candidates}
     decisions, block = looks(family), len(candidates) + 1
     places = orders(block, course.seed)
-    repeats: Repeats[Results] = Repeats(decisions[-1], course.may_repeat)
-    rounds = 0
+    rounds, repeats = 0, Repeats[Results](decisions[-1], course.may_repeat)
     for number in count():
-        before, last = len(comparisons), rounds
-        field = (course.baseline, *comparisons)
+        before, last, field = len(comparisons), rounds, (course.baseline, *comparisons)
         results = play_round(course, [field[place] for place in next(places)], number)
         refused = _faults(course, comparisons, results)
         comparisons = _without(comparisons, refused)
@@ -138,17 +136,19 @@ def sequential_test(
         else:
             played = comparisons = _with_rounds(course, comparisons, counting)
             refused |= _beaten(comparisons, decisions[-1])
-            comparisons = _without(comparisons, refused)
-            aside = set_aside(course.baseline, comparisons, posteriors, last < block <= rounds)
-            comparisons = _without(comparisons, aside)
-            decides = any(last < look <= rounds for look in decisions)
-            won = {one: c for one, c in comparisons.items() if decides and c.is_faster}
-            winner = preferred(course.baseline.config, won, posteriors) if won else None
+            left = _without(comparisons, refused)
+            aside = set_aside(course.baseline, left, posteriors, last < block <= rounds)
+            comparisons = _without(left, aside)
+            decides = before == 1 and any(last < look <= rounds for look in decisions)
+            winner = next((one for one, c in comparisons.items() if decides and c.is_faster), None)
             yield Standing(played, refused, aside, winner, decides)
             if winner is not None or not comparisons:
                 return
         if len(comparisons) < before:
             places = orders(len(comparisons) + 1, course.seed + number + 1)
+            if len(comparisons) == 1:
+                comparisons = {one: c.chosen() for one, c in comparisons.items()}
+                rounds, repeats = 0, Repeats[Results](decisions[-1], course.may_repeat)
 
 
 def _faults(

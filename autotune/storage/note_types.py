@@ -61,6 +61,8 @@ class CandidateLog:
 
     ratios: tuple[float, ...] | None = None
     """Worth over the baseline's in each round; None without rounds."""
+    choosing: tuple[float, ...] | None = None
+    """The same in the rounds that chose it among several, which are no evidence; None if none."""
     ci95: tuple[float, float] | None = None
     """The 95 % interval of the ratio."""
     disturbed: NonNegativeInt | None = None

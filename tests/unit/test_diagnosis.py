@@ -95,6 +95,24 @@ def test_the_narrowed_space_has_the_rates_of_the_batches_in_it() -> None:
     assert narrowed(space, diagnosis()).batch_rates.keys() == {16, 32, 64}
 
 
+@pytest.mark.parametrize(
+    ("changed", "pays"),
+    [
+        ({}, True),
+        ({"double_compute_seconds": 0.12}, False),  # mostly overhead, which threads do not share
+        ({"double_compute_seconds": None}, True),
+        ({"double_compute_seconds": None, "compute_seconds": 0.005}, False),
+        ({"loading": loading(0.05)}, False),  # workers take their part of the cores
+    ],
+)
+def test_threads_pay_where_a_step_is_mostly_arithmetic(changed: dict[str, Any], pays: bool) -> None:
+    """On a CPU; a GPU leaves its host's cores to loading."""
+    stages = {"loading": loading(0.001), **changed}
+    space = space_of(num_threads=(1, 2))
+    assert narrowed(space, diagnosis(cpu_machine(), **stages)).threads_pay is pays
+    assert not narrowed(space, diagnosis(cuda_machine(), **stages)).threads_pay
+
+
 def test_nothing_is_frozen_if_every_stage_counts() -> None:
     assert diagnosis().frozen() == {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -38,6 +40,16 @@ def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) ->
     column = list(code.values).index("prefetch_factor")
     assert rows[0, column] != rows[1, column]
     assert params_of(idle, space.varied())["prefetch_factor"] in space.domains["prefetch_factor"]
+
+
+def test_one_thread_of_two_is_expected_to_lose_where_the_diagnosis_says_that_threads_pay(
+    space: SearchSpace,
+) -> None:
+    own, one = TrainingConfig.of({"num_threads": 2}), TrainingConfig.of({"num_threads": 1})
+    for pays, ratio in ((True, 0.7), (False, 1.0)):
+        code = Encoding(replace(space, threads_pay=pays))
+        first, second = code.expected(code.rows([space.within(own), space.within(one)]))
+        assert math.exp(second - first) == pytest.approx(ratio)
 
 
 def test_every_row_is_every_configuration(space: SearchSpace) -> None:

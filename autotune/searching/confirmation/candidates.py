@@ -92,6 +92,7 @@ class Candidate:
     def set_aside(self, other: Candidate) -> CandidateSetAside:
         """Leave the test to another candidate, and wait."""
         self._move(State.WAITING)
+        self.was_tested = False
         self.set_aside_for = other.trial.number
         return CandidateSetAside(self.trial, other.trial)
 
@@ -144,6 +145,7 @@ class Candidate:
                 ratios=tuple(round(ratio, 4) for ratio in self.comparison.ratios),
                 ci95=(round(low, 4), round(high, 4)),
                 disturbed=self.comparison.disturbed or None,
+                choosing=tuple(round(ratio, 4) for ratio in self.comparison.choosing) or None,
                 set_aside_for=log.set_aside_for,
                 refused=log.refused,
             )

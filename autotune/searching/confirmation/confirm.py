@@ -36,10 +36,10 @@ from autotune.values.statistics import LOOKS
 from autotune.values.text import readable
 
 # Processes that each further candidate adds to a sequential test.
-_PROCESSES_MORE = 5
+_PROCESSES_MORE = 9
 _MOST_AT_ONCE = 3
-# Most candidates tested in all, because intervals widen with their number. A candidate that was
-# set aside may be tested again.
+# Most candidates tested in all, because intervals widen with their number. One that was set aside
+# was not: rounds that choose test nobody.
 _MOST_TESTED = 4
 # Gain of a candidate that needs no seeds, over that of one that does, from which the latter's seeds
 # leave it the time: the chance that seeds accept is taken as even.
@@ -238,10 +238,10 @@ class ConfirmationRun:
     def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
         """Test candidates together until one has won, none is left or the time is up."""
         yield from self._warn_of_others()
+        family = 1 + sum(one.was_tested for one in self.candidates)
         for one in group:
             one.enter_test()
         members = {one.participant: one for one in group}
-        family = sum(one.was_tested for one in self.candidates)
         posteriors = {participant: one.posterior for participant, one in members.items()}
         course = _course(self.search, self.costs, group)
         taken: list[float] = []

@@ -49,6 +49,11 @@ _DOUBLE_ON_CPU = 1.5
 # No other setting makes up for a precision that the CPU has no instructions for.
 _FAR_SLOWER = 1.5
 _MOSTLY_WORK = 1.6
+# Half of a step is arithmetic if one with twice the batch takes so many times as long. Where none
+# was timed, a step of so many seconds has more of it than of starting operators.
+_HALF_WORK, _LONG_STEP = 1.5, 0.02
+# Loading of so small a share of computing leaves the cores to the latter.
+_HARDLY_LOADS = 0.1
 # Relative error of one timing; two timings of the same may differ by twice as much.
 _NOISE = 0.05
 # Under the same settings, training is as fast as its slowest stage at most. Two processes of the
@@ -286,6 +291,17 @@ class Diagnosis:
             double = compute if self.machine.has_accelerator else _DOUBLE_ON_CPU * compute
         each = max(0.0, (1 - _NOISE) * double - (1 + _NOISE) * compute)
         return (compute - each + each * self._growth) / self.most_speedup
+
+    @property
+    def threads_pay(self) -> bool:
+        """True if a step computes on the CPU, with more arithmetic than anything else.
+
+        Where loading takes its share, its workers gain from the cores that computing leaves.
+        """
+        compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
+        if self.machine.has_accelerator or self.load_seconds > _HARDLY_LOADS * compute:
+            return False
+        return compute >= _LONG_STEP if double is None else double >= _HALF_WORK * compute
 
     @property
     def _growth(self) -> float:

@@ -12,7 +12,7 @@ from autotune.searching.run.diagnosis import Diagnosis
 
 
 def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
-    """Return the space without values that cannot matter, with what to expect of batch sizes.
+    """Return the space without values that cannot matter, with what to expect of others.
 
     The baseline stays inside.
     """
@@ -37,6 +37,7 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         notes=tuple(notes),
         batch_rates=diagnosis.batch_rates(domains["batch_size"]),
         launch_seconds=diagnosis.stages.launch_seconds if is_full else None,
+        threads_pay=diagnosis.threads_pay,
     )
 
 
