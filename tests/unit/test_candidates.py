@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -34,6 +34,13 @@ def test_a_candidate_that_was_set_aside_waits_for_another_test(pair) -> None:
     one.enter_test()
     one.add_round(rounds(1.5), seconds_left=0.0)
     assert told(one) == {"ratios": (1.5,), "ci95": (1.5, 1.5)}, "only the last test counts"
+
+
+def test_rounds_that_chose_a_candidate_are_kept_apart_from_those_that_test_it(pair) -> None:
+    one, _ = pair
+    one.enter_test()
+    one.add_round(replace(rounds(1.1), choosing=(1.3, 1.2)), seconds_left=0.0)
+    assert told(one) == {"ratios": (1.1,), "ci95": (1.1, 1.1), "choosing": (1.3, 1.2)}
 
 
 def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair) -> None:
