@@ -180,8 +180,8 @@ def confirmed(machine: Machine, own: Side, other: Side, noise: float, repeats: b
         seed=machine.random.randrange(1 << 30),
         may_repeat=lambda: repeats,
     )
-    *_, last = sequential_test(course, [OTHER], family=1)
-    ratio = last.comparisons[OTHER].ratio if last.winner else None
+    *_, last = sequential_test(course, OTHER, family=1)
+    ratio = last.comparison.ratio if last.is_won else None
     return Found(ratio, processes, machine.now - began)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.comparison.candidate_choice import Posteriors
-from autotune.comparison.rounds import Course, Participant
+from autotune.comparison.candidate_choice import Choosing, Posteriors, choose
+from autotune.comparison.rounds import Course, PairedComparison, Participant
 from autotune.comparison.sequential_test import Standing, sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Measurement
@@ -28,18 +28,20 @@ Script = Callable[[str, int], Measurement | Failure]
 
 @dataclass
 class ScriptedRounds:
-    """A sequential test whose rates a script tells, with what was asked of whom."""
+    """A sequential test whose rates a script tells, with what was asked of whom.
+
+    Several candidates have rounds that choose one of them first. Rounds are counted through.
+    """
 
     script: Script
     memory_limit_bytes: int | None = None
     asked: list[tuple[str, int]] = field(default_factory=list)
+    choices: list[Choosing] = field(default_factory=list)
     standings: list[Standing] = field(default_factory=list)
+    chosen_after: int = 0
 
     def hold(
-        self,
-        *candidates: Participant,
-        family: int | None = None,
-        posteriors: Posteriors | None = None,
+        self, *candidates: Participant, family: int = 1, posteriors: Posteriors | None = None
     ) -> Participant | None:
         """Return the winner; None without one."""
         course = Course(
@@ -49,18 +51,36 @@ class ScriptedRounds:
             Path("confirm"),
             memory_limit_bytes=self.memory_limit_bytes,
         )
-        self.standings = list(
-            sequential_test(course, candidates, family or len(candidates), posteriors or {})
-        )
-        return self.standings[-1].winner
+        self.choices, self.standings, self.chosen_after = [], [], 0
+        if len(candidates) > 1:
+            for state in choose(course, candidates, posteriors or {}):
+                self.choices.append(state)
+                candidates = tuple(
+                    one
+                    for one in candidates
+                    if one not in state.failed and one not in state.set_aside
+                )
+        if not candidates:
+            return None
+        self.chosen_after = len(self.choices)
+        self.standings = list(sequential_test(course, candidates[0], family))
+        return candidates[0] if self.standings[-1].is_won else None
+
+    @property
+    def comparison(self) -> PairedComparison:
+        """The rounds of the last test."""
+        return self.standings[-1].comparison
 
     @property
     def refused(self) -> dict[str, str]:
-        return {one.name: why for s in self.standings for one, why in s.refused.items()}
+        chosen = {one.name: why for state in self.choices for one, why in state.failed.items()}
+        tested = next(name for name, _ in reversed(self.asked) if name != OWN.name)
+        why = [s.failed or s.beaten for s in self.standings if s.failed or s.beaten]
+        return chosen | dict.fromkeys([tested], why[-1]) if why else chosen
 
     @property
     def set_aside(self) -> dict[str, str]:
-        return {one.name: by.name for s in self.standings for one, by in s.set_aside.items()}
+        return {one.name: by.name for s in self.choices for one, by in s.set_aside.items()}
 
     @property
     def processes(self) -> dict[str, int]:
@@ -69,9 +89,10 @@ class ScriptedRounds:
     def _time(
         self, config: TrainingConfig, folder: Path, host: str | None
     ) -> Measurement | Failure:
-        number, _, name = folder.name.partition("-")
-        self.asked.append((name, int(number)))
-        return self.script(name, int(number))
+        text, _, name = folder.name.partition("-")
+        number = int(text) + self.chosen_after
+        self.asked.append((name, number))
+        return self.script(name, number)
 
 
 def steady(**rates: float) -> Script:

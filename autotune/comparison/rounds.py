@@ -55,8 +55,6 @@ class PairedComparison:
     confidence: float = CONFIDENCE
     repeated: tuple[str, ...] = ()
     """Disturbance of each round that was void and repeated."""
-    choosing: tuple[float, ...] = ()
-    """Ratios of the rounds that chose it among several; they are no evidence."""
 
     @property
     def ratio(self) -> float:
@@ -101,10 +99,6 @@ class PairedComparison:
             candidate=(*self.candidate, candidate),
             ratios=(*self.ratios, ratio),
         )
-
-    def chosen(self) -> PairedComparison:
-        """Return the comparison before its first round, which these rounds have chosen."""
-        return PairedComparison(confidence=self.confidence, choosing=self.ratios)
 
     def repeating(self, disturbance: str) -> PairedComparison:
         """Return the comparison with one more void round."""

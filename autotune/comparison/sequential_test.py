@@ -1,18 +1,17 @@
-"""Sequential test of candidates against the baseline: paired rounds in fresh processes.
+"""Sequential test of a candidate against the baseline: paired rounds in fresh processes.
 
 The best of many noisy measurements looks better than it is, so best.yaml states no number from the
-search. Candidates that the search could not tell apart share a first block of rounds, which chooses
-one of them. The rounds that test it begin after that: what chose it favoured the lucky.
+search. Nor does it from rounds that choose between candidates (`candidate_choice`): the rounds of a
+test begin after them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from autotune.comparison.candidate_choice import NO_POSTERIORS, Posteriors, set_aside
 from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Course,
@@ -24,7 +23,7 @@ from autotune.comparison.rounds import (
     play_round,
 )
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Failure, describe
+from autotune.values.outcome import describe
 from autotune.values.statistics import CONFIDENCE
 from autotune.values.text import rounds_text, size
 
@@ -78,34 +77,35 @@ def rounds_to_win(gain: float, noise: float) -> int:
 class Standing:
     """State of a sequential test after a round."""
 
-    comparisons: Mapping[Participant, PairedComparison]
-    """Paired comparison of each candidate that was timed in this round."""
-    refused: Mapping[Participant, str]
-    """Candidates that cannot be the result, with the reason.
-
-    Those that failed in this round have no comparison in it.
-    """
-    set_aside: Mapping[Participant, Participant]
-    """Fallback candidates, each with the one that goes on instead."""
-    winner: Participant | None = None
+    comparison: PairedComparison
+    """Paired comparison of the candidate, over the rounds that count so far."""
+    failed: str = ""
+    """Why the candidate or the baseline failed in this round; empty if neither did."""
+    beaten: str = ""
+    """Why the candidate can hardly win any more; empty if it can."""
     decides: bool = False
-    """True if a candidate could win after this round."""
+    """True if the candidate could win after this round."""
     void: str = ""
     """Disturbance of this round, which does not count and is repeated; empty if it counts."""
 
     @property
     def rounds(self) -> int:
         """Number of rounds that count so far."""
-        return max((len(comparison.ratios) for comparison in self.comparisons.values()), default=0)
+        return len(self.comparison.ratios)
+
+    @property
+    def is_won(self) -> bool:
+        """True if the candidate is faster than the baseline."""
+        return self.decides and self.comparison.is_faster
+
+    @property
+    def is_over(self) -> bool:
+        """True if no further round follows."""
+        return bool(self.failed or self.beaten) or self.is_won
 
 
-def sequential_test(
-    course: Course,
-    candidates: Sequence[Participant],
-    family: int,
-    posteriors: Posteriors = NO_POSTERIORS,
-) -> Iterator[Standing]:
-    """Run rounds until a candidate has won or none is left; yield the state after each.
+def sequential_test(course: Course, candidate: Participant, family: int) -> Iterator[Standing]:
+    """Run rounds until a candidate has won, failed or lost; yield the state after each.
 
     A round in which any timing was disturbed is void, whatever it shows, and is repeated: at most
     as often as rounds are planned, and while there is time. Then all rounds count. Each round has
@@ -113,72 +113,48 @@ def sequential_test(
 
     Args:
         course: the setup of the rounds.
-        candidates: the configurations to test.
-        family: number of candidates tested so far, the chosen one included, for the confidence.
-        posteriors: posteriors from the search, which order candidates; only the rounds decide.
+        candidate: the configuration to test.
+        family: number of candidates tested so far, this one included, for the confidence.
     """
-    confidence = 1 - (1 - CONFIDENCE) / family
-    comparisons = {one: PairedComparison(confidence=confidence) for one in candidates}
-    decisions, block = looks(family), len(candidates) + 1
-    places = orders(block, course.seed)
-    rounds, repeats = 0, Repeats[Results](decisions[-1], course.may_repeat)
+    comparison = PairedComparison(confidence=1 - (1 - CONFIDENCE) / family)
+    decisions, pair = looks(family), (course.baseline, candidate)
+    places = orders(len(pair), course.seed)
+    repeats: Repeats[Results] = Repeats(decisions[-1], course.may_repeat)
     for number in count():
-        before, last, field = len(comparisons), rounds, (course.baseline, *comparisons)
-        results = play_round(course, [field[place] for place in next(places)], number)
-        refused = _faults(course, comparisons, results)
-        comparisons = _without(comparisons, refused)
+        results = play_round(course, [pair[place] for place in next(places)], number)
+        if failed := fault_in(results, course, candidate):
+            yield Standing(comparison, failed)
+            return
         disturbance = disturbance_in(results)
-        counting = repeats.admit(results, disturbance)
-        rounds += len(counting)
-        if comparisons and not counting:
-            comparisons = {one: c.repeating(disturbance) for one, c in comparisons.items()}
-            yield Standing(comparisons, refused, {}, void=disturbance)
-        else:
-            played = comparisons = _with_rounds(course, comparisons, counting)
-            refused |= _beaten(comparisons, decisions[-1])
-            left = _without(comparisons, refused)
-            aside = set_aside(course.baseline, left, posteriors, last < block <= rounds)
-            comparisons = _without(left, aside)
-            decides = before == 1 and any(last < look <= rounds for look in decisions)
-            winner = next((one for one, c in comparisons.items() if decides and c.is_faster), None)
-            yield Standing(played, refused, aside, winner, decides)
-            if winner is not None or not comparisons:
-                return
-        if len(comparisons) < before:
-            places = orders(len(comparisons) + 1, course.seed + number + 1)
-            if len(comparisons) == 1:
-                comparisons = {one: c.chosen() for one, c in comparisons.items()}
-                rounds, repeats = 0, Repeats[Results](decisions[-1], course.may_repeat)
+        counting, last = repeats.admit(results, disturbance), len(comparison.ratios)
+        if not counting:
+            comparison = comparison.repeating(disturbance)
+            yield Standing(comparison, void=disturbance)
+            continue
+        comparison = with_rounds(course, candidate, comparison, counting)
+        decides = any(last < look <= len(comparison.ratios) for look in decisions)
+        standing = Standing(comparison, "", _beaten(comparison, decisions[-1]), decides)
+        yield standing
+        if standing.is_over:
+            return
 
 
-def _faults(
-    course: Course, comparisons: Mapping[Participant, PairedComparison], results: Results
-) -> dict[Participant, str]:
-    """Return the candidates that failed in a round, with the reason; a disturbance is no excuse."""
-    reference = results.get(course.baseline.name)
-    faults = {one: _fault(course, results.get(one.name), reference) for one in comparisons}
-    return {one: fault for one, fault in faults.items() if fault}
-
-
-def _with_rounds(
-    course: Course, comparisons: Mapping[Participant, PairedComparison], rounds: Sequence[Results]
-) -> dict[Participant, PairedComparison]:
-    """Return the paired comparisons with further rounds added."""
-    played = dict(comparisons)
+def with_rounds(
+    course: Course, candidate: Participant, comparison: PairedComparison, rounds: list[Results]
+) -> PairedComparison:
+    """Return the paired comparison with further rounds added."""
     for results in rounds:
-        for one in comparisons:
-            timed, reference = results[one.name], results[course.baseline.name]
-            assert isinstance(timed, Measurement)
-            assert isinstance(reference, Measurement)
-            ratio = course.ratio(one.config, timed, reference)
-            played[one] = played[one].after(reference, timed, ratio)
-    return played
+        timed, reference = results[candidate.name], results[course.baseline.name]
+        assert isinstance(timed, Measurement)
+        assert isinstance(reference, Measurement)
+        ratio = course.ratio(candidate.config, timed, reference)
+        comparison = comparison.after(reference, timed, ratio)
+    return comparison
 
 
-def _fault(
-    course: Course, timed: Measurement | Failure | None, reference: Measurement | Failure | None
-) -> str:
-    """Return why a candidate failed in a round; empty if it did not."""
+def fault_in(results: Results, course: Course, candidate: Participant) -> str:
+    """Return why a candidate failed in a round; empty if it did not. A disturbance is no excuse."""
+    timed, reference = results.get(candidate.name), results.get(course.baseline.name)
     limit = course.memory_limit_bytes
     if timed is not None and not isinstance(timed, Measurement):
         return describe(timed)
@@ -194,34 +170,22 @@ def _fault(
     return ""
 
 
-def _beaten(
-    comparisons: Mapping[Participant, PairedComparison], planned: int
-) -> dict[Participant, str]:
-    """Return the candidates that can hardly win any more, with the reason.
+def _beaten(comparison: PairedComparison, planned: int) -> str:
+    """Return why a candidate can hardly win any more; empty if it can.
 
-    At the last look, these are all that are not faster.
+    After the last look, it is that it is not faster.
     """
-    beaten = {}
-    for candidate, comparison in comparisons.items():
-        is_over = len(comparison.ratios) >= planned
-        is_lost = comparison.losses > _MOST_LOSSES or _is_even(comparison)
-        if not comparison.is_faster if is_over else is_lost:
-            low, high = comparison.interval
-            rounds = rounds_text(len(comparison.ratios), comparison.disturbed)
-            verdict = "slower" if high < 1 else "not faster beyond the noise"
-            beaten[candidate] = (
-                f"{verdict}: {low:.3f} to {high:.3f} times as fast as your settings"
-                f"{f' ({rounds})' if comparison.disturbed else ''}"
-            )
-    return beaten
+    is_over = len(comparison.ratios) >= planned
+    is_lost = comparison.losses > _MOST_LOSSES or _is_even(comparison)
+    if comparison.is_faster if is_over else not is_lost:
+        return ""
+    low, high = comparison.interval
+    rounds = rounds_text(len(comparison.ratios), comparison.disturbed)
+    verdict = "slower" if high < 1 else "not faster beyond the noise"
+    times = f"{verdict}: {low:.3f} to {high:.3f} times as fast as your settings"
+    return f"{times} ({rounds})" if comparison.disturbed else times
 
 
 def _is_even(comparison: PairedComparison) -> bool:
     """Return whether three rounds or more were lost, and no more were won."""
     return comparison.losses > _EVEN_LOSSES and 2 * comparison.losses >= len(comparison.ratios)
-
-
-def _without(
-    comparisons: Mapping[Participant, PairedComparison], gone: Mapping[Participant, object]
-) -> dict[Participant, PairedComparison]:
-    return {one: comparison for one, comparison in comparisons.items() if one not in gone}

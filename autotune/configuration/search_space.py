@@ -47,8 +47,8 @@ class SearchSpace:
     """Samples per second to expect of each batch size by the diagnosis; empty if it cannot tell."""
     launch_seconds: float | None = None
     """Seconds to launch the kernels of a step in full precision; None: no GPU, or not known."""
-    threads_pay: bool = False
-    """True if the diagnosis expects fewer threads to take longer."""
+    paying_threads: int = 1
+    """Threads up to which each is expected to make a step faster, by the diagnosis; 1: none is."""
 
     def effect(self, name: str) -> Effect:
         """Return the effect of a knob on the trained model."""

@@ -205,7 +205,7 @@ class Encoding:
         """Return the prior gain of each value as a logarithm, whatever the order of the values.
 
         Batch sizes gain as the diagnosis tells, or linearly with their logarithm. Threads gain by
-        Amdahl's law where the diagnosis says that they pay (Amdahl, 1967). Other knobs gain by not
+        Amdahl's law (1967), as far as the diagnosis says that they pay. Other knobs gain by not
         being at their default.
         """
         gain, rates = _expected(name)[0], self.space.batch_rates
@@ -214,8 +214,9 @@ class Encoding:
         if name == "batch_size":
             logs = np.log2([float(value or 1) for value in values])
             return np.asarray(gain / _DOUBLINGS * (logs - logs.min()))
-        if name == "num_threads" and self.space.threads_pay:
-            counts = np.array([float(value or 1) for value in values])
+        if name == "num_threads":
+            most = self.space.paying_threads
+            counts = np.array([min(most, int(value or most)) for value in values])
             return np.asarray(-np.log(1 - _PARALLEL + _PARALLEL / counts))
         plain = (knob_named(name).default, knob_named(name).idle, None)
         return np.array([0.0 if value in plain else gain for value in values])

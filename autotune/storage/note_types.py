@@ -62,7 +62,7 @@ class CandidateLog:
     ratios: tuple[float, ...] | None = None
     """Worth over the baseline's in each round; None without rounds."""
     choosing: tuple[float, ...] | None = None
-    """The same in the rounds that chose it among several, which are no evidence; None if none."""
+    """The same in rounds that chose between it and others, which are no evidence; None if none."""
     ci95: tuple[float, float] | None = None
     """The 95 % interval of the ratio."""
     disturbed: NonNegativeInt | None = None

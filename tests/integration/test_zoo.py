@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_a_script_of_the_zoo_is_searched_by_one_command(
     best = read_best(tmp_path / "studies" / name / "best.yaml")
     assert best.evidence.searched is not None
     # An LSTM in bfloat16 needs a processor with instructions for it, or is refused, or slow.
-    words = ("LSTM forward propagation primitive", "no result within 60 s")
-    refused = any(word in done.stderr for word in words)
+    slow = r"amp_dtype=bfloat16.*(LSTM forward propagation primitive|no result within)"
+    refused = name == "memory_map" and re.search(slow, done.stderr)
     counts = (best.evidence.searched.measured, best.evidence.searched.failed)
     assert counts == ((0, 1) if refused else (1, 0)), done.stderr

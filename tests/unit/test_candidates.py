@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 
@@ -25,22 +25,25 @@ def told(candidate: Candidate) -> dict[str, object]:
 
 def test_a_candidate_that_was_set_aside_waits_for_another_test(pair) -> None:
     one, other = pair
-    one.enter_test()
-    event = one.add_round(rounds(1.25, 1.25), seconds_left=3.0)
+    event = one.add_choosing_round(rounds(1.25, 1.25), seconds_left=3.0)
     assert (event.config, event.ratios, event.eta_seconds) == (one.trial.config, (1.25, 1.25), 3.0)
     assert one.set_aside(other).other is other.trial
     assert one.state is State.WAITING
-    assert told(one) == {"ratios": (1.25, 1.25), "ci95": (1.25, 1.25), "set_aside_for": 2}
+    assert not one.was_tested
+    chosen_by = {"choosing": (1.25, 1.25), "set_aside_for": 2}
+    assert told(one) == chosen_by, "rounds that choose are no evidence"
     one.enter_test()
     one.add_round(rounds(1.5), seconds_left=0.0)
-    assert told(one) == {"ratios": (1.5,), "ci95": (1.5, 1.5)}, "only the last test counts"
+    assert told(one) == {**chosen_by, "ratios": (1.5,), "ci95": (1.5, 1.5)}
 
 
-def test_rounds_that_chose_a_candidate_are_kept_apart_from_those_that_test_it(pair) -> None:
+def test_a_candidate_that_others_were_set_aside_for_keeps_what_chose_it(pair) -> None:
     one, _ = pair
+    one.add_choosing_round(rounds(1.3, 1.2), seconds_left=0.0)
+    assert told(one) == {"choosing": (1.3, 1.2)}, "as where the time was up then"
     one.enter_test()
-    one.add_round(replace(rounds(1.1), choosing=(1.3, 1.2)), seconds_left=0.0)
-    assert told(one) == {"ratios": (1.1,), "ci95": (1.1, 1.1), "choosing": (1.3, 1.2)}
+    one.add_round(rounds(1.1), seconds_left=0.0)
+    assert told(one) == {"choosing": (1.3, 1.2), "ratios": (1.1,), "ci95": (1.1, 1.1)}
 
 
 def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair) -> None:

@@ -103,14 +103,25 @@ def test_the_narrowed_space_has_the_rates_of_the_batches_in_it() -> None:
         ({"double_compute_seconds": None}, True),
         ({"double_compute_seconds": None, "compute_seconds": 0.005}, False),
         ({"loading": loading(0.05)}, False),  # workers take their part of the cores
+        ({"loading": ()}, False),  # a step contains whatever makes its batch
     ],
 )
 def test_threads_pay_where_a_step_is_mostly_arithmetic(changed: dict[str, Any], pays: bool) -> None:
     """On a CPU; a GPU leaves its host's cores to loading."""
-    stages = {"loading": loading(0.001), **changed}
-    space = space_of(num_threads=(1, 2))
-    assert narrowed(space, diagnosis(cpu_machine(), **stages)).threads_pay is pays
-    assert not narrowed(space, diagnosis(cuda_machine(), **stages)).threads_pay
+    stages, space = {"loading": loading(0.001), **changed}, space_of(num_threads=(1, 2))
+    own = cpu_machine()
+    found = narrowed(space, diagnosis(own, **stages)).paying_threads
+    assert found == (own.default_num_threads if pays else 1)
+    assert narrowed(space, diagnosis(cuda_machine(), **stages)).paying_threads == 1
+
+
+def test_threads_beyond_the_cores_of_a_process_do_not_pay() -> None:
+    """A container may have fewer than PyTorch sees, or two processes share them."""
+    machine, stages = cpu_machine(), {"loading": loading(0.001)}
+    quota = replace(machine, default_num_threads=64)
+    cores = machine.host.usable_cores
+    assert diagnosis(quota, **stages).paying_threads == cores
+    assert diagnosis(machine, processes=2, **stages).paying_threads == max(1, cores // 2)
 
 
 def test_nothing_is_frozen_if_every_stage_counts() -> None:

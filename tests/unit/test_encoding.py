@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
@@ -42,14 +42,16 @@ def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) ->
     assert params_of(idle, space.varied())["prefetch_factor"] in space.domains["prefetch_factor"]
 
 
-def test_one_thread_of_two_is_expected_to_lose_where_the_diagnosis_says_that_threads_pay(
-    space: SearchSpace,
+@pytest.mark.parametrize(("paying", "ratios"), [(1, (1.0, 1.0, 1.0)), (2, (0.7, 1.0, 1.0))])
+def test_threads_are_expected_to_gain_as_far_as_the_diagnosis_says(
+    tmp_path: Path, paying: int, ratios: tuple[float, ...]
 ) -> None:
-    own, one = TrainingConfig.of({"num_threads": 2}), TrainingConfig.of({"num_threads": 1})
-    for pays, ratio in ((True, 0.7), (False, 1.0)):
-        code = Encoding(replace(space, threads_pay=pays))
-        first, second = code.expected(code.rows([space.within(own), space.within(one)]))
-        assert math.exp(second - first) == pytest.approx(ratio)
+    """Half of two threads have 0.7 of the rate; those of more than the cores gain nothing."""
+    space = narrowed(written(tmp_path, "num_threads: [1, 2, 4]\n"), cpu_machine(4), {})
+    code = Encoding(replace(space, paying_threads=paying))
+    configs = [TrainingConfig.of({"num_threads": count}) for count in (1, 2, 4)]
+    rates = np.exp(code.expected(code.rows(configs)))
+    assert rates / rates[1] == pytest.approx(ratios)
 
 
 def test_every_row_is_every_configuration(space: SearchSpace) -> None:

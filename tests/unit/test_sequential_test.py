@@ -50,7 +50,7 @@ def test_one_that_is_always_faster_wins_in_the_fewest_rounds() -> None:
     scripted = ScriptedRounds(steady(one=120))
     assert scripted.hold(ONE_CHANGE) == ONE_CHANGE
     assert scripted.processes == {"baseline": 6, "one": 6}
-    assert scripted.standings[-1].comparisons[ONE_CHANGE].ratio == pytest.approx(1.2)
+    assert scripted.comparison.ratio == pytest.approx(1.2)
 
 
 def test_one_round_against_it_costs_three_more() -> None:
@@ -61,7 +61,7 @@ def test_one_round_against_it_costs_three_more() -> None:
     )
     assert scripted.hold(ONE_CHANGE) == ONE_CHANGE
     assert scripted.processes["one"] == 9
-    assert scripted.standings[-1].comparisons[ONE_CHANGE].is_faster
+    assert scripted.comparison.is_faster
 
 
 def test_a_candidate_that_can_no_longer_win_is_not_timed_further() -> None:
@@ -102,11 +102,11 @@ def test_one_that_wins_most_rounds_is_found_among_processes_that_differ_as_much(
     assert won / 300 > 0.65, "58 % with two looks fewer, and with two lost rounds of four too many"
 
 
-def test_the_interval_of_one_of_several_tests_holds_for_all_of_them_together() -> None:
+def test_the_interval_of_a_later_test_is_wider() -> None:
     scripted = ScriptedRounds(steady(two=150))
     assert scripted.hold(TWO_CHANGES, family=2) == TWO_CHANGES
-    assert scripted.processes["two"] == 7, "six rounds are not enough for one of two"
-    comparison = scripted.standings[-1].comparisons[TWO_CHANGES]
+    assert scripted.processes["two"] == 7, "six rounds are not enough for a second test"
+    comparison = scripted.comparison
     assert comparison.confidence == pytest.approx(0.975)
 
 
@@ -120,8 +120,8 @@ def test_rounds_that_choose_one_of_several_are_no_evidence_for_it() -> None:
     scripted = ScriptedRounds(script)
     assert scripted.hold(ONE_CHANGE, THREE_CHANGES) is None
     assert scripted.set_aside == {"three": "one"}
-    last = scripted.standings[-1].comparisons[ONE_CHANGE]
-    assert (last.choosing, last.ratios) == ((1.2,) * 3, (1.0,) * 3)
+    assert scripted.choices[-1].comparisons[ONE_CHANGE].ratios == (1.2,) * 3
+    assert scripted.comparison.ratios == (1.0,) * 3
 
 
 def test_one_of_several_equals_is_said_to_be_as_fast_as_it_is() -> None:
@@ -133,15 +133,15 @@ def test_one_of_several_equals_is_said_to_be_as_fast_as_it_is() -> None:
                 100 * random.lognormvariate(0.0 if name == "baseline" else 0.4, 0.05)
             )
         )
-        won = scripted.hold(ONE_CHANGE, TWO_CHANGES, THREE_CHANGES, family=1)
-        told.append(scripted.standings[-1].comparisons[won].ratio)
+        assert scripted.hold(ONE_CHANGE, TWO_CHANGES, THREE_CHANGES) is not None
+        told.append(scripted.comparison.ratio)
     assert math.log(fmean(told)) == pytest.approx(0.4, abs=0.006)
 
 
 def test_the_clearly_slower_leave_after_two_rounds() -> None:
     scripted = ScriptedRounds(steady(one=150, two=110, three=120))
     assert scripted.hold(ONE_CHANGE, TWO_CHANGES, THREE_CHANGES) == ONE_CHANGE
-    assert scripted.processes == {"baseline": 9, "one": 9, "two": 2, "three": 2}
+    assert scripted.processes == {"baseline": 8, "one": 8, "two": 2, "three": 2}
     assert scripted.set_aside == {"two": "one", "three": "one"}
 
 
@@ -254,15 +254,15 @@ def test_every_order_within_a_block_is_balanced_until_somebody_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("candidates", "most"),
-    [((ONE_CHANGE,), 0.065), ((ONE_CHANGE, TWO_CHANGES, THREE_CHANGES), 0.05)],
+    "candidates",
+    [(ONE_CHANGE,), (ONE_CHANGE, TWO_CHANGES, THREE_CHANGES)],
 )
 def test_among_equals_something_is_called_faster_as_seldom_as_is_said(
-    candidates: tuple[Participant, ...], most: float
+    candidates: tuple[Participant, ...],
 ) -> None:
     """By the sign test it is 4.7 % of one alone; six hundred tests show it to 0.9 %."""
     random, named = Random(11), 0
     for _ in range(600):
         scripted = ScriptedRounds(lambda *_: measurement(100 * random.lognormvariate(0, 0.03)))
         named += scripted.hold(*candidates) is not None
-    assert named / 600 < most
+    assert named / 600 < 0.065

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -28,7 +28,7 @@ class State(Enum):
     """State of a candidate; `_NEXT` has the transitions."""
 
     WAITING = "waiting"
-    """It may be tested, for the first time or after it was set aside."""
+    """It may be tested, or be chosen for that among several."""
     IN_TEST = "in test"
     """It is accurate enough, and timed against the baseline."""
     REFUSED = "refused"
@@ -45,7 +45,7 @@ class State(Enum):
 
 _NEXT = {
     State.WAITING: {State.IN_TEST, State.REFUSED, State.FAILED, State.UNDECIDED, State.DROPPED},
-    State.IN_TEST: {State.WAITING, State.REFUSED, State.FAILED, State.UNDECIDED, State.CONFIRMED},
+    State.IN_TEST: {State.REFUSED, State.FAILED, State.UNDECIDED, State.CONFIRMED},
     State.UNDECIDED: {State.WAITING},
 }
 
@@ -61,9 +61,11 @@ class Candidate:
     qualities: tuple[float, ...] = ()
     """Quality per accuracy seed; empty until it is known to be accurate enough."""
     comparison: PairedComparison | None = None
-    """Its rounds in the last test; None without any."""
+    """Its rounds; None without any."""
+    choosing: tuple[float, ...] = ()
+    """Ratios of the last rounds that chose between it and others; they are no evidence."""
     set_aside_for: int | None = None
-    """Number of the trial for which the last test set it aside."""
+    """Number of the trial that those rounds chose instead; None if they chose this one."""
     reason: str = ""
     """Reason why it was refused, failed or is undecided."""
 
@@ -85,14 +87,20 @@ class Candidate:
 
     def add_round(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
         """Note the rounds of this test so far; `seconds_left` is the estimate until best.yaml."""
-        self.comparison, self.set_aside_for = comparison, None
+        self.comparison = comparison
+        return self._ended(comparison, seconds_left)
+
+    def add_choosing_round(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
+        """Note the rounds so far that choose between it and others."""
+        self.choosing, self.set_aside_for = comparison.ratios, None
+        return self._ended(comparison, seconds_left)
+
+    def _ended(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
         ratios, interval = comparison.ratios, comparison.interval
         return RoundEnded(self.trial.config, ratios, interval, seconds_left, comparison.disturbed)
 
     def set_aside(self, other: Candidate) -> CandidateSetAside:
         """Leave the test to another candidate, and wait."""
-        self._move(State.WAITING)
-        self.was_tested = False
         self.set_aside_for = other.trial.number
         return CandidateSetAside(self.trial, other.trial)
 
@@ -138,16 +146,18 @@ class Candidate:
 
         A void round leaves no ratio.
         """
-        log = CandidateLog(set_aside_for=self.set_aside_for, refused=self.reason or None)
+        log = CandidateLog(
+            choosing=tuple(round(ratio, 4) for ratio in self.choosing) or None,
+            set_aside_for=self.set_aside_for,
+            refused=self.reason or None,
+        )
         if self.comparison is not None:
             low, high = self.comparison.interval
-            log = CandidateLog(
+            log = replace(
+                log,
                 ratios=tuple(round(ratio, 4) for ratio in self.comparison.ratios),
                 ci95=(round(low, 4), round(high, 4)),
                 disturbed=self.comparison.disturbed or None,
-                choosing=tuple(round(ratio, 4) for ratio in self.comparison.choosing) or None,
-                set_aside_for=log.set_aside_for,
-                refused=log.refused,
             )
         return None if log == CandidateLog() else log
 

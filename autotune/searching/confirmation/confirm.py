@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import INCUMBENT_SEEDS
-from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import Standing, looks, sequential_test
-from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.searching.confirmation.candidates import (
@@ -22,6 +19,7 @@ from autotune.searching.confirmation.candidates import (
     candidates,
     contenders,
 )
+from autotune.searching.confirmation.choice import choose_by_rounds, course_of, failed
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.re_timing import ReTiming
 from autotune.searching.confirmation.result import Confirmed
@@ -35,11 +33,10 @@ from autotune.values.outcome import Failure, Lost, describe
 from autotune.values.statistics import LOOKS
 from autotune.values.text import readable
 
-# Processes that each further candidate adds to a sequential test.
+# Processes that each further candidate adds, in rounds that choose.
 _PROCESSES_MORE = 9
 _MOST_AT_ONCE = 3
-# Most candidates tested in all, because intervals widen with their number. One that was set aside
-# was not: rounds that choose test nobody.
+# Most candidates tested in all, because intervals widen with their number. Choosing is no test.
 _MOST_TESTED = 4
 # Gain of a candidate that needs no seeds, over that of one that does, from which the latter's seeds
 # leave it the time: the chance that seeds accept is taken as even.
@@ -58,7 +55,7 @@ class ConfirmationRun:
     candidates: list[Candidate] = field(default_factory=list)
     """All candidates; those that wait are in the order in which to test them."""
     disturbed_rounds: int | None = None
-    """Disturbed rounds that count all the same; None without rounds, or if not known."""
+    """Disturbed rounds of tests that count all the same; None without rounds, or if not known."""
     repeated_rounds: int = 0
     """Disturbed rounds that were void and repeated."""
     baseline_runs: tuple[Measurement, ...] = ()
@@ -118,7 +115,9 @@ class ConfirmationRun:
             self._reorder([*now, *later])
             group = self._group(now)
             accurate = yield from self._validated(group)
-            won = (yield from self._test(accurate)) if accurate else None
+            yield from self._warn_of_others()
+            one = yield from choose_by_rounds(self.search, self.costs, accurate)
+            won = (yield from self._test(one)) if one is not None else None
             if won is not None:
                 return won
             note_rounds(self.search, self._baseline_rates)
@@ -235,26 +234,23 @@ class ConfirmationRun:
         is_enough = after is None or self.search.clock.left >= seeds + budget.rounds_seconds(after)
         return not seeds or is_enough
 
-    def _test(self, group: Sequence[Candidate]) -> Generator[Event, None, Confirmed | None]:
-        """Test candidates together until one has won, none is left or the time is up."""
-        yield from self._warn_of_others()
-        family = 1 + sum(one.was_tested for one in self.candidates)
-        for one in group:
-            one.enter_test()
-        members = {one.participant: one for one in group}
-        posteriors = {participant: one.posterior for participant, one in members.items()}
-        course = _course(self.search, self.costs, group)
+    def _test(self, one: Candidate) -> Generator[Event, None, Confirmed | None]:
+        """Test a candidate until it has won or lost, or the time is up."""
+        one.enter_test()
+        family = sum(other.was_tested for other in self.candidates)
+        course = course_of(self.search, self.costs, [one])
         taken: list[float] = []
         since = time.monotonic()
-        for standing in self._watched(sequential_test(course, list(members), family, posteriors)):
+        for standing in self._watched(sequential_test(course, one.participant, family)):
             taken.append(time.monotonic() - since)
-            yield from _told(standing, members, _seconds_left(standing, taken, family))
-            if standing.winner is not None:
-                return members[standing.winner].confirm()
-            has_looked = standing.rounds >= looks(family)[0]
-            if self.search.clock.is_over and not self._may_finish(standing, family):
-                for one in (one for one in group if one.state is State.IN_TEST):
-                    yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
+            yield from _told(standing, one, _seconds_left(standing, taken, family))
+            if standing.is_won:
+                return one.confirm()
+            is_over = self.search.clock.is_over and not self._may_finish(standing, family)
+            if is_over and one.state is State.IN_TEST:
+                has_looked = standing.rounds >= looks(family)[0]
+                yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
+            if is_over:
                 return None
             since = time.monotonic()
         return None
@@ -268,7 +264,7 @@ class ConfirmationRun:
         is_late = self.search.clock.elapsed > (1 + OVERTIME) * budget
         # Each look allows one lost round more than the one before.
         allowed = sum(look <= standing.rounds for look in looks(family))
-        return not is_late and any(c.losses <= allowed for c in standing.comparisons.values())
+        return not is_late and standing.comparison.losses <= allowed
 
     def _warn_of_others(self) -> Iterator[Warned]:
         """Warn of other processes on the GPU, which may have come since the search began."""
@@ -285,63 +281,28 @@ class ConfirmationRun:
         """Pass on the states of a test; count its disturbed rounds, keep the baseline's runs."""
         before, earlier = self.disturbed_rounds or 0, self.baseline_runs
         for standing in standings:
-            own = max((c.baseline for c in standing.comparisons.values()), key=len, default=())
-            if own:
-                self.baseline_runs = (*earlier, *own)
+            self.baseline_runs = (*earlier, *standing.comparison.baseline)
             self.repeated_rounds += bool(standing.void)
-            known = [d.disturbed for d in standing.comparisons.values() if d.disturbed is not None]
-            if known:
-                self.disturbed_rounds = max(self.disturbed_rounds or 0, before + max(known))
+            known = standing.comparison.disturbed
+            if known is not None and standing.rounds:
+                self.disturbed_rounds = before + known
             yield standing
 
 
-def _told(
-    standing: Standing, members: Mapping[Participant, Candidate], seconds_left: float
-) -> Iterator[Event]:
-    """Note the state of a test in its candidates, and yield the events of the round."""
+def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[Event]:
+    """Note the state of a test in its candidate, and yield the events of the round."""
     if standing.void:
         yield RoundVoid(standing.rounds + 1, standing.void, seconds_left)
-    else:
-        for participant, comparison in standing.comparisons.items():
-            yield members[participant].add_round(comparison, seconds_left)
-    for participant, reason in standing.refused.items():
-        member = members[participant]
-        if OUT_OF_TIME in reason:
-            yield member.run_out(reason)
-        else:
-            is_beaten = participant in standing.comparisons
-            yield member.refuse(reason) if is_beaten else member.fail(reason)
-    for participant, other in standing.set_aside.items():
-        yield members[participant].set_aside(members[other])
+    elif not standing.failed:
+        yield one.add_round(standing.comparison, seconds_left)
+    if standing.failed:
+        yield failed(one, standing.failed)
+    elif standing.beaten:
+        yield one.refuse(standing.beaten)
 
 
 def _seconds_left(standing: Standing, taken: Sequence[float], family: int) -> float:
     """Estimate the seconds until best.yaml is written, if the next look decides."""
     coming = [look for look in looks(family) if look > standing.rounds]
-    rounds = coming[0] - standing.rounds if coming and standing.winner is None else 0
+    rounds = coming[0] - standing.rounds if coming and not standing.is_won else 0
     return rounds * median(taken) + LIMITS_SECONDS
-
-
-def _course(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -> Course:
-    """Return the setup of rounds, with the objective and the limits of the search."""
-    context = search.context
-
-    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement | Failure:
-        job = replace(context.job(TASK, config), host=host)
-        run = time_in_round(search.runner, job, folder)
-        return search.comparable(run) if isinstance(run, Measurement) else run
-
-    def worth(config: TrainingConfig, run: Measurement) -> float:
-        fixed = costs.fixed_seconds(config, run)
-        return context.objective.worth(run.samples_per_second, fixed)
-
-    return Course(
-        time=time,
-        worth=worth,
-        baseline=Participant("baseline", context.baseline),
-        folder=search.folder("confirm", "-".join(f"{one.trial.number:04d}" for one in group)),
-        seed=context.options.sampling.seed,
-        memory_limit_bytes=context.memory_limit_bytes,
-        host_seconds=context.host_seconds,
-        may_repeat=lambda: not search.clock.is_over,
-    )

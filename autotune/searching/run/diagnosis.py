@@ -49,11 +49,9 @@ _DOUBLE_ON_CPU = 1.5
 # No other setting makes up for a precision that the CPU has no instructions for.
 _FAR_SLOWER = 1.5
 _MOSTLY_WORK = 1.6
-# Half of a step is arithmetic if one with twice the batch takes so many times as long. Where none
-# was timed, a step of so many seconds has more of it than of starting operators.
-_HALF_WORK, _LONG_STEP = 1.5, 0.02
-# Loading of so small a share of computing leaves the cores to the latter.
-_HARDLY_LOADS = 0.1
+# Half of a step is arithmetic if one with twice the batch takes so many times as long, or, where
+# none was timed, if it lasts so many seconds. Loading of so small a share leaves it the cores.
+_HALF_WORK, _LONG_STEP, _HARDLY_LOADS = 1.5, 0.02, 0.1
 # Relative error of one timing; two timings of the same may differ by twice as much.
 _NOISE = 0.05
 # Under the same settings, training is as fast as its slowest stage at most. Two processes of the
@@ -293,15 +291,15 @@ class Diagnosis:
         return (compute - each + each * self._growth) / self.most_speedup
 
     @property
-    def threads_pay(self) -> bool:
-        """True if a step computes on the CPU, with more arithmetic than anything else.
-
-        Where loading takes its share, its workers gain from the cores that computing leaves.
-        """
+    def paying_threads(self) -> int:
+        """Threads, as far as a process has cores, up to which each is expected to pay; or 1."""
         compute, double = self.stages.compute_seconds, self.stages.double_compute_seconds
-        if self.machine.has_accelerator or self.load_seconds > _HARDLY_LOADS * compute:
-            return False
-        return compute >= _LONG_STEP if double is None else double >= _HALF_WORK * compute
+        is_work = compute >= _LONG_STEP if double is None else double >= _HALF_WORK * compute
+        hardly_loads = self.load_seconds <= _HARDLY_LOADS * compute and self.stages.loading
+        if self.machine.has_accelerator or not (is_work and hardly_loads):
+            return 1
+        cores = self.machine.host.usable_cores // self.stages.processes
+        return max(1, min(cores, self.machine.default_num_threads))
 
     @property
     def _growth(self) -> float:

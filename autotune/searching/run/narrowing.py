@@ -37,7 +37,7 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         notes=tuple(notes),
         batch_rates=diagnosis.batch_rates(domains["batch_size"]),
         launch_seconds=diagnosis.stages.launch_seconds if is_full else None,
-        threads_pay=diagnosis.threads_pay,
+        paying_threads=diagnosis.paying_threads,
     )
 
 
