@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 
 from autotune.comparison.rounds import PairedComparison, Participant
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.posterior import Posterior
@@ -111,7 +112,9 @@ class Candidate:
         return CandidateRefused(self.trial, reason)
 
     def fail(self, reason: str) -> CandidateRefused:
-        """End as failed."""
+        """End as failed, or as undecided if that was for lack of time."""
+        if OUT_OF_TIME in reason:
+            return self.run_out(reason)
         self._move(State.FAILED)
         self.reason = reason
         return CandidateRefused(self.trial, reason)

@@ -12,10 +12,9 @@ from autotune.comparison.candidate_choice import Choosing, choose
 from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.confirmation.candidates import Candidate
 from autotune.searching.confirmation.compile_costs import ColdCosts
-from autotune.searching.run.events import CandidateRefused, Event, RoundVoid
+from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.values.measurement import Measurement
@@ -59,14 +58,9 @@ def _told(
         for participant, comparison in state.comparisons.items():
             yield members[participant].add_choosing_round(comparison, seconds_left)
     for participant, reason in state.failed.items():
-        yield failed(members[participant], reason)
+        yield members[participant].fail(reason)
     for participant, other in state.set_aside.items():
         yield members[participant].set_aside(members[other])
-
-
-def failed(one: Candidate, reason: str) -> CandidateRefused:
-    """End a candidate that failed in a round, as undecided if the time was up."""
-    return one.run_out(reason) if OUT_OF_TIME in reason else one.fail(reason)
 
 
 def course_of(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -> Course:

@@ -19,7 +19,7 @@ from autotune.searching.confirmation.candidates import (
     candidates,
     contenders,
 )
-from autotune.searching.confirmation.choice import choose_by_rounds, course_of, failed
+from autotune.searching.confirmation.choice import choose_by_rounds, course_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.re_timing import ReTiming
 from autotune.searching.confirmation.result import Confirmed
@@ -296,7 +296,7 @@ def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[E
     elif not standing.failed:
         yield one.add_round(standing.comparison, seconds_left)
     if standing.failed:
-        yield failed(one, standing.failed)
+        yield one.fail(standing.failed)
     elif standing.beaten:
         yield one.refuse(standing.beaten)
 
