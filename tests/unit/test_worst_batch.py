@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
+from asked_scripts import SCRIPTS
+from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.loading.worst_batch import WorstBatch, sample_length, worst_batch
 from autotune.values.measurement import LengthCount
@@ -120,12 +122,13 @@ def test_where_nothing_is_known_nothing_is_taken(loader: DataLoader[Any]) -> Non
     [
         (torch.ones(2, 3), 6),
         ((torch.ones(5), 1), 5),
-        ({"input_ids": [1, 2, 3], "label": 0}, 3),
+        ({"label": 0, "input_ids": [1, 2, 3], "attention_mask": [1, 1, 1]}, 6),
+        ({"label": 0}, None),
         (torch.ones(4).numpy(), 4),
         ("text", None),
         ((), None),
     ],
-    ids=["tensor", "pair", "tokens", "array", "text", "empty"],
+    ids=["tensor", "pair", "tokens", "label", "array", "text", "empty"],
 )
 def test_a_sample_is_as_long_as_its_first_tensor(sample: Any, length: int | None) -> None:
     assert sample_length(sample) == length
@@ -140,6 +143,24 @@ def test_a_trial_ends_with_the_worst_batch(tmp_path: Path, monkeypatch: pytest.M
     assert among is not None
     assert among.dataset == 20_000
     assert 8 < among.looked_at <= 20_000
+
+
+@pytest.mark.parametrize("ahead", [(), ("--ahead",)], ids=["in turn", "ahead"])
+@pytest.mark.parametrize("takes_longest", [True, False])
+def test_a_script_trains_on_the_worst_batch_if_asked(
+    tmp_path: Path, ahead: tuple[str, ...], takes_longest: bool
+) -> None:
+    """One batch of eight in 50**8 is so by chance."""
+    lengths = tmp_path / "lengths"
+    script = Script((str(lengths), *ahead), takes_longest=takes_longest)
+    job = job_for(SCRIPTS / "pads.py", {"batch_size": 8})
+    outcome = run_child(tmp_path, replace(job, script=script))
+    assert isinstance(outcome, Measured), outcome
+    is_taken = " ".join(["1000"] * 8) in lengths.read_text().splitlines()
+    assert is_taken == takes_longest
+    among = outcome.measurement.longest_among
+    assert (among is not None) == takes_longest
+    assert among is None or 8 < among.looked_at <= among.dataset == 20_000
 
 
 def test_the_answer_says_among_how_many_samples_the_longest_were(tmp_path: Path) -> None:

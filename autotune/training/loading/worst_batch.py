@@ -7,7 +7,8 @@ The timed batches may hold none of the longest. Production meets them in every e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
+from autotune.knobs.torch_private import loader_iterators
+from autotune.training.loading.batch_sizes import batch_size_of
 from autotune.values.measurement import LengthCount
 
 _MOST_SAMPLES = 100_000
@@ -39,7 +42,7 @@ def worst_batch(
     half a second and 100,000 at most. The longest are repeated where fewer were read than a batch
     holds.
     """
-    size = loader.batch_size
+    size = batch_size_of(loader)
     if size is None or isinstance(loader.dataset, IterableDataset):
         return None
     try:
@@ -52,6 +55,27 @@ def worst_batch(
         return WorstBatch(loader.collate_fn(samples), among)
     except Exception:  # the user's code; what is lost is one look at the memory
         return None
+
+
+@contextmanager
+def given_next(batch: Any, is_asked: Callable[[], bool]) -> Iterator[None]:
+    """Let torch's loaders give `batch` in place of the next one of training, in this block.
+
+    `is_asked` returns True if the loader that has just been read is that of training. Patches the
+    iterators of `DataLoader` for the process.
+    """
+    iterators, waiting = loader_iterators(), [batch]
+    give = iterators.__next__
+
+    def __next__(iterator: Any) -> Any:  # noqa: N807
+        own = give(iterator)
+        return waiting.pop() if waiting and torch.is_grad_enabled() and is_asked() else own
+
+    iterators.__next__ = __next__
+    try:
+        yield
+    finally:
+        iterators.__next__ = give
 
 
 def _told(dataset: Any) -> dict[int, float]:
@@ -89,12 +113,16 @@ def _random_numbers(count: int) -> Iterable[int]:
 
 
 def sample_length(sample: Any) -> int | None:
-    """Return the number of elements of a sample's first tensor, array or list of numbers."""
+    """Return the number of elements of a sample's first tensor, array or list of numbers.
+
+    Of a dictionary all count together: the first may be a label.
+    """
     match sample:
         case Tensor():
             return sample.numel()
         case dict() if sample:
-            return sample_length(next(iter(sample.values())))
+            known = [size for value in sample.values() if (size := sample_length(value))]
+            return sum(known) if known else None
         case [int() | float(), *_]:
             return len(sample)
         case tuple() | list() if sample:
