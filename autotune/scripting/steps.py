@@ -305,6 +305,7 @@ class Lead:
     It counts with the step that trains on it. Otherwise the first step of an epoch would have a
     batch too many, and its last one too few. Two steps in a row show it, after which one batch of
     the epoch has had no backward pass; a loop that takes two for each pass looks so once at most.
+    One such step shows it, too, if in the end every batch of the epoch has had its pass.
     """
 
     def __init__(
@@ -314,7 +315,7 @@ class Lead:
         self.has_ended = False
         """True once the loader has given all batches of the epoch."""
         self._backwards, self._ahead, self._is_known = backwards, ahead, is_known
-        self._was_one = False
+        self._was_one = self._has_been_one = False
 
     def next_epoch(self, given: int, backwards: int) -> Lead:
         """Return the lead of the next epoch, given the batches of this one and all passes so far.
@@ -322,7 +323,8 @@ class Lead:
         A batch that was ahead, and was trained on after the last step, counts with the next one.
         """
         is_trained = backwards - self._backwards >= given
-        return Lead(backwards, self._ahead if is_trained else (0, 0), self._is_known)
+        is_known = self._is_known or (self._has_been_one and is_trained)
+        return Lead(backwards, self._ahead if is_trained else (0, 0), is_known)
 
     def trained(
         self, since: tuple[int, int], given: int, size: int, backwards: int
@@ -338,7 +340,7 @@ class Lead:
         before, passed = self._ahead, backwards - self._backwards
         is_one = 0 < passed == given - 1 and not self.has_ended and since[0] + before[0] > 0
         self._is_known = self._is_known or (is_one and self._was_one)
-        self._was_one = is_one
+        self._was_one, self._has_been_one = is_one, self._has_been_one or is_one
         self._ahead = (1, size) if is_one and self._is_known else (0, 0)
         batches, samples = since[0] + before[0], since[1] + before[1]
         return batches - self._ahead[0], samples - self._ahead[1]

@@ -145,6 +145,19 @@ def test_a_batch_that_is_taken_ahead_counts_with_the_step_that_trains_on_it(
     assert stream.accumulation_steps == accumulated
 
 
+def test_a_loop_is_seen_to_be_ahead_by_epochs_of_two_batches(stream: BatchStream) -> None:
+    loader = DataLoader(EIGHT[:16], batch_size=8)
+    for epoch in range(6):
+        for _ in one_ahead(loader):
+            passed(stream)
+            stream.stepped()
+            if epoch:
+                assert stream.samples_per_step == 8
+                stream.count_anew()
+    assert stream.accumulation_steps == 1
+    assert stream.samples == 8 * stream.steps
+
+
 def test_batches_that_are_taken_together_count_together(stream: BatchStream) -> None:
     """Two for each step, with one backward pass, as a support set and a query set."""
     for _ in range(3):
