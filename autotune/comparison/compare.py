@@ -30,7 +30,7 @@ from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_facts import observation, observe
 from autotune.context.script_maps import known_maps, with_proposed
-from autotune.context.script_reach import called, out_of_reach
+from autotune.context.script_reach import asked, out_of_reach
 from autotune.knobs.own import misfits
 from autotune.processes.runner import Runner
 from autotune.system.interpreter import Interpreter, own_interpreter
@@ -203,7 +203,7 @@ class _Found:
             return None
         if config == self.own:
             return self.script.call()
-        return called(self.script, self.observed, config)
+        return self.script.call(config, asked(self.script, self.observed, config))
 
 
 def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:

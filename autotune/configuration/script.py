@@ -63,8 +63,6 @@ class Script:
     replaces it by that folder."""
     keep: Keep | None = None
     """Place for files that the script would overwrite; the runner names it."""
-    takes_longest: bool = False
-    """True to begin a timing with a batch of the longest samples together, for the memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotune.calling.flag import Flag
-from autotune.configuration.script import BY_FLAG_ALONE, Script, ScriptOptions, is_harmless
+from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.options import SearchOptions
@@ -18,17 +18,6 @@ from autotune.values.text import by_reason
 
 _SCALED = "float16"
 _NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
-
-
-def called(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> Script:
-    """Return the call of an observed script under a configuration.
-
-    In larger batches than its own it meets the longest samples together, for the memory. Its own
-    batches train as they are, whatever samples may meet in one of them.
-    """
-    call = script.call(config, asked(script, observed, config))
-    own, size = observed.workload.baseline["batch_size"], config["batch_size"]
-    return replace(call, takes_longest=int(size or 1) > int(own or 1))
 
 
 def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> tuple[str, ...]:

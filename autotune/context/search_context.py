@@ -46,7 +46,7 @@ from autotune.context.script_loss import (
     without_needless_loss,
 )
 from autotune.context.script_maps import with_maps
-from autotune.context.script_reach import called, reachable
+from autotune.context.script_reach import asked, reachable
 from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
@@ -221,7 +221,7 @@ class SearchContext:
         script = self.options.workload.script
         if script is None or self.observed is None:
             return None
-        return called(script, self.observed, config)
+        return script.call(config, asked(script, self.observed, config))
 
 
 def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -> SearchContext:

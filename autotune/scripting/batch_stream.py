@@ -105,8 +105,8 @@ class BatchStream(Batches):
         self._of_others = (0, 0)
         self._loaders: weakref.WeakKeyDictionary[Any, DataLoader[Any]] = weakref.WeakKeyDictionary()
         self._read: Iterator[Any] = iter(())
-        self.reads: DataLoader[Any] | None = None
-        """The loader that training has read last."""
+        self._reads: DataLoader[Any] | None = None
+        """The loader of `_read`."""
         self._begun_last: _Begun | None = None
         self._lead = Lead()
         self._backwards = 0
@@ -277,7 +277,7 @@ class BatchStream(Batches):
         self._batches_in_epoch = 0
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
-        loader = self.reads if iterator is self._read else self._loaders.get(iterator)
+        loader = self._reads if iterator is self._read else self._loaders.get(iterator)
         # An iterator that began with gradients may be read without them.
         may_train = iterator is self._iterator or torch.is_grad_enabled()
         if loader is None or not may_train:
@@ -292,7 +292,7 @@ class BatchStream(Batches):
             batches = samples = 0
         self._since_step = (loader, batches + 1, samples + size)
         self._last_size = size
-        self._read, self.reads = iterator, loader
+        self._read, self._reads = iterator, loader
         if loader is not self.loader:
             return
         self._iterator = iterator

@@ -13,21 +13,16 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from autotune.configuration.job import MeasurePlan
 from autotune.knobs.base import spelled
-from autotune.knobs.compiled_calls import is_compiled
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.loading.batch_sizes import length_of
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
-from autotune.training.loading.worst_batch import given_next, worst_batch
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
-from autotune.values.measurement import Block, LengthCount, Measurement, RankShare
+from autotune.values.measurement import Block, Measurement, RankShare
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
-
-# Steps until a loop has trained on the next batch that its loader gives: it may read one ahead.
-_UNTIL_TRAINED = 2
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,6 @@ class Stopwatch:
     """Seconds from process start until the script imported torch."""
     begun: float
     """Monotonic clock at that moment."""
-    takes_longest: bool
-    """True to begin with a batch of the longest samples together, for the memory."""
 
     def timing(self, plan: MeasurePlan, world: World) -> StepRequests[TrialOutcome]:
         """Warm up, time blocks, and return the measurement or the fault that was found."""
@@ -51,7 +44,6 @@ class Stopwatch:
         peak = memory.PeakWatch(self.interposition.observed.device)
         timer = self._timer(peak, world)
         self.folder.enter_phase("warm-up")
-        longest_among = yield from self._on_longest(world)
         warm_up = yield from timer.together(timer.warming_up(plan))
         blocks: tuple[Block, ...] = ()
         fault = self._fault()
@@ -70,28 +62,8 @@ class Stopwatch:
         if fault is not None:
             return fault
         measured = self._measurement(timer, warm_up, blocks, peak)
-        measured = replace(measured, build_seconds=build_seconds, longest_among=longest_among)
         shares = () if world.is_alone else tuple(world.shares(RankShare(waited, peak.bytes)))
-        return Measured(replace(measured, ranks=shares))
-
-    def _on_longest(self, world: World) -> StepRequests[LengthCount | None]:
-        """Train on the longest samples together, and return among how many they are.
-
-        They come first, since nothing tells how many steps the script will take. A model that is
-        compiled is left out: it would be compiled anew for the batch's shape.
-        """
-        if not self.takes_longest:
-            return None
-        loader = self.stream.loader if self.stream.is_fed else None
-        parts = (part for one in self.interposition.observed.models for part in one.modules())
-        is_eager = not any(map(is_compiled, parts))
-        found = worst_batch(loader) if loader is not None and is_eager else None
-        if not all(world.shares(found is not None)):
-            return None
-        assert found is not None
-        with given_next(found.batch, lambda: self.stream.reads is loader):
-            yield _UNTIL_TRAINED
-        return found.among
+        return Measured(replace(measured, build_seconds=build_seconds, ranks=shares))
 
     def _measurement(
         self,

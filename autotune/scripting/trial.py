@@ -112,19 +112,11 @@ class Trial:
 
     def _begun(self, process_start: float) -> Callable[[World], StepRequests[TrialOutcome]]:
         """Prepare the task; return what asks for its steps, given the processes of the script."""
-        assert self._job.script is not None
         match self._job.task:
             case Measure(plan):
                 compiler = CompileClock(self._interposition.config["compile_mode"] is not None)
-                stopwatch = Stopwatch(
-                    self._interposition,
-                    self._stream,
-                    compiler,
-                    self._folder,
-                    self._start - process_start,
-                    self._start,
-                    self._job.script.takes_longest,
-                )
+                parts = (self._interposition, self._stream, compiler, self._folder)
+                stopwatch = Stopwatch(*parts, self._start - process_start, self._start)
                 return partial(stopwatch.timing, plan)
             case Probe() as task:
                 seed_everything(task.seeds[0])

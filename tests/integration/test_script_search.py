@@ -135,7 +135,6 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
         assert job.script is not None
         assert job.config is not None
         assert job.script.arguments == ("--bs", str(job.config["batch_size"]))
-        assert job.script.takes_longest == (job.config["batch_size"] == 64)
     accuracy = answered.best.constraints.accuracy
     assert (accuracy.metric, accuracy.evidence) == ("metric_regex", "gate and probe")
     assert accuracy.seeds >= 3

@@ -6,7 +6,6 @@ import pytest
 
 from autotune.configuration.job import Measure
 from autotune.searching.run.events import TrialEnded
-from autotune.values.measurement import LengthCount
 from autotune.values.outcome import Inspected, Measured, OutOfMemory
 from covering import covers
 from factories import GIB, cpu_machine, measurement
@@ -36,24 +35,6 @@ def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
     assert not not_run & set(runner.batches("trial"))
     assert all(verdicts[batch].margins["memory"] > 0 for batch in not_run)
     assert all(GIB + batch * GIB // 64 > 7 * GIB for batch in not_run)
-
-
-def test_a_script_s_own_batches_say_nothing_of_those_with_the_longest_samples(tmp_path):
-    own, limit = 8, 8 * GIB
-
-    def grows(config, phase):
-        among = LengthCount(100, 100) if batch_of(config) > own else None
-        peak = GIB + batch_of(config) * GIB // 256 + (2 * GIB if among else 0)
-        assert peak < limit
-        return Measured(
-            replace(measurement(100), peak_memory_bytes=peak, longest_among=among),
-        )
-
-    runner = ScriptedRunner(grows)
-    space = "batch_size: [8, 16, 64]\n"
-    trials = ended_in(events_of(options_in(tmp_path, space=space, trials=3), runner))
-    assert [batch_of(t.config) for t in trials] == [8, 16, 64]
-    assert not [t.verdict.reason for t in trials if not t.verdict.feasible]
 
 
 @covers("U12")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
@@ -12,10 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from asked_scripts import SCRIPTS
-from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.loading.worst_batch import WorstBatch, sample_length, worst_batch
 from autotune.values.measurement import LengthCount
@@ -98,6 +97,28 @@ def test_reading_ends_after_half_a_second() -> None:
     assert len(read) == 2 + 1, "two to look, one for the batch"
 
 
+def test_a_slow_sample_is_read_once_more_however_large_the_batch() -> None:
+    seconds = chain([0.0], repeat(0.6))
+    read: list[int] = []
+
+    class Slow(Dataset[dict[str, Tensor]]):
+        def __len__(self) -> int:
+            return 5000
+
+        def __getitem__(self, index: int) -> dict[str, Tensor]:
+            read.append(index)
+            return {"row": torch.ones(index + 1)}
+
+    def changing(samples: list[dict[str, Tensor]]) -> Tensor:
+        return pad_sequence([sample.pop("row") for sample in samples], batch_first=True)
+
+    loader = DataLoader(Slow(), batch_size=64, collate_fn=changing)
+    found = worst_batch(loader, lambda: next(seconds))
+    assert found is not None
+    assert len(found.batch) == 64
+    assert len(read) == 2 + 2, "two to look, and the same two for the batch"
+
+
 class Stream(IterableDataset[Tensor]):
     def __iter__(self) -> Iterator[Tensor]:
         yield torch.ones(3)
@@ -123,12 +144,14 @@ def test_where_nothing_is_known_nothing_is_taken(loader: DataLoader[Any]) -> Non
         (torch.ones(2, 3), 6),
         ((torch.ones(5), 1), 5),
         ({"label": 0, "input_ids": [1, 2, 3], "attention_mask": [1, 1, 1]}, 6),
+        (UserDict({"label": 0, "input_ids": [1, 2, 3]}), 3),
+        ({"label": 0, "input_ids": []}, 0),
         ({"label": 0}, None),
         (torch.ones(4).numpy(), 4),
         ("text", None),
         ((), None),
     ],
-    ids=["tensor", "pair", "tokens", "label", "array", "text", "empty"],
+    ids=["tensor", "pair", "tokens", "encoding", "no tokens", "label", "array", "text", "empty"],
 )
 def test_a_sample_is_as_long_as_its_first_tensor(sample: Any, length: int | None) -> None:
     assert sample_length(sample) == length
@@ -143,24 +166,6 @@ def test_a_trial_ends_with_the_worst_batch(tmp_path: Path, monkeypatch: pytest.M
     assert among is not None
     assert among.dataset == 20_000
     assert 8 < among.looked_at <= 20_000
-
-
-@pytest.mark.parametrize("ahead", [(), ("--ahead",)], ids=["in turn", "ahead"])
-@pytest.mark.parametrize("takes_longest", [True, False])
-def test_a_script_trains_on_the_worst_batch_if_asked(
-    tmp_path: Path, ahead: tuple[str, ...], takes_longest: bool
-) -> None:
-    """One batch of eight in 50**8 is so by chance."""
-    lengths = tmp_path / "lengths"
-    script = Script((str(lengths), *ahead), takes_longest=takes_longest)
-    job = job_for(SCRIPTS / "pads.py", {"batch_size": 8})
-    outcome = run_child(tmp_path, replace(job, script=script))
-    assert isinstance(outcome, Measured), outcome
-    is_taken = " ".join(["1000"] * 8) in lengths.read_text().splitlines()
-    assert is_taken == takes_longest
-    among = outcome.measurement.longest_among
-    assert (among is not None) == takes_longest
-    assert among is None or 8 < among.looked_at <= among.dataset == 20_000
 
 
 def test_the_answer_says_among_how_many_samples_the_longest_were(tmp_path: Path) -> None:

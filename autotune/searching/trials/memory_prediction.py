@@ -73,23 +73,13 @@ def expected_bytes(points: Sequence[Point], batch: int) -> int | None:
 
 
 def _points(finished: Sequence[FinishedTrial], config: TrainingConfig) -> list[Point]:
-    """Return batch sizes and peaks of the measured trials in the memory class of `config`.
-
-    Trials with the longest samples in a batch are of a line of their own. A script's own batches
-    may hold none of these.
-    """
-    own = _class(config)
-    alike = [trial for trial in finished if _class(trial.config) == own]
+    """Return batch sizes and peaks of the measured trials in the memory class of `config`."""
     return sorted(
         (int(trial.config["batch_size"] or 1), peak)
-        for trial in [trial for trial in alike if _met_longest(trial)] or alike
+        for trial in finished
         if (peak := trial.details.peak_memory_bytes) is not None
+        and _class(trial.config) == _class(config)
     )
-
-
-def _met_longest(trial: FinishedTrial) -> bool:
-    run = trial.details.measurement
-    return run is not None and run.longest_among is not None
 
 
 def _class(config: TrainingConfig) -> tuple[object, ...]:

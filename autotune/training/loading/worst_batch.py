@@ -7,8 +7,9 @@ The timed batches may hold none of the longest. Production meets them in every e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from heapq import nlargest
 from random import Random
 from typing import Any, NamedTuple
 
@@ -16,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from autotune.knobs.torch_private import loader_iterators
-from autotune.training.loading.batch_sizes import batch_size_of
 from autotune.values.measurement import LengthCount
 
 _MOST_SAMPLES = 100_000
@@ -42,51 +41,35 @@ def worst_batch(
     half a second and 100,000 at most. The longest are repeated where fewer were read than a batch
     holds.
     """
-    size = batch_size_of(loader)
+    size = loader.batch_size
     if size is None or isinstance(loader.dataset, IterableDataset):
         return None
     try:
         lengths = _told(loader.dataset) or _read(loader.dataset, clock)
-        if len(set(lengths.values())) < 2:  # noqa: PLR2004 (they differ)
+        # A list of all is not copied: it may be large, and memory is about to be measured.
+        numbers = lengths if isinstance(lengths, dict) else range(len(lengths))
+        chosen = nlargest(size, numbers, key=lengths.__getitem__)
+        if not chosen or lengths[chosen[0]] == min(lengths[number] for number in numbers):
             return None
-        chosen = sorted(lengths, key=lambda number: -lengths[number])[:size]
-        samples = [loader.dataset[chosen[n % len(chosen)]] for n in range(size)]
+        read = [loader.dataset[number] for number in chosen]
+        # A collate_fn may change what it is given.
+        samples = [copy(read[n % len(read)]) for n in range(size)]
         among = LengthCount(len(lengths), len(loader.dataset))  # type: ignore[arg-type]
         return WorstBatch(loader.collate_fn(samples), among)
     except Exception:  # the user's code; what is lost is one look at the memory
         return None
 
 
-@contextmanager
-def given_next(batch: Any, is_asked: Callable[[], bool]) -> Iterator[None]:
-    """Let torch's loaders give `batch` in place of the next one of training, in this block.
-
-    `is_asked` returns True if the loader that has just been read is that of training. Patches the
-    iterators of `DataLoader` for the process.
-    """
-    iterators, waiting = loader_iterators(), [batch]
-    give = iterators.__next__
-
-    def __next__(iterator: Any) -> Any:  # noqa: N807
-        own = give(iterator)
-        return waiting.pop() if waiting and torch.is_grad_enabled() and is_asked() else own
-
-    iterators.__next__ = __next__
-    try:
-        yield
-    finally:
-        iterators.__next__ = give
-
-
-def _told(dataset: Any) -> dict[int, float]:
+def _told(dataset: Any) -> Sequence[float]:
     """Return the length of each sample as the dataset tells it; empty if it does not."""
     if isinstance(dataset, Subset):
         known = _told(dataset.dataset)
-        return {n: known[index] for n, index in enumerate(dataset.indices)} if known else {}
+        return [known[index] for index in dataset.indices] if known else ()
     lengths = getattr(dataset, "lengths", None)
     if lengths is None or callable(lengths) or len(lengths) != len(dataset):
-        return {}
-    return {n: float(length) for n, length in enumerate(lengths)}
+        return ()
+    told: Sequence[float] = lengths.tolist() if hasattr(lengths, "tolist") else lengths
+    return told
 
 
 def _read(dataset: Any, clock: Callable[[], float]) -> dict[int, int]:
@@ -120,9 +103,11 @@ def sample_length(sample: Any) -> int | None:
     match sample:
         case Tensor():
             return sample.numel()
-        case dict() if sample:
-            known = [size for value in sample.values() if (size := sample_length(value))]
+        case Mapping():
+            known = [length for it in sample.values() if (length := sample_length(it)) is not None]
             return sum(known) if known else None
+        case list() if not sample:
+            return 0
         case [int() | float(), *_]:
             return len(sample)
         case tuple() | list() if sample:
