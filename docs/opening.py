@@ -57,8 +57,9 @@ $ {COMMAND}
 
 This search had {trials} trials on {facts["machine"]["cores"]} cores without a GPU. It is shortened,
 and it is not one of the table above; the whole log is `{LOG.relative_to(ROOT)}`. Rates of trials
-were measured in the search, and `throughput` in the confirmation, which timed both settings anew. A
-terminal shows a search like this:
+were measured in the search, and `throughput` in the confirmation, which timed both settings anew:
+each the median of its side. The speed-up is the median of the rounds' own ratios. A terminal shows
+a search like this:
 
 ![a search in a terminal](docs/progress.svg)
 

@@ -16,6 +16,7 @@ from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
+    medians_text,
     not_proven_texts,
     ranks_texts,
     start_text,
@@ -130,6 +131,7 @@ def throughput_lines(best: BestConfig) -> list[str]:
     lines = [
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} {evidence.rate_unit} {best.measured_in}"
+        f"{medians_text(best)}"
     ]
     if (tokens := evidence.tokens_per_second) is not None:
         lines.append(f"              {tokens[0]:g} -> {tokens[1]:g} tokens/s")

@@ -45,6 +45,9 @@ _STARTS_OTHERS = re.compile(
 )
 _MOST_WORDS = 300
 _TRACEBACK = "Traceback (most recent call last)"
+# A place in the stacks that a process prints shortly before its time is up, innermost first.
+_PLACE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
+_MOST_PLACES = 3
 
 
 def observation(
@@ -96,7 +99,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
+        f"{job.model_path}, run as a training script: {_reason(outcome, job, folder)}"
         f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
@@ -170,17 +173,31 @@ def _known_loss(folder: Path, source: str) -> ObservedLoss | None:
     return loss if loss is not None and loss.source == source else None
 
 
-def _reason(outcome: TrialOutcome, job: Job, stepped: bool) -> str:
+def _reason(outcome: TrialOutcome, job: Job, folder: Path) -> str:
+    stepped = TrialFolder(folder).phase == FIRST_STEPS
     match outcome:
         case TimedOut(_, limit):
             lacks = "too few steps to be timed" if stepped else "no training step"
-            return f"{lacks} within {span(limit)}; {_more_time(limit, job)}"
+            place = _last_place(job, folder)
+            return f"{lacks} within {span(limit)}{place}; {_more_time(limit, job)}"
         case Crashed(detail) if stepped:
             return f"it ended in its first steps: {detail}"
         case Crashed(detail):
             return f"it made no training step: {detail}"
         case _:
             return describe(as_failure(outcome))
+
+
+def _last_place(job: Job, folder: Path) -> str:
+    """Return the lines in which a script was when its time was up, the outermost calls first."""
+    with suppress(OSError):
+        said = TrialFolder(folder).stderr.read_text(encoding="utf-8", errors="replace")
+        stacks = said.rpartition("Timeout (")[2]
+        own = [one for one in _PLACE.finditer(stacks) if one["file"] == job.model_path][::-1]
+        lines = [f"{Path(one['file']).name}:{one['line']}" for one in own[:1]]
+        lines += [f"line {one['line']} in {one['name']}" for one in own[1:_MOST_PLACES]]
+        return f" (it was at {', '.join(lines)})" if lines else ""
+    return ""
 
 
 def _more_time(limit_seconds: float, job: Job) -> str:

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from autotune import __version__
 from autotune.configuration.accuracy_evidence import NOT_MEASURED
-from autotune.configuration.answer_words import keep_reason
+from autotune.configuration.answer_words import keep_reason, medians_text
 from autotune.knobs import knob_named
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
@@ -78,6 +78,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "data": data,
         "best": data.best,
         "lead": _lead(data),
+        "medians": "" if data.best is None else medians_text(data.best),
         "sentences": explanation(data)[1:],
         "figure": _figure(data),
         "changes": changes(data, effects),

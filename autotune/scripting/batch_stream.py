@@ -249,11 +249,6 @@ class BatchStream(Batches):
             batches = length_of(self.loader)
         return None if batches is None else round(batches * self.samples_per_batch)
 
-    def ready(self) -> int | None:
-        """Return the number of optimizer steps for which batches are ready; None if unknown."""
-        batches = super().ready()
-        return None if batches is None else round(batches * self.steps / max(1, self.batches))
-
     def _begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
         self._loaders[iterator] = loader
         if not torch.is_grad_enabled():  # an evaluation

@@ -50,6 +50,8 @@ _MOST_GROWTH = 10.0
 # incumbent.
 _HOPELESS = 1.5
 _FEWEST_BLOCKS = 3
+# Slow steps end their timing once it takes this many times as long as planned.
+_OVERDUE = 2.0
 # At a look, a trial is stopped early if its whole interval is this many times slower than the
 # incumbent.
 _CLEARLY = 1.03
@@ -163,13 +165,17 @@ class Timer:
         """Ask for blocks of equally many steps until the interval of the median is narrow enough.
 
         They end earlier if time is up or the trial is clearly slower than the incumbent. Disturbed
-        blocks stay in the list; up to `MeasurePlan.most_disturbed` of them are timed again.
+        blocks stay in the list; up to `MeasurePlan.most_disturbed` of them are timed again. Where
+        steps are slow, as many steps are enough as the first look has blocks.
         """
         steps, first = yield from self._first_block(plan, step_seconds, batch_size)
         blocks = [first]
         start = self.clock() - first.seconds
         for look in plan.looks:
             while _counted(blocks, plan) < look:
+                is_overdue = self.clock() - start > _OVERDUE * plan.max_seconds
+                if is_overdue and _tell_enough(blocks, steps, plan):
+                    break
                 blocks.append((yield from self._block(steps, batch_size)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
@@ -197,7 +203,8 @@ class Timer:
         steps = max(1, math.ceil(plan.block_seconds / step_seconds))
         workers = self.batches.workers
         if steps * self.batches_per_step < _STEPS_PER_WORKER * workers:
-            steps = math.ceil(steps / workers) * workers
+            multiple = math.lcm(workers, self.batches_per_step) // self.batches_per_step
+            steps = math.ceil(steps / multiple) * multiple
         return steps
 
     def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
@@ -321,6 +328,13 @@ def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:
     """Return the blocks that count towards a look; the first disturbed ones do not."""
     disturbed = sum(block.is_disturbed for block in blocks)
     return len(blocks) - min(disturbed, plan.most_disturbed)
+
+
+def _tell_enough(blocks: Sequence[Block], steps: int, plan: MeasurePlan) -> bool:
+    """Return True if blocks of so many slow steps are enough, or too many of them disturbed."""
+    calm = sum(not block.is_disturbed for block in blocks)
+    has_enough = calm >= _FEWEST_BLOCKS or len(blocks) >= 2 * _FEWEST_BLOCKS
+    return has_enough and steps * len(blocks) >= plan.looks[0]
 
 
 def _telling(blocks: Sequence[Block]) -> list[float]:

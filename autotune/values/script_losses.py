@@ -24,8 +24,7 @@ def no_fall(steps: int, seconds: float | None) -> str:
     if seconds is None or seconds >= LOOK_SECONDS:
         return doubt
     return (
-        f"{doubt} (it was watched for {seconds:.0f} s; a longer --time-budget in another study, "
-        "--study NAME, may watch it for longer)"
+        f"{doubt} (a longer --time-budget in another study, --study NAME, may watch it for longer)"
     )
 
 

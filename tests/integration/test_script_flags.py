@@ -421,6 +421,9 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
         "writer.add_scalar('loss', 1.0)",
         "writer.flush()",
         "EventFileWriter(max_queue_size=5, logdir='runs/named').flush()",
+        "SummaryWriter('logs/used')",
+        "open('logs/used/config.yaml', 'w').close()",
+        "open(os.path.join(SummaryWriter().log_dir, 'training.log'), 'w').close()",
         "assert os.environ['WANDB_MODE'] == 'disabled'",
         "assert os.environ['COMET_AUTO_LOG_DISABLE'] == '1'",
         "assert os.environ['NEPTUNE_MODE'] == 'offline'",
@@ -434,10 +437,47 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
     found = seen(runner, folder, "argparse", "--epochs", "99")
     shutil.copy(SCRIPT, folder / "train.py")
     assert found.trackers == ("TensorBoard",)
-    assert not [name for name in ("real", "named") if (folder / "runs" / name).exists()]
+    unused = {str(folder / "runs" / name) for name in ("real", "named")}
+    assert not any(Path(one).exists() for one in unused), "made and, being empty, removed"
+    assert not unused & set(found.folders)
+    assert (folder / "logs" / "used" / "config.yaml").exists()
+    assert {str(folder / "logs" / "used"), str(folder)} <= set(found.folders)
+    assert (folder / "trial" / "tensorboard" / "training.log").exists()
     assert list((folder / "trial" / "tensorboard").glob("events.out.tfevents.*"))
     place = (folder / "place").read_text()
     assert place == (folder / "trial" / "mlflow").absolute().as_uri()
+
+
+ENDS = """
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=16)
+parser.parse_args()
+weight = torch.zeros(8, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=1e-9)
+for _ in range(30):
+    torch.randn(16, 8).matmul(weight).square().mean().backward()
+    optimizer.step()
+torch.save(weight, "weight.pt")
+"""
+
+
+def test_a_script_that_ends_by_itself_is_told_as_whole_as_others(
+    folder: Path, runner: SubprocessRunner
+) -> None:
+    (folder / "short.py").write_text(ENDS)
+    job = Job(
+        Observe(loss_seconds=60.0),
+        device="cpu",
+        model_path=str(folder / "short.py"),
+        script=Script(()),
+        deadline_seconds=120.0,
+    )
+    found = runner.run(job, folder / "ended")
+    assert isinstance(found, Observed), found
+    assert found.surroundings.folders == (str(folder),)
+    assert [flag.names for flag in found.surroundings.flags] == [("--batch-size",)]
 
 
 WANDB = """

@@ -12,7 +12,7 @@ from clockwork import Bench, Clock, Loader
 from covering import covers
 
 # Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.
-PLAN = MeasurePlan(block_seconds=10.0, looks=(6,))
+PLAN = MeasurePlan(block_seconds=10.0, looks=(6,), max_seconds=1e9)
 
 
 def test_an_epoch_boundary_is_noted_and_no_part_of_a_block() -> None:

@@ -321,3 +321,39 @@ def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(
     seconds = [step_seconds * (1 + 0.001 * number) for number in range(50)]
     timed = endless(seconds).timer().time_blocks(TASK.plan, step_seconds, 8)
     assert len(timed) == blocks
+
+
+class Workers(Loader):
+    """A loader with four workers, whose batches come in bursts."""
+
+    num_workers = 4
+    prefetch_factor = 4
+
+
+@pytest.mark.parametrize(
+    ("loader", "step_seconds", "is_disturbed", "steps"),
+    [
+        (Loader, 2.0, False, 6),
+        (Loader, 2.0, True, 6),
+        (Workers, 2.0, False, 12),
+        (Workers, 2.0, True, 24),
+        (Workers, 0.02, False, 48),
+        (Workers, 0.02, True, 112),
+    ],
+)
+def test_slow_steps_are_timed_no_longer_than_tells(
+    loader: type[Loader], step_seconds: float, is_disturbed: bool, steps: int
+) -> None:
+    """Four workers deliver in bursts, so that a block has four steps or more."""
+    bench = Bench(loader(Clock(), epoch=10**9), [step_seconds])
+    bench.noises = [BUSY if is_disturbed else QUIET] * 100
+    plan = MeasurePlan(block_seconds=0.1)
+    blocks = bench.timer().time_blocks(plan, step_seconds, batch_size=1)
+    assert sum(block.samples for block in blocks) == steps
+
+
+def test_workers_and_accumulated_batches_share_a_multiple() -> None:
+    bench = Bench(Workers(Clock(), epoch=10**9), [1.0])
+    timer = replace(bench.timer(), batches_per_step=2)
+    blocks = timer.time_blocks(replace(PLAN, block_seconds=1.0), 1.0, batch_size=1)
+    assert {block.samples for block in blocks} == {4}, "two steps of two batches, for four workers"

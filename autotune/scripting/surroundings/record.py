@@ -36,6 +36,12 @@ class Record:
         self._shares_packages = shares_packages
         self._flags.watch()
 
+    def end(self) -> None:
+        """Remove what was made for the script and is not used; the process is about to end."""
+        gone = self._trackers.remove_folders()
+        for place in gone & self._files.folders.keys():
+            del self._files.folders[place]
+
     def added_to(self, outcome: TrialOutcome, folder: Path) -> TrialOutcome:
         """Return an observation with its surroundings; another outcome as it is.
 

@@ -3,6 +3,9 @@
 wandb and Comet are told to do nothing. MLflow, Neptune, ClearML and TensorBoard write into the
 trial's folder. A mode or a place that a script names in its code counts for Comet, Neptune and
 ClearML alone.
+
+A script may write into the folder of its TensorBoard writer, too. So that is made where the script
+names it, and is the trial's where it names none.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ TRACKERS = {
 }
 # What torch's SummaryWriter and tensorboardX write their event files with.
 _WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
+# Which make a folder of their own if their first argument, of one of these names, is left out.
+_SUMMARIES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
+_PLACES = ("log_dir", "logdir")
 
 
 class Trackers:
@@ -37,7 +43,9 @@ class Trackers:
     def __init__(self, folder: Path) -> None:
         """Prepare; `folder` is the trial's."""
         self._folder = folder
+        self._events = str(folder.absolute() / "tensorboard")
         self._writes_events = False
+        self._made: list[Path] = []
 
     def switch_off(self) -> None:
         """Keep results of this process from leaving the trial's folder.
@@ -51,11 +59,22 @@ class Trackers:
         AfterImport("mlflow", partial(_keep_mlflow, switches["MLFLOW_TRACKING_URI"]))
         for module in _WRITERS:
             AfterImport(module, partial(self._redirect, module))
+        for module in _SUMMARIES:
+            AfterImport(module, partial(self._place, module))
 
     def used(self) -> list[str]:
         """Return the names of the trackers that the script uses so far."""
         found = {name: None for module, name in TRACKERS.items() if module in sys.modules}
         return [*found, *(["TensorBoard"] if self._writes_events else [])]
+
+    def remove_folders(self) -> set[str]:
+        """Remove the folders that were made for a script and in which nothing is; return them."""
+        gone = set()
+        for place in reversed(self._made):
+            with suppress(OSError):  # something is in it, or another process has removed it
+                place.rmdir()
+                gone.add(str(place))
+        return gone
 
     def _redirect(self, module: str) -> None:
         writer: Any = sys.modules[module].EventFileWriter
@@ -64,14 +83,40 @@ class Trackers:
         @wraps(construct)
         def construct_in_folder(this: Any, *arguments: Any, **named: Any) -> None:
             self._writes_events = True
-            place = str(self._folder / "tensorboard")
+            self._make(arguments[0] if arguments else named.get("logdir"))
             if arguments:
-                arguments = (place, *arguments[1:])
+                arguments = (self._events, *arguments[1:])
             else:
-                named["logdir"] = place
+                named["logdir"] = self._events
             construct(this, *arguments, **named)
 
         writer.__init__ = construct_in_folder
+
+    def _place(self, module: str) -> None:
+        """Let a writer whose script names no folder say that its own is the trial's."""
+        writer: Any = sys.modules[module].SummaryWriter
+        construct = writer.__init__
+        shape = signature(construct)
+        names = [name for name in shape.parameters if name in _PLACES]
+
+        @wraps(construct)
+        def construct_placed(*arguments: Any, **named: Any) -> None:
+            bound = shape.bind_partial(*arguments, **named)
+            if names and not any(bound.arguments.get(name) for name in names):
+                bound.arguments[names[0]] = self._events
+            construct(*bound.args, **bound.kwargs)
+
+        writer.__init__ = construct_placed
+
+    def _make(self, named: Any) -> None:
+        """Make a folder on this disk, as the writer that a script calls would."""
+        if "://" in str(named):
+            return
+        with suppress(OSError, TypeError, ValueError):
+            place = Path(named).resolve()
+            missing = [one for one in (place, *place.parents) if not one.exists()]
+            place.mkdir(parents=True, exist_ok=True)
+            self._made += reversed(missing)
 
 
 def _disable_wandb() -> None:
