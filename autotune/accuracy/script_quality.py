@@ -44,10 +44,16 @@ _UNJUDGED = (
     "accuracy: the gradients differ from the untouched script's by {off:.3g} %, and it has no "
     "quality that judges that"
 )
+_UNTOLD = (
+    "accuracy: whether it trains as the untouched script does cannot be told from the gradients of "
+    "the first steps, and it has no quality that judges that"
+)
 _WORDS = {
     "loss": "the first losses differ from the untouched script's",
     "reach": "how far the first steps move the weights differs from the untouched script's",
 }
+# Difference where there is nothing to compare.
+_UNKNOWN = 1.0
 # Knobs that hold from the first step on; all other settings of a model are in force in the third.
 _AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
 _OPTIMIZER = "optimizer_impl"
@@ -115,7 +121,10 @@ class FirstLossChecker(NumericsChecker):
     def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
         is_judged = self.context.options.workload.has_quality
         if not is_judged and gated.gradient_error > UNNOTICED:
-            return NumericsFault(_UNJUDGED.format(off=100 * gated.gradient_error), margin=1.0)
+            off = gated.gradient_error
+            return NumericsFault(
+                _UNTOLD if off == _UNKNOWN else _UNJUDGED.format(off=100 * off), margin=1.0
+            )
         # Where a quality judges, gradients tell no more than that it need not.
         return numerics_fault(replace(gated, gradient_error=0.0), lower_precision, _WORDS)
 
@@ -159,7 +168,7 @@ class FirstLossChecker(NumericsChecker):
             return found
         gated = _gated(found, own, rounded, compares_reach=not is_lower)
         if is_lower:
-            return replace(gated, gradient_error=1.0)
+            return replace(gated, gradient_error=_UNKNOWN)
         error = _apart(found.sums.gradients, own.sums.gradients)
         if tested != at_once:
             error = max(error, self._settled_error(found, own, at_once))
@@ -218,7 +227,7 @@ def _numerics_of(config: TrainingConfig) -> dict[str, Value]:
 
 def _apart(found: Sequence[float], own: Sequence[float]) -> float:
     """Return the distance of sums that tell gradients or an update; 1 where it is not known."""
-    return _distance(found, own) if any(own) else 1.0
+    return _distance(found, own) if any(own) else _UNKNOWN
 
 
 def _distance(found: Sequence[float], own: Sequence[float]) -> float:
@@ -227,7 +236,7 @@ def _distance(found: Sequence[float], own: Sequence[float]) -> float:
     It is 1 if there are more or fewer of them, as of a model with other parameters.
     """
     if len(found) != len(own):
-        return 1.0
+        return _UNKNOWN
     size, off = math.hypot(*own), math.dist(found, own)
     return off / size if size else float(off > 0)
 

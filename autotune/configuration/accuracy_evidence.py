@@ -111,7 +111,14 @@ class AccuracyEvidence(Part):
     @property
     def not_measured_text(self) -> str:
         """Return the text in place of a quality that was not measured, with the reason."""
-        return NOT_MEASURED + (f"; {self.unjudged}" if self.unjudged else "")
+        return self.stand_in_text + (f"; {self.unjudged}" if self.unjudged else "")
+
+    @property
+    def stand_in_text(self) -> str:
+        """Return that text without why no quality could be measured."""
+        if self.evidence == "gate" and self.judged_by:
+            return f"not measured: judged by {self.judged_by}"
+        return NOT_MEASURED
 
     @property
     def allowed_text(self) -> str:

@@ -15,7 +15,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from autotune import __version__
-from autotune.configuration.accuracy_evidence import NOT_MEASURED
 from autotune.configuration.answer_words import keep_reason, medians_text
 from autotune.knobs import knob_named
 from autotune.knobs.base import Knob, OneOf, Value, spelled
@@ -94,7 +93,7 @@ def _view(data: ReportData) -> dict[str, Any]:
         "fastest": _rows(data, data.fastest),
         "busy": _busy(data.fastest),
         "ranks": rank_table(data),
-        "unmeasured": NOT_MEASURED,
+        "unmeasured": "" if data.best is None else data.best.constraints.accuracy.stand_in_text,
         "yaml": None if data.best is None else dump(data.best.model_dump(mode="json")),
         "version": __version__,
         "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -46,6 +46,7 @@ from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values.outcome import Lost, NonFinite, Observed, Probed, TrialOutcome, UserError
+from autotune.values.script_losses import SETTLED_STEP
 
 NO_STEP = (
     "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
@@ -195,6 +196,7 @@ class Trial:
                 self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
                 self._requests = self._met()
+            if self._stream.steps == SETTLED_STEP:
                 self._interposition.stepping.befores.clear()
             self._steps_left -= 1
             if self._stream.steps >= SETTLED and self._steps_left <= 0:

@@ -39,7 +39,8 @@ class FirstSums:
     gradients: tuple[float, ...] = ()
     """Gradients of the first step, in which only settings that hold from the start are in force."""
     update: tuple[float, ...] = ()
-    """Changes that the optimizer makes to the parameters in that step."""
+    """Changes that the optimizer makes to the parameters in the first of three steps that moves
+    them."""
     settled_gradients: tuple[float, ...] = ()
     """Gradients of step `SETTLED_STEP`."""
 

@@ -84,6 +84,32 @@ def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
         assert off(other_masks.sums.settled_gradients, own.sums.settled_gradients) > 0.1
 
 
+WARMED_UP = PATTERNS.replace(
+    "for _ in",
+    "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n"
+    "warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 100)\n"
+    "for _ in",
+).replace("optimizer.step()", "optimizer.step(); warmup.step()")
+
+
+def test_the_first_update_that_moves_the_weights_tells_an_optimizers_kernels(
+    tmp_path: Path,
+) -> None:
+    """A warm-up of the learning rate begins at zero, so that the first step moves nothing."""
+    script = str(written(tmp_path, WARMED_UP, "train.py"))
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        ask = Ask(runner, tmp_path / "trial")
+        own, fused, wrong = (
+            ask(script, task=TakeFirstSteps(10), settings=settings, asked=tuple(settings))
+            for settings in ({}, {"optimizer_impl": "fused"}, {"channels_last": True})
+        )
+    found = [one.sums for one in (own, fused, wrong) if isinstance(one, FirstLosses)]
+    assert len(found) == 3
+    assert all(sums.update for sums in found)
+    assert off(found[1].update, found[0].update) < 1e-3
+    assert found[2].update != found[0].update
+
+
 @pytest.mark.slow
 def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path: Path) -> None:
     script = written(tmp_path, NEVER_FALLS, "train.py")

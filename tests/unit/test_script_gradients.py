@@ -23,6 +23,7 @@ from autotune.searching.run.events import Answered
 from autotune.values.outcome import TrialOutcome
 from autotune.values.script_losses import FirstSums, ObservedLoss
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+from shown_events import lines_of
 from study_factories import opened
 
 OWN = replace(LOSSES, sums=FirstSums((1.0, -2.0, 2.0), (2.0, -2.0, 1.0), (2.0, 1.0, 2.0)))
@@ -151,6 +152,7 @@ def test_what_only_rounds_is_searched_where_no_quality_judges(tmp_path: Path) ->
         "exact settings and those that leave the gradients as they are only, because"
     )
     assert best.judged_numerics, "autotune run applies them"
+    assert accuracy.not_measured_text.startswith("not measured: judged by gradients of the first")
 
 
 @pytest.mark.parametrize(("settled", "is_known"), [(0.2, True), (0.0, False)])
@@ -160,6 +162,18 @@ def test_other_gradients_are_refused_where_no_quality_judges(
     best = searched(tmp_path, runner(0.0, settled, NO_FALL, is_known), BOTH)
     assert best.config["compile_mode"] is None
     assert best.config["optimizer_impl"] == ("fused" if is_known else None)
+
+
+def test_gradients_that_tell_nothing_are_not_said_to_differ(tmp_path: Path) -> None:
+    """The steps of the untouched script move nothing."""
+    found = runner(doubt=NO_FALL)
+    unmoved = replace(OWN, sums=replace(OWN.sums, update=()))
+    loss = ObservedLoss("", OWN.losses, 1.0, NO_FALL, OWN.reach, unmoved.sums)
+    found.observed = replace(SEEN, loss=loss)
+    options = options_in(tmp_path, FUSED, script=ScriptOptions(()), trials=2)
+    said = " ".join(lines_of(events_of(options, found)))
+    assert "cannot be told from the gradients of the first steps" in said
+    assert "differ from the untouched script's" not in said
 
 
 def gradients(*entries: Tensor) -> list[Tensor]:

@@ -129,7 +129,7 @@ class LossRecorder:
             self._samples.append(samples)
             self._ends.append(len(self._losses))
             step = len(self._ends)
-            if step in (1, SETTLED_STEP):
+            if step <= SETTLED_STEP:
                 with suppress(Exception):  # a tensor of an unknown kind must not harm the script
                     self._add_sums(step)
             elif step == FIRST_STEPS:
@@ -137,16 +137,18 @@ class LossRecorder:
         self._scaled = None
 
     def _add_sums(self, step: int) -> None:
-        gradients = sums_of_gradients(self._parameters())
-        if step == SETTLED_STEP:
+        if step == 1:
+            self.sums = replace(self.sums, gradients=sums_of_gradients(self._parameters()))
+        elif step == SETTLED_STEP:
+            gradients = sums_of_gradients(self._parameters())
             self.sums = replace(self.sums, settled_gradients=gradients)
-        else:
-            self.sums = FirstSums(gradients, self._first_move.sums())
-            self._first_move = Reach(())
+        # Where the learning rate begins at zero, the first step moves nothing.
+        moved, self._first_move = self._first_move, Reach(())
+        self.sums = replace(self.sums, update=self.sums.update or moved.sums())
 
     def before(self, optimizer: Optimizer) -> None:
         """Record that an optimizer is about to step."""
-        if self.is_on and not self._ends:
+        if self.is_on and not self.sums.update:
             with suppress(Exception):
                 groups = optimizer.param_groups
                 self._first_move = Reach(one for group in groups for one in group["params"])
