@@ -216,7 +216,6 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
         record.watch(job.task.shares_packages)
 
     def left(outcome: TrialOutcome) -> NoReturn:
-        record.end()
         leave(folder, record.added_to(outcome, imports_from), exit_code(job, outcome))
 
     def begin() -> None:
@@ -238,8 +237,6 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
-    finally:
-        record.end()
     if not trials:
         return UserError("it ended without importing torch", "")
     return record.added_to(trials[0].ended(), imports_from)

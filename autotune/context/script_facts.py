@@ -190,12 +190,16 @@ def _reason(outcome: TrialOutcome, job: Job, folder: Path) -> str:
 
 def _last_place(job: Job, folder: Path) -> str:
     """Return the lines in which a script was when its time was up, the outermost calls first."""
+    known = str(job.model_path).encode("ascii", "backslashreplace").decode()
     with suppress(OSError):
         said = TrialFolder(folder).stderr.read_text(encoding="utf-8", errors="replace")
-        stacks = said.rpartition("Timeout (")[2]
-        own = [one for one in _PLACE.finditer(stacks) if one["file"] == job.model_path][::-1]
-        lines = [f"{Path(one['file']).name}:{one['line']}" for one in own[:1]]
-        lines += [f"line {one['line']} in {one['name']}" for one in own[1:_MOST_PLACES]]
+        # The main thread is the last one.
+        stack = said.rpartition("Timeout (")[2].rpartition("\nThread ")[2]
+        own = [one for one in _PLACE.finditer(stack) if one["file"] == known][::-1]
+        lines = [f"{Path(str(job.model_path)).name}:{one['line']}" for one in own[:1]]
+        lines += [f"line {one['line']} in {one['name']}" for one in own[1:]]
+        if len(lines) > _MOST_PLACES + 1:
+            lines[_MOST_PLACES:-1] = ["..."]
         return f" (it was at {', '.join(lines)})" if lines else ""
     return ""
 

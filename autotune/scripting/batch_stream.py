@@ -219,6 +219,11 @@ class BatchStream(Batches):
         return max(1, self._use.of_steps.most_common(1)[0][0]) if self.steps else 1
 
     @property
+    def in_one(self) -> int:
+        """Batches that are counted as one: those of a step."""
+        return self.accumulation_steps
+
+    @property
     def samples_per_batch(self) -> float:
         """Mean samples per batch: of an epoch if the loader tells, else of the observed batches."""
         observed = self._use.samples / max(1, self.batches)
@@ -248,6 +253,11 @@ class BatchStream(Batches):
         if batches is None and self.loader is not None and hasattr(self.loader.dataset, "__len__"):
             batches = length_of(self.loader)
         return None if batches is None else round(batches * self.samples_per_batch)
+
+    def ready(self) -> int | None:
+        """Return the number of optimizer steps for which batches are ready; None if unknown."""
+        batches = super().ready()
+        return None if batches is None else round(batches * self.steps / max(1, self.batches))
 
     def _begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
         self._loaders[iterator] = loader

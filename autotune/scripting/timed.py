@@ -50,8 +50,8 @@ class Stopwatch:
         if fault is None:
             self.folder.enter_phase("measure")
             if plan.incumbent_seconds_per_sample is not None:
-                in_batches = plan.incumbent_seconds_per_sample * self._batch_samples(timer)
-                plan = replace(plan, incumbent_seconds_per_sample=in_batches)
+                in_steps = plan.incumbent_seconds_per_sample * self._samples_per_step(world)
+                plan = replace(plan, incumbent_seconds_per_sample=in_steps)
             peak.begin_blocks()
             self.stream.count_anew()
             waited = self.stream.wait_seconds
@@ -73,7 +73,7 @@ class Stopwatch:
         peak: memory.PeakWatch,
     ) -> Measurement:
         device, world = self.interposition.observed.device, timer.world
-        each = self._batch_samples(timer)
+        each = self._samples_per_step(world)
         blocks = tuple(_in_samples(block, each) for block in blocks)
         pace = median(block.seconds_per_sample for block in blocks) * world.size
         return Measurement(
@@ -102,13 +102,12 @@ class Stopwatch:
                 disturbance.watch(device, time.perf_counter, world.launcher), peak
             ),
             compilations=lambda: self.compiler.events,
-            batches_per_step=self.stream.accumulation_steps,
             world=world,
         )
 
-    def _batch_samples(self, timer: Timer) -> float:
-        """Return the samples of each of a step's batches in each process, their mean over all."""
-        return fmean(timer.world.shares(self.stream.samples_per_step)) / timer.batches_per_step
+    def _samples_per_step(self, world: World) -> float:
+        """Return the samples of an optimizer step in each process, their mean over all."""
+        return fmean(world.shares(self.stream.samples_per_step))
 
     def _boundaries(self, seconds_per_sample: float) -> tuple[float, ...]:
         """Return the boundaries that were timed, or measure one if no epoch ended.
@@ -141,7 +140,7 @@ class Stopwatch:
 
 
 def _in_samples(block: Block, each: float) -> Block:
-    """Return a block that was timed in batches with its counts in samples, `each` of a batch."""
+    """Return a block that was timed in steps with its counts in samples, `each` of a step."""
     samples = max(1, round(each * block.samples))
     stock = min(samples - 1, round(each * block.stock_samples))
     return replace(block, samples=samples, stock_samples=stock)

@@ -438,7 +438,7 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
     shutil.copy(SCRIPT, folder / "train.py")
     assert found.trackers == ("TensorBoard",)
     unused = {str(folder / "runs" / name) for name in ("real", "named")}
-    assert not any(Path(one).exists() for one in unused), "made and, being empty, removed"
+    assert not any(Path(one).exists() for one in unused), "nothing is written into them"
     assert not unused & set(found.folders)
     assert (folder / "logs" / "used" / "config.yaml").exists()
     assert {str(folder / "logs" / "used"), str(folder)} <= set(found.folders)

@@ -7,14 +7,18 @@ from children import autotune
 from factories import written
 
 NEVER_STEPS = """\
-import time
+import threading, time
 import torch
 
-def evaluate():
+def rest():
     print("waiting", flush=True)
     time.sleep(600)
 
-evaluate()
+def calls(depth):
+    return calls(depth - 1) if depth else rest()
+
+threading.Thread(target=lambda: time.sleep(600), daemon=True).start()
+calls(4)
 """
 
 
@@ -25,7 +29,10 @@ def test_a_script_that_never_steps_is_refused_in_time_and_not_in_silence(tmp_pat
     assert done.returncode == 4, done.stderr
     assert time.monotonic() - start < 40
     assert "... looking at the machine, running the file, 10 s so far" in done.stderr
-    told = "within 15 s (it was at train.py:8, line 6 in evaluate); a process may take a quarter of"
+    told = (
+        "within 15 s (it was at train.py:12, line 9 in calls, line 9 in calls, ..., line 6 in rest)"
+        "; a process may take a quarter of"
+    )
     assert told in done.stderr
     assert "give --time-budget 2m or more" in done.stderr
 

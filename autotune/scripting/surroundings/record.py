@@ -26,7 +26,7 @@ class Record:
         self._flags, self._files = ScriptFlags(), WrittenFiles(own, kept, refuse)
         self._kept = kept
         self._imports, self._shares_packages = Imports(), False
-        self._trackers = Trackers(own)
+        self._trackers = Trackers(own, self._files.promised)
         self._trackers.switch_off()
         self._files.watch()
         give_terminal()
@@ -35,12 +35,6 @@ class Record:
         """Record from now on; packages only if a host is to import them."""
         self._shares_packages = shares_packages
         self._flags.watch()
-
-    def end(self) -> None:
-        """Remove what was made for the script and is not used; the process is about to end."""
-        gone = self._trackers.remove_folders()
-        for place in gone & self._files.folders.keys():
-            del self._files.folders[place]
 
     def added_to(self, outcome: TrialOutcome, folder: Path) -> TrialOutcome:
         """Return an observation with its surroundings; another outcome as it is.

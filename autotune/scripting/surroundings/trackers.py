@@ -4,8 +4,8 @@ wandb and Comet are told to do nothing. MLflow, Neptune, ClearML and TensorBoard
 trial's folder. A mode or a place that a script names in its code counts for Comet, Neptune and
 ClearML alone.
 
-A script may write into the folder of its TensorBoard writer, too. So that is made where the script
-names it, and is the trial's where it names none.
+A script may write into the folder of its TensorBoard writer, too. So that is made for the first
+such file where the script names it, and is the trial's where it names none.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ _PLACES = ("log_dir", "logdir")
 class Trackers:
     """The trackers of this process's script."""
 
-    def __init__(self, folder: Path) -> None:
-        """Prepare; `folder` is the trial's."""
+    def __init__(self, folder: Path, promised: set[str]) -> None:
+        """Prepare.
+
+        Args:
+            folder: the trial's.
+            promised: gets the folders that are to be made once a file is written into them.
+        """
         self._folder = folder
         self._events = str(folder.absolute() / "tensorboard")
         self._writes_events = False
-        self._made: list[Path] = []
+        self._promised = promised
 
     def switch_off(self) -> None:
         """Keep results of this process from leaving the trial's folder.
@@ -67,15 +72,6 @@ class Trackers:
         found = {name: None for module, name in TRACKERS.items() if module in sys.modules}
         return [*found, *(["TensorBoard"] if self._writes_events else [])]
 
-    def remove_folders(self) -> set[str]:
-        """Remove the folders that were made for a script and in which nothing is; return them."""
-        gone = set()
-        for place in reversed(self._made):
-            with suppress(OSError):  # something is in it, or another process has removed it
-                place.rmdir()
-                gone.add(str(place))
-        return gone
-
     def _redirect(self, module: str) -> None:
         writer: Any = sys.modules[module].EventFileWriter
         construct = writer.__init__
@@ -83,7 +79,7 @@ class Trackers:
         @wraps(construct)
         def construct_in_folder(this: Any, *arguments: Any, **named: Any) -> None:
             self._writes_events = True
-            self._make(arguments[0] if arguments else named.get("logdir"))
+            self._promise(arguments[0] if arguments else named.get("logdir"))
             if arguments:
                 arguments = (self._events, *arguments[1:])
             else:
@@ -108,15 +104,11 @@ class Trackers:
 
         writer.__init__ = construct_placed
 
-    def _make(self, named: Any) -> None:
-        """Make a folder on this disk, as the writer that a script calls would."""
-        if "://" in str(named):
-            return
+    def _promise(self, named: Any) -> None:
+        """Promise a folder on this disk, which the writer that a script calls would make."""
         with suppress(OSError, TypeError, ValueError):
-            place = Path(named).resolve()
-            missing = [one for one in (place, *place.parents) if not one.exists()]
-            place.mkdir(parents=True, exist_ok=True)
-            self._made += reversed(missing)
+            if "://" not in str(named):
+                self._promised.add(os.path.realpath(named))
 
 
 def _disable_wandb() -> None:

@@ -67,6 +67,8 @@ class WrittenFiles:
         self._created: set[str] = set()
         self._databases: dict[str, float] = {}
         """SQLite databases that existed before, each with its time of change then."""
+        self.promised: set[str] = set()
+        """Folders that are made once a file is about to be written into them."""
         self.folders: dict[str, None] = {}
         """Folders in which a file was written or made, in order."""
         self.overwritten: dict[str, None] = {}
@@ -105,6 +107,7 @@ class WrittenFiles:
 
     def _made(self, path: Any) -> None:
         if (place := self._counting(path)) and not os.path.lexists(place):
+            self._keep_promise(place)
             self._created.add(place)
             if not self._is_temporary(place):
                 self.folders[place] = None
@@ -127,6 +130,7 @@ class WrittenFiles:
         place = self._counting(path)
         if place is None:
             return
+        self._keep_promise(place)
         if is_replaced:
             self._keeping(place, KeptFiles.keep_entry)
         else:
@@ -137,6 +141,11 @@ class WrittenFiles:
             self._created.add(place)
         elif self._was_there(place):
             self.overwritten[place] = None
+
+    def _keep_promise(self, place: str) -> None:
+        folder = os.path.dirname(place)  # noqa: PTH120 - it stays text
+        if folder in self.promised and not os.path.lexists(folder):
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
 
     def _keeping(self, place: str, keep: Callable[[KeptFiles, str], None]) -> None:
         """Keep what is there; end the process before it is lost."""
