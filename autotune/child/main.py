@@ -63,6 +63,7 @@ _NO_MEETING = (
     "the launcher gives no {absent}, by which torch's processes find each other. Set them as for "
     "your own training, in the environment of autotune: the host of rank 0 and a free port there"
 )
+_NO_TORCH = UserError("it ended without importing torch", "")
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
 
@@ -237,9 +238,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
-    if not trials:
-        return UserError("it ended without importing torch", "")
-    return record.added_to(trials[0].ended(), imports_from)
+    return record.added_to(trials[0].ended() if trials else _NO_TORCH, imports_from)
 
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:

@@ -219,11 +219,6 @@ class BatchStream(Batches):
         return max(1, self._use.of_steps.most_common(1)[0][0]) if self.steps else 1
 
     @property
-    def in_one(self) -> int:
-        """Batches that are counted as one: those of a step."""
-        return self.accumulation_steps
-
-    @property
     def samples_per_batch(self) -> float:
         """Mean samples per batch: of an epoch if the loader tells, else of the observed batches."""
         observed = self._use.samples / max(1, self.batches)

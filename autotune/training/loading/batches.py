@@ -92,11 +92,6 @@ class Batches:
         return int(getattr(self._loader, "num_workers", 0))
 
     @property
-    def in_one(self) -> int:
-        """Batches that are given, and counted, as one."""
-        return 1
-
-    @property
     def queued(self) -> int:
         """Upper bound of the batches that can be ready or in preparation."""
         return self.workers * ((getattr(self._loader, "prefetch_factor", 0) or 0) + 1)
