@@ -105,7 +105,7 @@ class AccuracyEvidence(Part):
 
     @property
     def is_measured(self) -> bool:
-        """Return False if nothing was tried that could change the quality."""
+        """Return False if no quality was measured."""
         return self.metric != UNCHANGED
 
     @property

@@ -202,9 +202,8 @@ class Timer:
     def _steps(self, plan: MeasurePlan, step_seconds: float) -> int:
         steps = max(1, math.ceil(plan.block_seconds / step_seconds))
         workers = self.batches.workers
-        each = self.batches_per_step
-        if steps * each < _STEPS_PER_WORKER * workers:
-            multiple = math.lcm(workers, each) // each
+        if steps * self.batches_per_step < _STEPS_PER_WORKER * workers:
+            multiple = math.lcm(workers, self.batches_per_step) // self.batches_per_step
             steps = math.ceil(steps / multiple) * multiple
         return steps
 
