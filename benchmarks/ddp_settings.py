@@ -23,13 +23,12 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from autotune.comparison.rounds import ratio_interval
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, describe
-from autotune.values.statistics import log_median
+from autotune.values.statistics import log_median, median_interval
 
 FOLDER = Path(__file__).parent
 PLAN = MeasurePlan(looks=(6,), block_seconds=0.25, precision=0.0)
@@ -119,7 +118,7 @@ def table(ours: Rates, by_hand: Rates) -> list[dict[str, Any]]:
             if row.name in rates:
                 pairs = zip(rates[row.name], rates[row.reference], strict=True)
                 ratios = [one / other for one, other in pairs]
-                low, high = ratio_interval(ratios)
+                low, high = median_interval(ratios)
                 told[name] = round(log_median(ratios), 3)
                 told[f"{name}, ci95"] = [round(low, 3), round(high, 3)]
         if "trials" in told:

@@ -11,10 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from autotune.comparison.rounds import ratio_interval
 from autotune.system.trial_folder import write_atomically
 from autotune.values.machine import Machine
-from autotune.values.statistics import log_median
+from autotune.values.statistics import log_median, median_interval
 from benchmarks.knob_turns import TURNS, Turn
 
 DEEP = "char_transformer, 8 blocks"
@@ -63,7 +62,7 @@ class Worth:
 
     @property
     def _measured(self) -> str:
-        low, high = ratio_interval(self.ratios)
+        low, high = median_interval(self.ratios)
         spread = f" ({low:.2f} to {high:.2f})" if len(self.ratios) > 1 else ""
         batch = "" if self.batch is None else f", batch_size x {self.batch:g}"
         return f"{log_median(self.ratios):.2f}{spread}{batch}"

@@ -25,6 +25,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from autotune.comparison.rounds import (
+    Conditions,
     Course,
     Participant,
     Results,
@@ -126,7 +127,15 @@ class Study:
     runner: Runner
     folder: Path
 
-    def timed(self, config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
+    def timed(
+        self, config: TrainingConfig, place: Path, conditions: Conditions
+    ) -> Measurement | Failure:
+        """Time a configuration in a process of its own, in a round."""
+        return self.timed_from(config, place, conditions.host)
+
+    def timed_from(
+        self, config: TrainingConfig, place: Path, host: str | None
+    ) -> Measurement | Failure:
         """Time a configuration in a process of its own."""
         job = Job(Measure(PLAN), "cpu", str(self.path.resolve()), config.as_dict(), host=host)
         return time_in_round(self.runner, job, place)
@@ -195,7 +204,8 @@ def _note_round(
 ) -> None:
     own, run = timed.get(course.baseline.name), timed.get(side.name)
     if isinstance(own, Measurement) and isinstance(run, Measurement):
-        worth.ratios.append(round(course.ratio(side.config, run, own), 4))
+        slow, fast = course.costs(side.config, run, own)
+        worth.ratios.append(round(slow / fast, 4))
         worth.disturbed += disturbed
     elif run is not None and not isinstance(run, Measurement | Lost):
         worth.failure = describe(run)
@@ -205,7 +215,7 @@ def _note_round(
 
 def permitted_batch(study: Study, turn: Turn, own: TrainingConfig, folder: Path) -> float:
     """Return the largest factor on the batch size that needs no more memory than without it."""
-    reference = study.timed(turn.sides(own)[0], folder / "memory", None)
+    reference = study.timed_from(turn.sides(own)[0], folder / "memory", None)
     if not isinstance(reference, Measurement):
         return 1.0
     best = 1.0

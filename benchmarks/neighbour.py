@@ -29,7 +29,7 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import cast
 
-from autotune.comparison.rounds import TASK, Course, Participant
+from autotune.comparison.rounds import PLAN, Course, Participant
 from autotune.comparison.sequential_test import sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.loading.batches import Batches
@@ -128,7 +128,7 @@ def timed(machine: Machine, side: Side, noise: float) -> Measurement:
 
 def _driven(timer: Timer, machine: Machine, step: float, slower: float) -> tuple[Block, ...]:
     """Return a timer's blocks with steps that take `step` seconds on a quiet machine."""
-    course = timer.timing_blocks(TASK.plan, step, BATCH)
+    course = timer.timing_blocks(PLAN, step, BATCH)
     while True:
         try:
             steps = next(course)

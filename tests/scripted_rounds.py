@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.comparison.candidate_choice import Choosing, Posteriors, choose
-from autotune.comparison.rounds import Course, PairedComparison, Participant
+from autotune.comparison.rounds import Conditions, Course, PairedComparison, Participant
 from autotune.comparison.sequential_test import Standing, sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Measurement
@@ -87,7 +87,7 @@ class ScriptedRounds:
         return Counter(name for name, _ in self.asked)
 
     def _time(
-        self, config: TrainingConfig, folder: Path, host: str | None
+        self, config: TrainingConfig, folder: Path, conditions: Conditions
     ) -> Measurement | Failure:
         text, _, name = folder.name.partition("-")
         number = int(text) + self.chosen_after

@@ -120,7 +120,7 @@ def rounds(*ratios: float) -> PairedComparison:
     """Return a comparison with the baseline that found these ratios, a round each."""
     run, found = measurement(), PairedComparison(confidence=0.95)
     for ratio in ratios:
-        found = found.after(run, run, ratio)
+        found = found.after(run, run, (ratio, 1.0))
     return found
 
 

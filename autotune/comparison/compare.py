@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
-    TASK,
+    Conditions,
     Course,
     PairedComparison,
     Participant,
@@ -21,7 +21,7 @@ from autotune.comparison.rounds import (
     time_in_round,
 )
 from autotune.configuration.best_config import read_best
-from autotune.configuration.job import Job
+from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.inspection import inspect, inspection, inspection_of_device
@@ -115,7 +115,7 @@ def still_holds(comparison: PairedComparison, confirmed: Interval | None) -> boo
     """Return whether rounds against the workload's own settings bear out a confirmed speed-up.
 
     The speed-up is gone if the whole interval lies below the confirmed one. It is also gone if the
-    interval includes 1 and the median ratio lies below the confirmed interval. A result that keeps
+    interval includes 1 and the ratio lies below the confirmed interval. A result that keeps
     the settings holds unless the rounds show it to be slower.
 
     Args:
@@ -178,7 +178,7 @@ def _after(
     timed, reference = results[a.name], results[course.baseline.name]
     assert isinstance(timed, Measurement)
     assert isinstance(reference, Measurement)
-    return comparison.after(reference, timed, course.ratio(a.config, timed, reference))
+    return comparison.after(reference, timed, course.costs(a.config, timed, reference))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,15 +253,15 @@ def _prepare(
         for name, side in (("a", options.a), ("b", options.b))
     )
 
-    def timed(config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
+    def timed(config: TrainingConfig, place: Path, conditions: Conditions) -> Measurement | Failure:
         job = Job(
-            task=TASK,
+            task=Measure(conditions.plan),
             device=found.machine.device,
             model_path=str(options.model_path.resolve()),
             config=config.as_dict(),
-            seed=options.seed,
+            seed=conditions.seed,
             deadline_seconds=_DEADLINE_SECONDS,
-            host=host,
+            host=conditions.host,
             fresh_data=options.fresh_data,
             script=found.call(config),
         )

@@ -1,32 +1,43 @@
 """Rounds of fresh processes, each of which times every configuration once.
 
-Two runs of the same settings minutes apart differ by more than many settings do. Only ratios within
-a round are compared, where timings are close together. Over the rounds, each configuration comes
-first, second and last equally often, so that a drift of the machine affects all alike.
+Two runs of the same settings minutes apart differ by more than many settings do. Only timings
+within a round are compared, which are close together and train on the same samples; each round has
+others, since it has another seed. Over the rounds, each configuration comes first, second and last
+equally often, so that a drift of the machine affects all alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from autotune.configuration.job import SEARCH_HOST, Job, Measure, MeasurePlan
+from autotune.configuration.job import SEARCH_HOST, Job, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.processes.runner import Runner
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, as_failure
-from autotune.values.statistics import CONFIDENCE, Interval, log_median, median_interval
+from autotune.values.statistics import (
+    CONFIDENCE,
+    Interval,
+    Part,
+    log_deviation,
+    ratio_interval,
+    ratio_of,
+    student,
+)
 
-TASK = Measure(MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5))
-"""Task of a round: six blocks, or three of slow steps.
+PLAN = MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5)
+"""Plan of the first timing of the rounds: six blocks, or three of slow steps.
 
-A round gives one ratio; the interval comes from the other rounds.
+All others take as many samples. The interval comes from the rounds, not from the blocks.
 """
-_PROCESS_SECONDS = 2 * TASK.plan.max_seconds
+_PROCESS_SECONDS = 2 * PLAN.max_seconds
+# Times `MeasurePlan.max_seconds` that a timing may take for the samples of the first one.
+_FOR_AS_MANY = 10.0
 """Approximate seconds of a round's process: its blocks, and as long for building and warm-up."""
 
 
@@ -50,31 +61,46 @@ class PairedComparison:
     """Timings of the reference, one per round."""
     candidate: tuple[Measurement, ...] = ()
     """Timings of the candidate, one per round."""
-    ratios: tuple[float, ...] = ()
-    """The candidate's worth over the reference's, one value per round."""
+    costs: tuple[Part, ...] = ()
+    """Seconds of a sample on both sides, the reference's first, a pair per round.
+
+    Where the time of a run is the objective, that run's start is in them.
+    """
     confidence: float = CONFIDENCE
     repeated: tuple[str, ...] = ()
     """Disturbance of each round that was void and repeated."""
 
     @property
+    def ratios(self) -> tuple[float, ...]:
+        """The candidate's speed-up in each round."""
+        return tuple(own / new for own, new in self.costs)
+
+    @property
     def ratio(self) -> float:
-        """The median ratio, on a log scale."""
-        return log_median(self.ratios)
+        """The speed-up: the reference's seconds in all rounds over the candidate's."""
+        return ratio_of(self.costs)
 
     @property
     def interval(self) -> Interval:
-        """Confidence interval of the median ratio, by inverting the sign test on log ratios."""
-        return ratio_interval(self.ratios, self.confidence)
+        """Confidence interval of the speed-up, see `ratio_interval`."""
+        return ratio_interval(self.costs, self.confidence)
 
     @property
     def is_faster(self) -> bool:
         """True if the whole interval lies above 1."""
         return self.interval[0] > 1
 
-    @property
-    def losses(self) -> int:
-        """Number of rounds in which the candidate was not faster."""
-        return sum(ratio <= 1 for ratio in self.ratios)
+    def would_win(self, rounds: int, deviations: float = 0.0) -> bool:
+        """Return whether so many rounds with the spread of these would show the candidate faster.
+
+        Args:
+            rounds: number of rounds in all, two or more.
+            deviations: standard errors by which the speed-up may be underestimated.
+        """
+        known = len(self.costs)
+        error = log_deviation(self.costs) if known > 1 else 0.0
+        coming = student((1 + self.confidence) / 2, rounds - 1) * error * math.sqrt(known / rounds)
+        return math.log(self.ratio) + deviations * error > coming
 
     @property
     def disturbed(self) -> int | None:
@@ -89,15 +115,13 @@ class PairedComparison:
         """Largest peak memory of the candidate in any round, in bytes."""
         return max(run.peak_memory_bytes for run in self.candidate)
 
-    def after(
-        self, baseline: Measurement, candidate: Measurement, ratio: float
-    ) -> PairedComparison:
+    def after(self, baseline: Measurement, candidate: Measurement, costs: Part) -> PairedComparison:
         """Return the comparison with one more round."""
         return replace(
             self,
             baseline=(*self.baseline, baseline),
             candidate=(*self.candidate, candidate),
-            ratios=(*self.ratios, ratio),
+            costs=(*self.costs, costs),
         )
 
     def repeating(self, disturbance: str) -> PairedComparison:
@@ -105,12 +129,54 @@ class PairedComparison:
         return replace(self, repeated=(*self.repeated, disturbance))
 
 
+@dataclass
+class Samples:
+    """The samples that the timings of some rounds have in common, as the first one took them.
+
+    Both sides then meet the same slow batches. A timing whose batches are larger adds to them.
+    """
+
+    warmup: int = 0
+    block: int = 0
+    blocks: int = 0
+
+    def plan(self, plan: MeasurePlan) -> MeasurePlan:
+        """Return the plan of the next timing; `plan` for the first one."""
+        if not self.blocks:
+            return plan
+        return replace(
+            plan,
+            looks=(self.blocks,),
+            max_seconds=_FOR_AS_MANY * plan.max_seconds,
+            warmup_samples=self.warmup,
+            block_samples=self.block,
+        )
+
+    def add(self, run: Measurement) -> None:
+        """Take in a timing."""
+        self.warmup = max(self.warmup, run.warmup_samples)
+        self.block = max(self.block, *(block.samples for block in run.blocks))
+        if not self.blocks:
+            self.blocks = sum(not block.is_disturbed for block in run.blocks) or len(run.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Conditions of a timing that its round sets."""
+
+    plan: MeasurePlan
+    host: str | None
+    """Warm host to fork; None for a new interpreter."""
+    seed: int
+    """Seed of weights and batches, the same for all in a round."""
+
+
 @dataclass(frozen=True)
 class Course:
     """Setup of rounds: the reference, and functions that time a configuration and value it."""
 
-    time: Callable[[TrainingConfig, Path, str | None], Measurement | Failure]
-    """Function that times a configuration, with its folder and the warm host to fork, if any."""
+    time: Callable[[TrainingConfig, Path, Conditions], Measurement | Failure]
+    """Function that times a configuration, with the folder of its process."""
     worth: Callable[[TrainingConfig, Measurement], float]
     """Function that values a timing by the objective, higher is better."""
     baseline: Participant
@@ -122,16 +188,13 @@ class Course:
     """Seconds to start a warm host for a round, with the dataset that it builds."""
     may_repeat: Callable[[], bool] = lambda: True
     """Function that returns True while there is time to repeat a disturbed round."""
+    plan: MeasurePlan = PLAN
+    """Plan of the first timing."""
+    samples: Samples = field(default_factory=Samples)
 
-    def ratio(self, candidate: TrainingConfig, timed: Measurement, reference: Measurement) -> float:
-        """Return the worth of a timing of `candidate` over that of the baseline."""
-        return self.worth(candidate, timed) / self.worth(self.baseline.config, reference)
-
-
-def ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the confidence interval of the median ratio, computed on logarithms."""
-    low, high = median_interval([math.log(ratio) for ratio in ratios], confidence)
-    return math.exp(low), math.exp(high)
+    def costs(self, candidate: TrainingConfig, timed: Measurement, reference: Measurement) -> Part:
+        """Return the seconds of a sample of the baseline and of `candidate` in a round."""
+        return 1 / self.worth(self.baseline.config, reference), 1 / self.worth(candidate, timed)
 
 
 def orders(size: int, seed: int) -> Iterator[tuple[int, ...]]:
@@ -154,7 +217,10 @@ def play_round(course: Course, order: Sequence[Participant], number: int) -> Res
     host = host_of_round([course.baseline, *order], number, course.host_seconds)
     for participant in order:
         folder = course.folder / f"{number}-{participant.name}"
-        results[participant.name] = course.time(participant.config, folder, host)
+        conditions = Conditions(course.samples.plan(course.plan), host, course.seed + number)
+        found = results[participant.name] = course.time(participant.config, folder, conditions)
+        if isinstance(found, Measurement):
+            course.samples.add(found)
         failed = [name for name, result in results.items() if not isinstance(result, Measurement)]
         others = {one.name for one in order} - {course.baseline.name}
         if course.baseline.name in failed or others <= set(failed):

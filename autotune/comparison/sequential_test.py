@@ -24,41 +24,21 @@ from autotune.comparison.rounds import (
 )
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import describe
-from autotune.values.statistics import CONFIDENCE
+from autotune.values.statistics import student
 from autotune.values.text import rounds_text, size
 
-# Rounds that a winner may have lost at the last look; earlier looks allow fewer. One that is as
-# fast as the baseline passes one of the looks with a chance of 4.7 %; with another look, of 5.
-_MOST_LOSSES = 4
-# Rounds that a candidate may lose while it won no more: two of the first four are often chance.
-_EVEN_LOSSES = 2
+LOOKS = (6, 9, 12, 15, 17)
+"""Numbers of rounds after which to decide."""
+# Confidence at each look. By simulation it leaves 95 % over all of them, and less than 4 % for a
+# candidate as fast as the baseline to win (tests/unit/test_sequential_test.py).
+_EACH_LOOK = 0.98
+# Fewest rounds after which a candidate may be refused.
+_FEWEST = 4
 
 
-def looks(family: int) -> tuple[int, ...]:
-    """Return the numbers of rounds after which to decide, with `family` candidates tested in all.
-
-    At the first look, the interval of the median is the range of the ratios. At each further one,
-    it drops one more extreme on either side. Each number is the fewest rounds for which
-    that interval has the confidence, shared by all candidates (Bonferroni).
-    """
-    allowed = (1 - CONFIDENCE) / family
-    return tuple(_fewest(losses, allowed) for losses in range(_MOST_LOSSES + 1))
-
-
-def _fewest(losses: int, allowed: float) -> int:
-    """Return the fewest rounds in which `losses` or fewer lost ones have a chance of `allowed`.
-
-    The chance is two-sided, under the sign test's hypothesis that both are equally fast.
-    """
-    return next(n for n in range(1, 100) if 2 * _ways(n, losses) / 2**n <= allowed)
-
-
-def _ways(rounds: int, losses: int) -> int:
-    return sum(math.comb(rounds, lost) for lost in range(losses + 1))
-
-
-LOOKS = looks(1)
-"""Numbers of rounds after which to decide, with a single candidate."""
+def confidence(family: int) -> float:
+    """Return the confidence at each look with `family` candidates tested in all (Bonferroni)."""
+    return 1 - (1 - _EACH_LOOK) / family
 
 
 def rounds_to_win(gain: float, noise: float) -> int:
@@ -68,9 +48,11 @@ def rounds_to_win(gain: float, noise: float) -> int:
         gain: logarithm of the candidate's speed-up over the baseline.
         noise: deviation of the logarithm of one timing.
     """
-    lost = 0.5 * math.erfc(gain / (2 * noise))
-    enough = (rounds for most, rounds in enumerate(LOOKS) if rounds * lost <= most + 0.5)
-    return next(enough, LOOKS[-1])
+
+    def margin(rounds: int) -> float:
+        return student((1 + _EACH_LOOK) / 2, rounds - 1) * noise * math.sqrt(2 / rounds)
+
+    return next((rounds for rounds in LOOKS if gain > margin(rounds)), LOOKS[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +98,10 @@ def sequential_test(course: Course, candidate: Participant, family: int) -> Iter
         candidate: the configuration to test.
         family: number of candidates tested so far, this one included, for the confidence.
     """
-    comparison = PairedComparison(confidence=1 - (1 - CONFIDENCE) / family)
-    decisions, pair = looks(family), (course.baseline, candidate)
+    comparison = PairedComparison(confidence=confidence(family))
+    pair = (course.baseline, candidate)
     places = orders(len(pair), course.seed)
-    repeats: Repeats[Results] = Repeats(decisions[-1], course.may_repeat)
+    repeats: Repeats[Results] = Repeats(LOOKS[-1], course.may_repeat)
     for number in count():
         results = play_round(course, [pair[place] for place in next(places)], number)
         if failed := fault_in(results, course, candidate):
@@ -132,8 +114,8 @@ def sequential_test(course: Course, candidate: Participant, family: int) -> Iter
             yield Standing(comparison, void=disturbance)
             continue
         comparison = with_rounds(course, candidate, comparison, counting)
-        decides = any(last < look <= len(comparison.ratios) for look in decisions)
-        standing = Standing(comparison, "", _beaten(comparison, decisions[-1]), decides)
+        decides = any(last < look <= len(comparison.ratios) for look in LOOKS)
+        standing = Standing(comparison, "", _beaten(comparison), decides)
         yield standing
         if standing.is_over:
             return
@@ -147,8 +129,8 @@ def with_rounds(
         timed, reference = results[candidate.name], results[course.baseline.name]
         assert isinstance(timed, Measurement)
         assert isinstance(reference, Measurement)
-        ratio = course.ratio(candidate.config, timed, reference)
-        comparison = comparison.after(reference, timed, ratio)
+        costs = course.costs(candidate.config, timed, reference)
+        comparison = comparison.after(reference, timed, costs)
     return comparison
 
 
@@ -170,22 +152,21 @@ def fault_in(results: Results, course: Course, candidate: Participant) -> str:
     return ""
 
 
-def _beaten(comparison: PairedComparison, planned: int) -> str:
+def _beaten(comparison: PairedComparison) -> str:
     """Return why a candidate can hardly win any more; empty if it can.
 
-    After the last look, it is that it is not faster.
+    It cannot if the rounds up to the last look would not show it faster, even if it is faster than
+    they show so far by their standard error.
     """
-    is_over = len(comparison.ratios) >= planned
-    is_lost = comparison.losses > _MOST_LOSSES or _is_even(comparison)
-    if comparison.is_faster if is_over else not is_lost:
+    rounds = len(comparison.costs)
+    if rounds >= LOOKS[-1]:
+        can_win = comparison.is_faster
+    else:
+        can_win = rounds < _FEWEST or comparison.would_win(LOOKS[-1], deviations=1.0)
+    if can_win:
         return ""
     low, high = comparison.interval
-    rounds = rounds_text(len(comparison.ratios), comparison.disturbed)
+    text = rounds_text(rounds, comparison.disturbed)
     verdict = "slower" if high < 1 else "not faster beyond the noise"
     times = f"{verdict}: {low:.3f} to {high:.3f} times as fast as your settings"
-    return f"{times} ({rounds})" if comparison.disturbed else times
-
-
-def _is_even(comparison: PairedComparison) -> bool:
-    """Return whether three rounds or more were lost, and no more were won."""
-    return comparison.losses > _EVEN_LOSSES and 2 * comparison.losses >= len(comparison.ratios)
+    return f"{times} ({text})" if comparison.disturbed else times

@@ -46,23 +46,6 @@ def keep_reason(evidence: Evidence) -> str:
     return reason
 
 
-def medians_text(best: BestConfig) -> str:
-    """Return what to say behind both throughputs if their quotient is not the speed-up; else "".
-
-    Each is the median of its side, and the speed-up is the median of the rounds' own ratios. They
-    part where rounds differ much.
-    """
-    evidence, speedup = best.evidence, best.evidence.speedup
-    quotient = evidence.best.samples_per_second / evidence.baseline.samples_per_second
-    is_of_rounds = speedup.rounds and evidence.predicted_run is None
-    if best.keeps_baseline or not is_of_rounds or not round(abs(quotient - speedup.ratio), 1):
-        return ""
-    return (
-        f", each the median of its side ({quotient:.2f}x); {speedup.ratio:.2f}x is the median of "
-        "the rounds' own ratios"
-    )
-
-
 def course_changes(best: BestConfig) -> str:
     """Return the changed settings that change the course of training, to follow "changed"."""
     own = TrainingConfig.of(best.evidence.baseline.config)
@@ -157,8 +140,7 @@ def explained(best: BestConfig) -> str:
     lines = [
         f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(answer.changed)}",
         f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-        f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}"
-        f"{medians_text(answer)}",
+        f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
         *_tokens_and_energy(answer),
         *_ranks(answer),
         *_quality(accuracy),

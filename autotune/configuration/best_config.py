@@ -24,6 +24,7 @@ from autotune.configuration.evidence_parts import (
     Settings,
     StageLimits,
     Stages,
+    Steps,
 )
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs import knob_named
@@ -39,15 +40,16 @@ FORMAT = 2
 
 
 class Throughput(Part):
-    """Samples per second, with the 95 % confidence interval of the median."""
+    """Mean samples per second, with its 95 % confidence interval."""
 
-    left_out_if_none = frozenset({"tokens_per_second", "joules_per_sample"})
+    left_out_if_none = frozenset({"tokens_per_second", "joules_per_sample", "steps"})
     samples_per_second: float
     ci95: Pair
     tokens_per_second: float | None = None
     """The same throughput in tokens; None where they are not counted."""
     joules_per_sample: float | None = None
     """Energy of a sample; None where nothing tells."""
+    steps: Steps | None = None
 
 
 class Baseline(Part):
@@ -59,6 +61,7 @@ class Baseline(Part):
     ci95: Pair
     tokens_per_second: float | None = None
     joules_per_sample: float | None = None
+    steps: Steps | None = None
     stages: Stages | None = None
 
 

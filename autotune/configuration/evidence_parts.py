@@ -191,6 +191,17 @@ class StageLimits(Part):
         }
 
 
+class Steps(Part):
+    """Seconds of single training steps; only on a CPU does the clock tell when each has ended."""
+
+    left_out_if_none = frozenset({"remark"})
+    median_seconds: float
+    p99_seconds: float
+    longest_seconds: float
+    remark: str | None = None
+    """Set if a few slow steps take much of the time."""
+
+
 class PredictedRun(Part):
     """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Literal
@@ -36,13 +37,31 @@ class MeasurePlan:
     looks: tuple[int, ...] = (6, 9, 12, 17, 25)
     """Numbers of blocks after which the width of the interval is checked."""
     precision: float = 0.02
-    """Half-width of the interval, relative to the median, at which timing ends."""
+    """Half-width of the interval, relative to the mean, at which timing ends."""
     max_seconds: float = 3.0
-    """Seconds after which timing ends at the next check, however wide the interval is."""
+    """Seconds after which timing ends at the next check, however wide the interval is; four times
+    as many where rare slow steps have to be seen."""
+    least_samples: int = 0
+    """Samples to time at least while there is time, so that rare slow steps are among them."""
+    warmup_samples: int = 0
+    """Least number of untimed samples, so that two timings begin at the same one."""
+    block_samples: int | None = None
+    """Samples of each block in place of `block_seconds`, so that two timings take as many."""
     most_disturbed: int = 8
     """Number of disturbed blocks that are timed again; further ones count."""
     incumbent_seconds_per_sample: float | None = None
     """Seconds per sample of the best trial so far; a clearly slower trial is stopped early."""
+
+    def in_steps(self, samples: float) -> MeasurePlan:
+        """Return the plan for a timer that counts steps, of so many samples each, as samples."""
+        incumbent, block = self.incumbent_seconds_per_sample, self.block_samples
+        return replace(
+            self,
+            least_samples=math.ceil(self.least_samples / samples),
+            warmup_samples=math.ceil(self.warmup_samples / samples),
+            block_samples=None if block is None else max(1, round(block / samples)),
+            incumbent_seconds_per_sample=None if incumbent is None else incumbent * samples,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
-    medians_text,
     not_proven_texts,
     ranks_texts,
     start_text,
@@ -131,8 +130,10 @@ def throughput_lines(best: BestConfig) -> list[str]:
     lines = [
         f"  throughput  {evidence.baseline.samples_per_second:g} -> "
         f"{evidence.best.samples_per_second:g} {evidence.rate_unit} {best.measured_in}"
-        f"{medians_text(best)}"
     ]
+    steps = evidence.baseline.steps
+    if steps is not None and steps.remark is not None:
+        lines.append(f"  your steps  {steps.remark}")
     if (tokens := evidence.tokens_per_second) is not None:
         lines.append(f"              {tokens[0]:g} -> {tokens[1]:g} tokens/s")
     if (joules := evidence.joules_per_sample) is not None:

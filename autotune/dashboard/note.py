@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.configuration.answer_words import keep_reason, medians_text, not_proven_texts
+from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig
@@ -61,8 +61,6 @@ def _answer(study: Study) -> Iterator[str]:
         yield ""
         rounds = rounds_text(evidence.speedup.rounds, evidence.speedup.disturbed_rounds)
         yield f"{low:.2f} to {high:.2f} with 95 % confidence, {rounds}."
-        if apart := medians_text(best):
-            yield f"The throughputs are{apart.removeprefix(',')}."
     accuracy, memory = best.constraints.accuracy, best.constraints.memory
     changed = best.training_config.differences(own)
     yield from ("", "| | yours | answer |", "|---|---|---|")

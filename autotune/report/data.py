@@ -223,7 +223,9 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
         remarks += more
     if best is not None:
         held_back = best.evidence.blocks and best.evidence.blocks.remark
-        told = (readable_note(lambda: baselines_apart(archive.notes)), held_back)
+        steps = best.evidence.baseline.steps
+        uneven = steps.remark and f"your settings: {steps.remark}" if steps else None
+        told = (readable_note(lambda: baselines_apart(archive.notes)), held_back, uneven)
         remarks += [f"Note: {remark}." for remark in told if remark]
     return ReportData(archive, best, tuple(remarks))
 

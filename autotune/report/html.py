@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from autotune import __version__
-from autotune.configuration.answer_words import keep_reason, medians_text
+from autotune.configuration.answer_words import keep_reason
 from autotune.knobs import knob_named
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.report import knob_charts, stage_charts, trial_charts
@@ -77,7 +77,6 @@ def _view(data: ReportData) -> dict[str, Any]:
         "data": data,
         "best": data.best,
         "lead": _lead(data),
-        "medians": "" if data.best is None else medians_text(data.best),
         "sentences": explanation(data)[1:],
         "figure": _figure(data),
         "changes": changes(data, effects),

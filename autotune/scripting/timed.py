@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,8 +21,9 @@ from autotune.training.loading.batch_sizes import length_of
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
-from autotune.values.measurement import Block, Measurement, RankShare
+from autotune.values.measurement import Block, Measurement, RankShare, seconds_per_sample
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
+from autotune.values.step_times import step_times
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,13 @@ class Stopwatch:
         peak = memory.PeakWatch(self.interposition.observed.device)
         timer = self._timer(peak, world)
         self.folder.enter_phase("warm-up")
-        warm_up = yield from timer.together(timer.warming_up(plan))
+        warming = timer.warming_up(plan.in_steps(self._samples_per_step(world)))
+        warm_up = yield from timer.together(warming)
         blocks: tuple[Block, ...] = ()
         fault = self._fault()
         if fault is None:
             self.folder.enter_phase("measure")
-            if plan.incumbent_seconds_per_sample is not None:
-                in_steps = plan.incumbent_seconds_per_sample * self._samples_per_step(world)
-                plan = replace(plan, incumbent_seconds_per_sample=in_steps)
+            plan = plan.in_steps(self._samples_per_step(world))
             peak.begin_blocks()
             self.stream.count_anew()
             waited = self.stream.wait_seconds
@@ -75,13 +75,15 @@ class Stopwatch:
         device, world = self.interposition.observed.device, timer.world
         each = self._samples_per_step(world)
         blocks = tuple(_in_samples(block, each) for block in blocks)
-        pace = median(block.seconds_per_sample for block in blocks) * world.size
+        pace = seconds_per_sample(blocks) * world.size
         return Measurement(
             blocks=blocks,
             boundary_seconds=world.slowest(self._boundaries(pace)),
             epoch_samples=_sum_of_known(world.shares(self.stream.epoch_samples)),
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
+            warmup_samples=round(warm_up.samples * each),
+            steps=step_times(timer.steps),
             compile_seconds=self.compiler.seconds,
             start_seconds=self.start_seconds,
             build_seconds=0.0,
@@ -103,11 +105,12 @@ class Stopwatch:
             ),
             compilations=lambda: self.compiler.events,
             world=world,
+            sees_steps=device.type == "cpu",
         )
 
     def _samples_per_step(self, world: World) -> float:
         """Return the samples of an optimizer step in each process, their mean over all."""
-        return fmean(world.shares(self.stream.samples_per_step))
+        return fmean(world.shares(self.stream.samples_per_step)) or 1.0
 
     def _boundaries(self, seconds_per_sample: float) -> tuple[float, ...]:
         """Return the boundaries that were timed, or measure one if no epoch ended.

@@ -63,6 +63,7 @@ from autotune.storage.journal import Journal
 from autotune.storage.note_types import ACCURACY, DIAGNOSIS
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
+from autotune.values.step_times import together, uneven_text
 
 _OLDER_RULE = (
     "an older version began this study. Then the allowed loss of quality was {amount}, or the "
@@ -197,6 +198,8 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, 
     if isinstance(runs, str):
         yield NothingFeasible({f"your settings: {runs}": 1})
         return
+    if uneven := uneven_text(together(run.steps for run in runs)):
+        yield Warned(f"your settings: {uneven}")
     accuracy, taken = (
         Accuracy(baseline_prober(search, runs)),
         [search.first_estimates.run_seconds(runs)],

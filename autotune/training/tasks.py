@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -49,6 +48,7 @@ from autotune.values.measurement import (
     Measurement,
     RankShare,
     TokenCount,
+    seconds_per_sample,
 )
 from autotune.values.outcome import (
     Measured,
@@ -57,6 +57,7 @@ from autotune.values.outcome import (
     Rejected,
     TrialOutcome,
 )
+from autotune.values.step_times import step_times
 
 
 @dataclass(frozen=True)
@@ -137,14 +138,15 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     compiler = CompileClock(loaded.config["compile_mode"] is not None)
     peak = memory.PeakWatch(setup.device)
     timer = _timer(setup, step, setup.batches_per_step, setup.loader, compiler, peak)
-    warm_up = timer.warm_up(plan)
+    batch_size = setup.loader.batch_size or 1
+    warm_up = timer.warm_up(plan, batch_size)
     step.check_finite()
     missed, waited = setup.not_applied(), timer.batches.wait_seconds
     blocks: tuple[Block, ...] = ()
     if not missed:
         loaded.folder.enter_phase("measure")
         peak.begin_blocks()
-        blocks = timer.time_blocks(plan, warm_up.calm_seconds, setup.loader.batch_size or 1)
+        blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
         step.check_finite()
         missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
     if (unusable := _unusable(setup, missed, timer.batches)) is not None:
@@ -161,6 +163,8 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             epoch_samples=epoch_samples,
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
+            warmup_samples=warm_up.samples,
+            steps=step_times(timer.steps),
             compile_seconds=compiler.seconds,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,
@@ -232,8 +236,8 @@ def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> 
     dataset, size = setup.loader.dataset, setup.loader.batch_size or 1
     if not setup.loader.num_workers:
         return ()
-    rate = median(block.seconds_per_sample for block in blocks)
-    if hasattr(dataset, "__len__") and has_long_epochs(len(dataset) * rate):
+    pace = seconds_per_sample(blocks)
+    if hasattr(dataset, "__len__") and has_long_epochs(len(dataset) * pace):
         return ()
     start: Dataset[Any] = (
         StreamSlice(dataset, 0, size)
@@ -280,7 +284,7 @@ def seconds_per_batch(
     batches_per_step: int = 1,
     watch: Callable[[tuple[float, ...]], object] = lambda _: None,
 ) -> float:
-    """Return the seconds of a step for each of its batches: the median over the blocks.
+    """Return the mean seconds of a step for each of its batches.
 
     Several processes take such steps at the same time, each with batches of its own. `watch` gets
     the seconds of each process, by rank, for the warm-up's steps and for each block.
@@ -291,7 +295,7 @@ def seconds_per_batch(
     )
     warm_up = timer.warm_up(plan)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
-    return setup.world.size * median(block.seconds_per_sample for block in blocks)
+    return setup.world.size * seconds_per_sample(blocks)
 
 
 def _timer(
@@ -315,6 +319,7 @@ def _timer(
         compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
         batches_per_step=batches_per_step,
         world=setup.world,
+        sees_steps=setup.device.type == "cpu",
     )
 
 

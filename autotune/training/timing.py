@@ -21,7 +21,9 @@ from autotune.knobs.torch_private import on_compilation
 from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.training.ranks.world import ALONE, Lap, World, slowest
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
-from autotune.values.statistics import median_interval, relative_half_width
+from autotune.values.statistics import Part, ratio_interval, ratio_of
+from autotune.values.step_times import Step as TimedStep
+from autotune.values.step_times import step_times
 
 Step = Callable[[Batches], object]
 """Function that takes a step on the next batches."""
@@ -52,6 +54,8 @@ _HOPELESS = 1.5
 _FEWEST_BLOCKS = 3
 # Slow steps end their timing once it takes this many times as long as planned.
 _OVERDUE = 2.0
+# Rare slow steps may take a timing this many times as long as planned, until enough were seen.
+_FOR_RARE_STEPS = 4.0
 # At a look, a trial is stopped early if its whole interval is this many times slower than the
 # incumbent.
 _CLEARLY = 1.03
@@ -64,6 +68,8 @@ class WarmUp:
     step_seconds: tuple[float, ...]
     calm_seconds: float
     """Mean seconds of a step since the last stall."""
+    samples: int
+    """Samples of these steps."""
     steady: bool
     """True if enough steps went by without a stall; False if time or steps ran out before."""
 
@@ -92,10 +98,15 @@ class Timer:
     """The processes that take the steps together; rank 0 decides for all."""
     watch: Callable[[Sequence[Lap]], object] = lambda _: None
     """Function that gets the laps of all processes, by rank, before they become one."""
+    sees_steps: bool = False
+    """True if the clock tells when each step has ended, as on a CPU; else only blocks are timed."""
+    steps: list[TimedStep] = field(default_factory=list)
+    """Single steps of the undisturbed blocks so far."""
+    _lap_steps: list[TimedStep] = field(default_factory=list)
 
-    def warm_up(self, plan: MeasurePlan) -> WarmUp:
+    def warm_up(self, plan: MeasurePlan, batch_size: int = 1) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
-        return self._take(self.together(self.warming_up(plan)))
+        return self._take(self.together(self.warming_up(plan, batch_size)))
 
     def time_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
@@ -128,11 +139,12 @@ class Timer:
             for _ in range(steps):
                 self.step(self.batches)
 
-    def warming_up(self, plan: MeasurePlan) -> StepRequests[WarmUp]:
+    def warming_up(self, plan: MeasurePlan, batch_size: int = 1) -> StepRequests[WarmUp]:
         """Ask for untimed steps until enough in a row went by without a stall.
 
         Workers fill their queue during a stall. So each stall restarts the count, and the steps
-        have to use up a full queue as well. Fewer do once no batch is ready any more.
+        have to use up a full queue as well. Fewer do once no batch is ready any more. Then steps
+        follow up to `MeasurePlan.warmup_samples`.
         """
         seconds: list[float] = []
         calm, fastest, start = 0, math.inf, self.clock()
@@ -148,9 +160,19 @@ class Timer:
             elif self.clock() - start > plan.max_seconds or len(seconds) == _MOST_WARMUP_STEPS:
                 self.flags.add("short_warm_up")
                 break
-        self.noise()
         tail = seconds[-calm:] if calm else seconds[-1:]
-        return WarmUp(tuple(seconds), max(fmean(tail), 1e-9), "short_warm_up" not in self.flags)
+        calm_seconds, each = max(fmean(tail), 1e-9), self._step_samples(batch_size)
+        missing = math.ceil((plan.warmup_samples - len(seconds) * each) / each)
+        if (more := min(missing, int(plan.max_seconds / calm_seconds))) > 0:
+            lap = yield from self._time(more)
+            seconds += [lap.seconds / more] * more
+        self.noise()
+        is_steady = "short_warm_up" not in self.flags
+        return WarmUp(tuple(seconds), calm_seconds, len(seconds) * each, is_steady)
+
+    def _step_samples(self, batch_size: int) -> int:
+        """Return the samples that all processes take in a step together."""
+        return self.batches_per_step * batch_size * self.world.size
 
     def _is_steady(self, plan: MeasurePlan, calm: int) -> bool:
         if calm < plan.warmup_steps:
@@ -162,27 +184,41 @@ class Timer:
     def timing_blocks(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
     ) -> StepRequests[tuple[Block, ...]]:
-        """Ask for blocks of equally many steps until the interval of the median is narrow enough.
+        """Ask for blocks of equally many steps until the interval of the mean is narrow enough.
 
         They end earlier if time is up or the trial is clearly slower than the incumbent. Disturbed
         blocks stay in the list; up to `MeasurePlan.most_disturbed` of them are timed again. Where
-        steps are slow, as many steps are enough as the first look has blocks.
+        steps are slow, as many steps are enough as the first look has blocks. Where a few steps
+        take much of the time, there is more of it, until enough of these were seen.
         """
         steps, first = yield from self._first_block(plan, step_seconds, batch_size)
         blocks = [first]
         start = self.clock() - first.seconds
         for look in plan.looks:
             while _counted(blocks, plan) < look:
-                is_overdue = self.clock() - start > _OVERDUE * plan.max_seconds
+                passed = self.clock() - start
+                is_overdue = passed > _OVERDUE * self._most_seconds(plan, blocks)
                 if is_overdue and _tell_enough(blocks, steps, plan):
                     break
                 blocks.append((yield from self._block(steps, batch_size)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
-            late = self.clock() - start > plan.max_seconds
+            late = self.clock() - start > self._most_seconds(plan, blocks)
             if late or self._is_beaten(plan, blocks) or _is_narrow(plan, blocks):
                 break
+        while not _saw_least(plan, blocks):
+            if self.clock() - start > self._most_seconds(plan, blocks):
+                break
+            blocks.append((yield from self._block(steps, batch_size)))
         return tuple(blocks)
+
+    def _most_seconds(self, plan: MeasurePlan, blocks: Sequence[Block]) -> float:
+        """Return the seconds that a timing may take, given its blocks so far."""
+        seen = step_times(self.steps or [(block.seconds, block.wait_seconds) for block in blocks])
+        is_done = seen is None or seen.shows_slow_steps
+        if is_done and _saw_least(plan, blocks):
+            return plan.max_seconds
+        return _FOR_RARE_STEPS * plan.max_seconds
 
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
@@ -192,15 +228,20 @@ class Timer:
         A first block that is much too short is replaced by a longer one: the warm-up's last steps
         may have been slower than the block's.
         """
-        steps = self._steps(plan, step_seconds)
+        steps = self._steps(plan, step_seconds, batch_size)
         block = yield from self._block(steps, batch_size)
+        if plan.block_samples is not None:
+            return steps, block
         while (missing := plan.block_seconds / block.seconds) > _TOO_SHORT:
             steps = math.ceil(min(missing, _MOST_GROWTH) * steps)
             block = yield from self._block(steps, batch_size)
         return steps, block
 
-    def _steps(self, plan: MeasurePlan, step_seconds: float) -> int:
-        steps = max(1, math.ceil(plan.block_seconds / step_seconds))
+    def _steps(self, plan: MeasurePlan, step_seconds: float, batch_size: int) -> int:
+        if plan.block_samples is None:
+            steps = max(1, math.ceil(plan.block_seconds / step_seconds))
+        else:
+            steps = max(1, round(plan.block_samples / self._step_samples(batch_size)))
         workers = self.batches.workers
         if steps * self.batches_per_step < _STEPS_PER_WORKER * workers:
             multiple = math.lcm(workers, self.batches_per_step) // self.batches_per_step
@@ -211,6 +252,8 @@ class Timer:
         """Return True if already the first blocks are far slower than the incumbent."""
         if plan.incumbent_seconds_per_sample is None or len(blocks) != _FEWEST_BLOCKS:
             return False
+        if not _saw_least(plan, blocks):
+            return False
         bound = _HOPELESS * plan.incumbent_seconds_per_sample
         beaten = all(b.seconds_per_sample > bound and not b.is_disturbed for b in blocks)
         if beaten:
@@ -219,11 +262,11 @@ class Timer:
 
     def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
         """Return True if the faster end of the interval is clearly slower than the incumbent."""
-        if plan.incumbent_seconds_per_sample is None:
+        if plan.incumbent_seconds_per_sample is None or not _saw_least(plan, blocks):
             return False
         if sum(not block.is_disturbed for block in blocks) < plan.looks[0]:
             return False
-        optimistic, _ = median_interval(_telling(blocks))
+        optimistic, _ = ratio_interval(_telling(blocks))
         beaten = optimistic > _CLEARLY * plan.incumbent_seconds_per_sample
         if beaten:
             self.flags.add(STOPPED_EARLY)
@@ -239,7 +282,7 @@ class Timer:
             self.flags.add("recompiled" if lap.compilations else "clock")
         else:
             self.flags.add(UNSTEADY)  # every repetition was void, too
-        return Block(
+        block = Block(
             seconds=max(lap.seconds, 1e-9),
             samples=lap.batches * batch_size,
             wait_seconds=lap.wait_seconds,
@@ -251,6 +294,9 @@ class Timer:
                 gpu=", ".join(filter(None, (noise.gpu, lap.gpu))),
             ),
         )
+        if not block.is_disturbed:
+            self.steps.extend(self._lap_steps)
+        return block
 
     def _time(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps; all processes begin together, and the slowest one's time counts.
@@ -267,13 +313,20 @@ class Timer:
         """Time consecutive steps of this process."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         compilations, ready = self.compilations(), self.batches.ready()
+        self._lap_steps.clear()
         self.synchronize()
         start = self.clock()
-        yield steps
+        if self.sees_steps:
+            yield from self._single_steps(steps)
+        else:
+            yield steps
         self.synchronize()
         passed = self.batches.boundary_seconds[boundaries:]
+        seconds = self.clock() - start - sum(passed)
+        if not self.sees_steps and steps == 1:
+            self._lap_steps.append((seconds, self.batches.wait_seconds - wait))
         lap = Lap(
-            seconds=self.clock() - start - sum(passed),
+            seconds=seconds,
             batches=steps * self.batches_per_step,
             wait_seconds=self.batches.wait_seconds - wait,
             boundary_seconds=sum(passed),
@@ -282,6 +335,17 @@ class Timer:
         )
         left = self.batches.ready()
         return replace(lap, stock=_from_stock(lap, ready, left, self.batches.workers))
+
+    def _single_steps(self, steps: int) -> StepRequests[None]:
+        """Ask for steps one by one, and record the seconds of each without epoch boundaries."""
+        batches, then = self.batches, self.clock()
+        for _ in range(steps):
+            boundaries, wait = len(batches.boundary_seconds), batches.wait_seconds
+            yield 1
+            now = self.clock()
+            passed = sum(batches.boundary_seconds[boundaries:])
+            self._lap_steps.append((now - then - passed, batches.wait_seconds - wait))
+            then = now
 
 
 class CompileClock:
@@ -337,11 +401,19 @@ def _tell_enough(blocks: Sequence[Block], steps: int, plan: MeasurePlan) -> bool
     return has_enough and steps * len(blocks) >= plan.looks[0]
 
 
-def _telling(blocks: Sequence[Block]) -> list[float]:
-    """Return the seconds per sample of the undisturbed blocks, or of all blocks if none is."""
-    calm = [block.seconds_per_sample for block in blocks if not block.is_disturbed]
-    return calm or [block.seconds_per_sample for block in blocks]
+def _telling(blocks: Sequence[Block]) -> list[Part]:
+    """Return the seconds and samples of the undisturbed blocks, or of all blocks if none is."""
+    calm = [block for block in blocks if not block.is_disturbed]
+    return [(block.seconds, block.counted_samples) for block in calm or blocks]
+
+
+def _saw_least(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+    """Return True if the undisturbed blocks have the least number of samples."""
+    calm = (block.samples for block in blocks if not block.is_disturbed)
+    return sum(calm) >= plan.least_samples
 
 
 def _is_narrow(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
-    return relative_half_width(_telling(blocks)) <= plan.precision
+    parts = _telling(blocks)
+    low, high = ratio_interval(parts)
+    return high - low <= 2 * plan.precision * ratio_of(parts)

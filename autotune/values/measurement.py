@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from autotune.values.statistics import Interval, log_median, median_interval
+from autotune.values.statistics import Interval, Part, ratio_interval, ratio_of
+from autotune.values.step_times import StepTimes
 
 # Share of the usable cores that other programs or the host may take without disturbing a block. A
 # quiet machine stays below a third of it; one busy process on two cores takes half. If more than
@@ -95,9 +96,14 @@ class Block:
         return self.noise.disturbs
 
     @property
+    def counted_samples(self) -> int:
+        """Return the samples that were both loaded and trained on in the block."""
+        return self.samples - self.stock_samples
+
+    @property
     def seconds_per_sample(self) -> float:
-        """Return the seconds per sample that was both loaded and trained on in the block."""
-        return self.seconds / (self.samples - self.stock_samples)
+        """Return the seconds for each of `counted_samples`."""
+        return self.seconds / self.counted_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,10 @@ class Measurement:
     allocator_retries: int = 0
     """Number of times in the timed blocks that the device allocator freed its cache to avoid
     OOM."""
+    steps: StepTimes | None = None
+    """Seconds of single steps of the undisturbed blocks; None where only blocks were timed."""
+    warmup_samples: int = 0
+    """Samples that were trained on before the first block."""
     steady_step_seconds: float | None = None
     """Mean seconds of a warm-up step after the last stall; None: use the fastest step."""
     shared_seconds: float = 0.0
@@ -244,12 +254,12 @@ class Measurement:
 
     @property
     def seconds_per_sample(self) -> float:
-        """Return the log-scale median over blocks, plus a sample's share of an epoch boundary."""
-        return log_median(self._per_sample()) + self.boundary_share
+        """Return the seconds over the samples of the telling blocks, epoch boundaries included."""
+        return ratio_of(self._parts)
 
     @property
     def samples_per_second(self) -> float:
-        """Return the throughput at the median block, which one outlier does not change."""
+        """Return the mean throughput: samples over seconds, slow steps included."""
         return 1 / self.seconds_per_sample
 
     @property
@@ -280,18 +290,18 @@ class Measurement:
         """Return a sample's share of an epoch boundary, in seconds."""
         if not self.boundary_seconds or not self.epoch_samples:
             return 0.0
-        return median(self.boundary_seconds) / self.epoch_samples
+        return fmean(self.boundary_seconds) / self.epoch_samples
 
     @property
     def block_rates(self) -> tuple[float, ...]:
         """Return the samples/s of each of `telling_blocks`, epoch boundaries included."""
-        share = self.boundary_share
-        return tuple(1 / (seconds + share) for seconds in self._per_sample())
+        return tuple(samples / seconds for seconds, samples in self._parts)
 
     @property
     def samples_per_second_interval(self) -> Interval:
-        """Return the 95 % interval of `samples_per_second`, see `median_interval`."""
-        return median_interval(self.block_rates)
+        """Return the 95 % interval of `samples_per_second` over the blocks of this process."""
+        low, high = ratio_interval(self._parts)
+        return 1 / high, 1 / low
 
     @property
     def wait_share(self) -> float:
@@ -311,15 +321,26 @@ class Measurement:
         steady = self.steady_step_seconds or min(self.warmup_step_seconds)
         return max(0.0, sum(self.warmup_step_seconds) - steady * len(self.warmup_step_seconds))
 
-    def _per_sample(self) -> list[float]:
-        return [block.seconds_per_sample for block in self.telling_blocks]
+    @property
+    def _parts(self) -> list[Part]:
+        """Return the seconds and the samples of each telling block."""
+        share = self.boundary_share
+        return [
+            (block.seconds + share * block.counted_samples, block.counted_samples)
+            for block in self.telling_blocks
+        ]
+
+
+def seconds_per_sample(blocks: Sequence[Block]) -> float:
+    """Return the seconds over the samples of these blocks."""
+    return ratio_of([(block.seconds, block.counted_samples) for block in blocks])
 
 
 def nonsense_of(blocks: Sequence[Block]) -> str | None:
     """Return a description of an impossible number in blocks, or None if there is none."""
     if not blocks:
         return "it has no blocks"
-    if any(block.seconds <= 0 or block.samples - block.stock_samples <= 0 for block in blocks):
+    if any(block.seconds <= 0 or block.counted_samples <= 0 for block in blocks):
         return "a block without time or samples"
     return None
 

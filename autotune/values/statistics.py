@@ -1,7 +1,8 @@
-"""Statistics of timings and of qualities: medians with intervals, and the non-inferiority test.
+"""Statistics of timings and of qualities: ratios of sums with intervals, the non-inferiority test.
 
-Timings are skewed and sometimes bimodal. Intervals that assume a normal distribution are wrong for
-them; the sign-test interval of the median holds.
+A training pays the mean of its steps, the rare slow ones included. So a speed is seconds over
+samples, and a speed-up one sum of seconds over another. Their intervals are those of a jackknife,
+which leaves out one part at a time and needs no assumption on how the parts are distributed.
 
 Qualities are compared over paired seeds. The non-inferiority test does not ask for a significant
 difference, which noise hides. It asks for evidence that the candidate is worse by no more than the
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
-from statistics import mean, median, median_high, median_low, pstdev, stdev
-from typing import Literal, NamedTuple
+from statistics import NormalDist, fmean, mean, median_high, median_low, pstdev, stdev
+from typing import Literal
 
 CONFIDENCE = 0.95
 LOOKS = (3, 6, 12)
@@ -26,22 +28,10 @@ and halving it once more would take 36 more.
 """
 
 
-class Level(NamedTuple):
-    """Quantiles of a one-sided confidence level."""
-
-    student: tuple[float, ...]
-    """Quantiles of Student's t, for 1 to 11 degrees of freedom; scipy imports for a second."""
-    normal: float
-
-
-ONE_LOOK = Level(
-    (6.3138, 2.92, 2.3534, 2.1318, 2.015, 1.9432, 1.8946, 1.8595, 1.8331, 1.8125, 1.7959), 1.6449
-)
-"""95 %, for one decision on the values."""
-EACH_LOOK = Level(
-    (15.8945, 4.8487, 3.4819, 2.9985, 2.7565, 2.6122, 2.5168, 2.449, 2.3984, 2.3593, 2.3281), 2.0537
-)
-"""98 %, for each of `LOOKS`. Looks at the same seeds agree, so three have 95 % in all, not 94 %."""
+ONE_LOOK = 0.95
+"""One-sided confidence of one decision on the values."""
+EACH_LOOK = 0.98
+"""The same at each of `LOOKS`. Looks at the same seeds agree, so three have 95 % in all, not 94."""
 # One seed alone, which has no spread, rejects a loss above this many times the allowed one. After
 # that, only seeds better than the baseline's, by half of the allowed on average, could accept.
 _FAR_OFF = 5
@@ -51,6 +41,8 @@ _FAR_OFF = 5
 _LEAST_STEP = 1e-4
 
 Interval = tuple[float, float]
+Part = tuple[float, float]
+"""Numerator and denominator that one block, or one round, adds to a ratio of sums."""
 Decision = Literal["accept", "reject", "undecided"]
 
 
@@ -87,10 +79,71 @@ def log_median(values: Sequence[float]) -> float:
     return math.sqrt(median_low(values) * median_high(values))
 
 
-def relative_half_width(values: Sequence[float]) -> float:
-    """Return half the width of the median's 95 % interval, relative to the median."""
-    low, high = median_interval(values)
-    return (high - low) / (2 * median(values))
+def ratio_of(parts: Sequence[Part]) -> float:
+    """Return the sum of the first numbers over the sum of the second."""
+    return sum(above for above, _ in parts) / sum(below for _, below in parts)
+
+
+def ratio_interval(parts: Sequence[Part], confidence: float = CONFIDENCE) -> Interval:
+    """Return the confidence interval of `ratio_of`, by a jackknife on a log scale.
+
+    Leaving out one part at a time shows how much the ratio owes to each. The deviation of the
+    logarithm follows from that (Efron and Stein, 1981), the quantile is Student's t. A single part
+    shows no spread; the interval is then its ratio alone.
+
+    Args:
+        parts: pairs of positive numbers, such as the seconds and samples of each block, or the
+            seconds of both sides of each round.
+        confidence: two-sided, 0 to 1.
+
+    Raises:
+        ValueError: no parts.
+    """
+    if not parts:
+        raise ValueError("ratio_interval needs at least one part")
+    ratio, half = ratio_of(parts), 0.0
+    if len(parts) > 1:
+        half = student((1 + confidence) / 2, len(parts) - 1) * log_deviation(parts)
+    return ratio * math.exp(-half), ratio * math.exp(half)
+
+
+def log_deviation(parts: Sequence[Part]) -> float:
+    """Return the standard error of the logarithm of `ratio_of`, from two parts or more."""
+    above, below = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    without = [math.log((above - part[0]) / (below - part[1])) for part in parts]
+    middle, count = fmean(without), len(parts)
+    return math.sqrt((count - 1) / count * sum((one - middle) ** 2 for one in without))
+
+
+@cache
+def student(probability: float, freedom: int) -> float:
+    """Return the quantile of Student's t; `probability` from 0.5 to 1, `freedom` 1 or more.
+
+    By bisection, since importing scipy takes a second.
+    """
+    low, high = 0.0, 1.0
+    while _student_below(high, freedom) < probability:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _student_below(middle, freedom) < probability:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _student_below(t: float, freedom: int) -> float:
+    """Return the probability that Student's t lies below `t` (Abramowitz and Stegun, 26.7.3-4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = freedom % 2
+    term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)
+    for power in range(1 + is_odd, freedom, 2):
+        total += term
+        term *= cosine * cosine * power / (power + 1)
+    inside = (angle + sine * total) * 2 / math.pi if is_odd else sine * total
+    return 0.5 + inside / 2
 
 
 def resolution(qualities: Sequence[float]) -> float:
@@ -109,7 +162,7 @@ def resolution(qualities: Sequence[float]) -> float:
     return step
 
 
-def bounds(losses: Sequence[float], step: float = 0.0, level: Level = ONE_LOOK) -> Interval:
+def bounds(losses: Sequence[float], step: float = 0.0, confidence: float = ONE_LOOK) -> Interval:
     """Return one-sided bounds of the mean loss, by Student's t; infinite for one seed.
 
     `step` is the resolution of the quality. A value rounded to steps has an error spread evenly
@@ -120,9 +173,9 @@ def bounds(losses: Sequence[float], step: float = 0.0, level: Level = ONE_LOOK) 
     """
     if len(losses) < 2:  # noqa: PLR2004
         return -math.inf, math.inf
-    # Beyond the table its last quantile is used, which is wider than the true one.
-    quantile = level.student[min(len(losses) - 1, len(level.student)) - 1]
-    spread = max(quantile * stdev(losses), level.normal * step / math.sqrt(6))
+    quantile = student(confidence, len(losses) - 1)
+    normal = NormalDist().inv_cdf(confidence)
+    spread = max(quantile * stdev(losses), normal * step / math.sqrt(6))
     half = spread / math.sqrt(len(losses))
     middle = mean(losses)  # not fmean: equal losses have exactly themselves as their mean
     return middle - half, middle + half

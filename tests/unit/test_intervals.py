@@ -1,13 +1,15 @@
-"""The interval of a median from order statistics."""
+"""Intervals of a median from order statistics, and of a ratio of sums from a jackknife."""
 
 from __future__ import annotations
 
+import math
 from random import Random
-from statistics import median
+from statistics import stdev
 
 import pytest
+from scipy import stats
 
-from autotune.values.statistics import median_interval, relative_half_width
+from autotune.values.statistics import median_interval, ratio_interval, ratio_of, student
 
 
 # Ranks from the table of the sign test, e.g. Conover, Practical Nonparametric Statistics, table A3.
@@ -52,11 +54,28 @@ def test_the_interval_of_skewed_values_holds_the_true_median_at_least_as_often_a
     assert coverage < 0.99
 
 
-def test_relative_half_width_is_half_the_interval_over_the_median() -> None:
-    values = [90, 95, 99, 100, 101, 105, 110]
-    assert median(values) == 100
-    assert relative_half_width(values) == pytest.approx((110 - 90) / 2 / 100)
+def test_a_ratio_of_sums_weighs_each_part_by_its_length() -> None:
+    assert ratio_of([(1.0, 10), (9.0, 30)]) == pytest.approx(10 / 40)
 
 
-def test_equal_values_have_no_width() -> None:
-    assert relative_half_width([3.0] * 6) == 0
+def test_the_interval_of_equal_parts_is_that_of_their_mean() -> None:
+    """The jackknife of a mean is its standard error; on a log scale, up to small terms."""
+    seconds = [9.0, 9.5, 10.0, 10.5, 11.0, 10.0]
+    low, high = ratio_interval([(each, 10) for each in seconds])
+    half = stats.t.ppf(0.975, 5) * stdev(seconds) / math.sqrt(6)
+    assert (low, high) == pytest.approx(((10 - half) / 10, (10 + half) / 10), abs=0.005)
+
+
+def test_an_interval_is_wider_with_more_confidence_and_that_of_one_part_has_no_width() -> None:
+    parts = [(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]
+    narrow, wide = ratio_interval(parts, 0.8), ratio_interval(parts, 0.99)
+    assert wide[0] < narrow[0] < 2 < narrow[1] < wide[1]
+    assert ratio_interval([(3.0, 2.0)]) == (1.5, 1.5)
+    with pytest.raises(ValueError, match="at least one part"):
+        ratio_interval([])
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 5, 8, 16, 33])
+@pytest.mark.parametrize("probability", [0.9, 0.975, 0.9875, 0.999])
+def test_quantiles_are_those_of_students_t(probability: float, freedom: int) -> None:
+    assert student(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom))

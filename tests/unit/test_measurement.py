@@ -20,14 +20,20 @@ def of(*seconds: float) -> Measurement:
     return replace(measurement(), blocks=blocks(*seconds))
 
 
-def test_throughput_is_taken_at_the_median_block_so_that_one_hiccup_does_not_count() -> None:
-    assert of(1.0, 1.0, 2.0, 2.0, 60.0).samples_per_second == 50
+def test_throughput_is_the_samples_over_the_seconds_so_that_slow_steps_count() -> None:
+    assert of(1.0, 1.0, 2.0, 2.0, 4.0).samples_per_second == 50
+
+
+def test_what_other_programs_slowed_does_not_count() -> None:
+    slowed = Block(60.0, 100, 0.0, noise=Noise(foreign=0.5))
+    run = replace(measurement(), blocks=(*blocks(1.0, 1.0, 4.0), slowed))
+    assert run.samples_per_second == 50
 
 
 def test_each_sample_carries_its_share_of_an_epoch_boundary() -> None:
     run = replace(of(1.0, 1.0, 1.0), boundary_seconds=(1.0, 2.0, 9.0), epoch_samples=200)
-    # 100 samples in 1 s, and 2 s (the median boundary) for every 200 samples.
-    assert run.seconds_per_sample == pytest.approx(0.01 + 0.01)
+    # 100 samples in 1 s, and 4 s (the mean boundary) for every 200 samples.
+    assert run.seconds_per_sample == pytest.approx(0.01 + 0.02)
 
 
 def test_boundaries_count_nothing_where_the_length_of_an_epoch_is_unknown() -> None:
@@ -40,9 +46,13 @@ def test_blocks_of_different_length_are_compared_by_the_sample() -> None:
     assert run.samples_per_second == 100
 
 
-def test_the_interval_of_throughput_comes_from_the_order_of_the_blocks() -> None:
-    run = of(1.0, 2.0, 2.5, 4.0, 4.0, 4.0, 4.0, 5.0, 10.0)  # nine blocks drop one at either end
-    assert run.samples_per_second_interval == (pytest.approx(20), pytest.approx(50))
+def test_one_slow_block_makes_the_interval_of_throughput_wide() -> None:
+    even, uneven = of(*(2.0,) * 6), of(*(1.0,) * 5, 7.0)
+    assert even.samples_per_second_interval == (pytest.approx(50), pytest.approx(50))
+    low, high = uneven.samples_per_second_interval
+    assert low < 25
+    assert high > 100
+    assert uneven.samples_per_second == pytest.approx(50)
 
 
 def test_the_interval_counts_the_boundaries_as_the_value_does() -> None:
@@ -74,7 +84,7 @@ def test_disturbed_blocks_do_not_count_where_there_are_enough_others() -> None:
 
 def test_they_count_where_there_are_too_few_others_and_it_is_said_how_many() -> None:
     run = replace(measurement(), blocks=(*blocks(*[1.0] * 5), *disturbed(*[2.0] * 8)))
-    assert run.samples_per_second == 50
+    assert run.samples_per_second == pytest.approx(1300 / 21)
     assert run.disturbed_blocks == 8
 
 

@@ -39,8 +39,8 @@ def test_two_are_told_apart_beyond_two_deviations_of_their_difference() -> None:
 def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> None:
     before = {FIRST: Posterior(7.0, 0.05, 0.1), SECOND: Posterior(7.2, 0.05, 0.1)}
     comparisons = {
-        FIRST: PairedComparison(ratios=(1.5,) * 4),
-        SECOND: PairedComparison(ratios=(1.5,) * 4),
+        FIRST: PairedComparison(costs=((1.5, 1.0),) * 4),
+        SECOND: PairedComparison(costs=((1.5, 1.0),) * 4),
     }
     now = posteriors_after(before, comparisons)
     assert now[SECOND].mean - now[FIRST].mean == pytest.approx(0.1), "half of what the search says"
@@ -49,8 +49,8 @@ def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> No
 
 def test_a_candidate_that_the_search_did_not_time_is_judged_by_the_rounds() -> None:
     comparisons = {
-        FIRST: PairedComparison(ratios=(1.1,) * 4),
-        SECOND: PairedComparison(ratios=(1.2,) * 4),
+        FIRST: PairedComparison(costs=((1.1, 1.0),) * 4),
+        SECOND: PairedComparison(costs=((1.2, 1.0),) * 4),
     }
     now = posteriors_after({FIRST: Posterior(7.0, 0.05)}, comparisons)
     assert now[FIRST].mean == pytest.approx(math.log(1.1))

@@ -155,23 +155,6 @@ def test_the_throughput_of_kept_settings_is_of_the_rounds_if_there_were_any(
     assert rounds or "in the search" in said
 
 
-@pytest.mark.parametrize("place", ["terminal", "page", "note", "end of a search", "production"])
-@pytest.mark.parametrize("ratio", [1.5, 1.54, 1.62])
-def test_throughputs_that_do_not_make_the_speed_up_say_why(
-    place: str, ratio: float, url: str
-) -> None:
-    """The medians of the sides have 1.5x; that of the rounds' ratios may be another."""
-    speedup = CONFIRMED_RATES.evidence.speedup.model_copy(
-        update={"ratio": ratio, "ci95": (1.4, 1.8)}
-    )
-    evidence = CONFIRMED_RATES.evidence.model_copy(update={"speedup": speedup})
-    best = CONFIRMED_RATES.model_copy(update={"evidence": evidence})
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    said = PLACES[place](stored(url, trials, best), best)
-    told = "each the median of its side (1.50x); 1.62x is the median of the rounds' own ratios"
-    assert (told in said) == (ratio == 1.62)
-
-
 def test_rates_of_trials_say_that_they_are_of_the_search(url: str) -> None:
     source = answered(url)
     assert "\n\nIn the search:\ntrial" in report(source)

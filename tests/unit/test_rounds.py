@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
 
 from autotune.comparison.rounds import (
-    TASK,
+    PLAN,
+    Conditions,
     Course,
     PairedComparison,
     Participant,
@@ -17,9 +19,9 @@ from autotune.comparison.rounds import (
     play_round,
     time_in_round,
 )
-from autotune.configuration.job import Job
+from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
 from factories import measurement
 
@@ -58,7 +60,7 @@ def test_the_same_seed_gives_the_same_schedule_and_another_another() -> None:
 def course(timed: dict[int, Measurement | Failure], asked: list[str]) -> Course:
     """Rounds in which each batch size has one result; they note the folders asked for."""
 
-    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement | Failure:
+    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement | Failure:
         asked.append(folder.name)
         return timed[int(config["batch_size"] or 0)]
 
@@ -96,8 +98,8 @@ def hosts(*participants: Participant, host_seconds: float = 2.5) -> list[str | N
     """Whom the processes of four rounds are forked from."""
     found: list[str | None] = []
 
-    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement:
-        found.append(host)
+    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement:
+        found.append(conditions.host)
         return measurement(100)
 
     stage = Course(
@@ -145,22 +147,50 @@ class Recording:
 
 def test_a_timing_is_repeated_once_where_it_was_lost() -> None:
     runner = Recording(Lost("disk full"), Measured(measurement(100)))
-    job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
+    job = Job(Measure(PLAN), "cpu", "model.py", FAST.config.as_dict())
     assert time_in_round(runner, job, Path("folder")) == measurement(100)
     assert runner.jobs == [job, job]
 
 
 def test_a_run_that_is_lost_twice_is_a_failure() -> None:
     runner = Recording(Lost("disk full"), Lost("disk still full"))
-    job = Job(TASK, "cpu", "model.py", FAST.config.as_dict())
+    job = Job(Measure(PLAN), "cpu", "model.py", FAST.config.as_dict())
     assert time_in_round(runner, job, Path("folder")) == Lost("disk still full")
 
 
-def test_the_interval_of_a_comparison_is_that_of_the_logarithms_of_its_ratios() -> None:
+def test_the_ratio_of_a_comparison_is_that_of_the_seconds_of_all_rounds() -> None:
     comparison = PairedComparison()
-    for ratio in (2.0, 0.5, 1.0, 4.0, 0.25, 1.0):
-        comparison = comparison.after(measurement(100), measurement(100 * ratio), ratio)
-    assert comparison.ratio == pytest.approx(1.0)
-    assert comparison.interval == pytest.approx((0.25, 4.0))
+    for costs in ((2.0, 1.0), (1.0, 2.0), (3.0, 1.0)):
+        comparison = comparison.after(measurement(100), measurement(100), costs)
+    assert comparison.ratio == pytest.approx(6 / 4)
+    assert comparison.ratios == pytest.approx((2.0, 0.5, 3.0))
+    low, high = comparison.interval
+    assert low < 1
+    assert high > 1.5
     assert not comparison.is_faster
-    assert comparison.losses == 4
+
+
+def timed_by(block_samples: int, blocks: int, warmup: int) -> Measurement:
+    block = Block(1.0, block_samples, 0.0)
+    return replace(measurement(100), blocks=(block,) * blocks, warmup_samples=warmup)
+
+
+def test_all_timings_of_the_rounds_take_the_samples_of_the_first_one() -> None:
+    plans: list[MeasurePlan] = []
+    seeds: list[int] = []
+
+    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement:
+        plans.append(conditions.plan)
+        seeds.append(conditions.seed)
+        return timed_by(80, 3, 40) if config == OWN.config else timed_by(128, 3, 320)
+
+    stage = Course(time, lambda _, run: run.samples_per_second, OWN, Path("confirm"), seed=7)
+    for number in range(3):
+        play_round(stage, [OWN, FAST], number)
+    assert plans[0] == PLAN
+    assert [(p.looks, p.block_samples, p.warmup_samples) for p in plans[1:3]] == [
+        ((3,), 80, 40),
+        ((3,), 128, 320),
+    ]
+    assert plans[3:] == [plans[2]] * 3
+    assert seeds == [7, 7, 8, 8, 9, 9], "a round has one seed, the next one another"

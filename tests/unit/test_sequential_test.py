@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 from statistics import fmean
 
@@ -10,40 +11,36 @@ import pytest
 
 from autotune.comparison.candidate_choice import changes, preferred
 from autotune.comparison.rounds import PairedComparison, Participant
-from autotune.comparison.sequential_test import looks, rounds_to_win
+from autotune.comparison.sequential_test import LOOKS, confidence, rounds_to_win
 from autotune.sampling.posterior import Posterior
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Crashed, Failure
-from autotune.values.statistics import CONFIDENCE, median_interval
 from factories import GIB, measurement
 from scripted_rounds import BASELINE, ONE_CHANGE, THREE_CHANGES, TWO_CHANGES, ScriptedRounds, steady
 
 
-@pytest.mark.parametrize(
-    ("family", "rounds"),
-    [
-        (1, (6, 9, 12, 15, 17)),
-        (2, (7, 10, 13, 16, 19)),
-        (3, (7, 11, 14, 17, 20)),
-        (4, (8, 11, 15, 18, 20)),
-    ],
-)
-def test_more_candidates_need_more_rounds(family: int, rounds: tuple[int, ...]) -> None:
-    assert looks(family) == rounds
-    confidence = 1 - (1 - CONFIDENCE) / family
-    for losses, look in enumerate(rounds):
-        assert median_interval(range(look), confidence) == (losses, look - 1 - losses)
-    first = rounds[0]
-    assert 2 / 2 ** (first - 1) > 1 - confidence, "one round less would not be enough"
-
-
-@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.1, 9), (0.12, 12), (0.2, 17)])
+@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.09, 9), (0.12, 12), (0.2, 17)])
 def test_a_small_gain_among_noise_takes_more_rounds(noise: float, rounds: int) -> None:
     assert rounds_to_win(0.15, noise) == rounds
     assert rounds_to_win(1.0, noise) == 6
     random = Random(0)
-    lost = sum(random.gauss(0.15, noise) < random.gauss(0.0, noise) for _ in range(10_000)) / 10_000
-    assert rounds * lost <= looks(1).index(rounds) + 0.6 or rounds == looks(1)[-1]
+    costs = [
+        (math.exp(random.gauss(0.15, noise)), math.exp(random.gauss(0.0, noise)))
+        for _ in range(10_000)
+    ]
+    won = sum(
+        PairedComparison(costs=tuple(costs[n : n + rounds]), confidence=confidence(1)).is_faster
+        for n in range(0, 9_900, rounds)
+    )
+    assert won / len(range(0, 9_900, rounds)) > 0.4 or rounds == LOOKS[-1]
+
+
+def test_more_candidates_make_wider_intervals() -> None:
+    costs = tuple((1.0 + n / 100, 1.0) for n in range(6))
+    found = [PairedComparison(costs=costs, confidence=confidence(n)).interval for n in (1, 2, 4)]
+    assert found[0][0] > found[1][0] > found[2][0]
+    assert confidence(1) == 0.98
+    assert confidence(4) == pytest.approx(1 - 0.02 / 4)
 
 
 def test_one_that_is_always_faster_wins_in_the_fewest_rounds() -> None:
@@ -53,7 +50,7 @@ def test_one_that_is_always_faster_wins_in_the_fewest_rounds() -> None:
     assert scripted.comparison.ratio == pytest.approx(1.2)
 
 
-def test_one_round_against_it_costs_three_more() -> None:
+def test_a_round_against_it_takes_further_rounds() -> None:
     scripted = ScriptedRounds(
         lambda name, n: measurement(
             90 if (name, n) == ("one", 2) else 120 if name == "one" else 100
@@ -67,47 +64,35 @@ def test_one_round_against_it_costs_three_more() -> None:
 def test_a_candidate_that_can_no_longer_win_is_not_timed_further() -> None:
     scripted = ScriptedRounds(steady(one=100))
     assert scripted.hold(ONE_CHANGE) is None
-    assert scripted.processes["one"] == 3
+    assert scripted.processes["one"] == 4
     assert "not faster beyond the noise" in scripted.refused["one"]
 
 
-@pytest.mark.parametrize(
-    ("lost", "rounds", "wins"),
-    [
-        ((1, 2), 12, True),
-        ((0, 3), 12, True),
-        ((1, 4, 7, 9), 17, True),
-        ((1, 4, 7, 9, 13), 14, False),
-        ((0, 1, 3), 4, False),
-        ((0, 2, 5), 6, False),
-    ],
-)
-def test_four_of_seventeen_rounds_may_be_lost_but_not_three_of_the_first_six(
-    lost: tuple[int, ...], rounds: int, wins: bool
-) -> None:
+def test_one_slow_batch_in_a_few_rounds_counts_for_what_it_takes() -> None:
+    """In most rounds the candidate is 1.2 times as fast; over all of them it takes longer."""
+
     def script(name: str, number: int) -> Measurement:
-        return measurement(120 if name == "one" and number not in lost else 100)
+        one = 20 if number % 4 == 1 else 120
+        return measurement(one if name == "one" else 100)
 
     scripted = ScriptedRounds(script)
-    assert scripted.hold(ONE_CHANGE) == (ONE_CHANGE if wins else None)
-    assert scripted.processes["one"] == rounds
+    assert scripted.hold(ONE_CHANGE) is None
+    assert scripted.comparison.ratio < 1
 
 
-def test_one_that_wins_most_rounds_is_found_among_processes_that_differ_as_much() -> None:
+def test_a_gain_is_found_among_processes_that_differ_as_much() -> None:
     random = Random(0)
     scripted = ScriptedRounds(
         lambda name, n: measurement(100 * random.gauss(1.15 if name == "one" else 1.0, 0.13))
     )
     won = sum(scripted.hold(ONE_CHANGE) is not None for _ in range(300))
-    assert won / 300 > 0.65, "58 % with two looks fewer, and with two lost rounds of four too many"
+    assert won / 300 > 0.6
 
 
 def test_the_interval_of_a_later_test_is_wider() -> None:
     scripted = ScriptedRounds(steady(two=150))
     assert scripted.hold(TWO_CHANGES, family=2) == TWO_CHANGES
-    assert scripted.processes["two"] == 7, "six rounds are not enough for a second test"
-    comparison = scripted.comparison
-    assert comparison.confidence == pytest.approx(0.975)
+    assert scripted.comparison.confidence == pytest.approx(0.99)
 
 
 def test_rounds_that_choose_one_of_several_are_no_evidence_for_it() -> None:
@@ -120,8 +105,8 @@ def test_rounds_that_choose_one_of_several_are_no_evidence_for_it() -> None:
     scripted = ScriptedRounds(script)
     assert scripted.hold(ONE_CHANGE, THREE_CHANGES) is None
     assert scripted.set_aside == {"three": "one"}
-    assert scripted.choices[-1].comparisons[ONE_CHANGE].ratios == (1.2,) * 3
-    assert scripted.comparison.ratios == (1.0,) * 3
+    assert scripted.choices[-1].comparisons[ONE_CHANGE].ratios == pytest.approx((1.2,) * 3)
+    assert scripted.comparison.ratios == (1.0,) * 4
 
 
 def test_one_of_several_equals_is_said_to_be_as_fast_as_it_is() -> None:
@@ -179,14 +164,15 @@ def test_timings_of_the_search_make_no_candidate_faster_than_the_baseline() -> N
 
 def comparison_of(peak_bytes: int, *ratios: float) -> PairedComparison:
     run, own = measurement(100, peak_bytes), measurement(100)
-    return PairedComparison((own,) * len(ratios), (run,) * len(ratios), ratios)
+    costs = tuple((ratio, 1.0) for ratio in ratios)
+    return PairedComparison((own,) * len(ratios), (run,) * len(ratios), costs)
 
 
 def test_with_equally_many_changes_less_memory_decides() -> None:
     other = Participant("other", BASELINE.replace(batch_size=32))
     comparisons = {
         ONE_CHANGE: comparison_of(2 * GIB, 1.5, 1.4, 1.6),
-        other: comparison_of(GIB, 1.4, 1.49, 1.5),
+        other: comparison_of(GIB, 1.4, 1.54, 1.55),
     }
     assert preferred(BASELINE, comparisons) == other
     assert preferred(BASELINE, {ONE_CHANGE: comparisons[ONE_CHANGE]}) == ONE_CHANGE
@@ -260,9 +246,41 @@ def test_every_order_within_a_block_is_balanced_until_somebody_leaves() -> None:
 def test_among_equals_something_is_called_faster_as_seldom_as_is_said(
     candidates: tuple[Participant, ...],
 ) -> None:
-    """By the sign test it is 4.7 % of one alone; six hundred tests show it to 0.9 %."""
+    """Six hundred tests show it to 0.9 %."""
     random, named = Random(11), 0
     for _ in range(600):
         scripted = ScriptedRounds(lambda *_: measurement(100 * random.lognormvariate(0, 0.03)))
         named += scripted.hold(*candidates) is not None
-    assert named / 600 < 0.065
+    assert named / 600 < 0.055
+
+
+def log_normal(random: Random) -> float:
+    return random.lognormvariate(0, 1)
+
+
+def a_tenth_is_slow(random: Random) -> float:
+    return (10 if random.random() < 0.1 else 1) * random.lognormvariate(0, 0.1)
+
+
+def bursts(random: Random) -> float:
+    return (20 if random.random() < 0.02 else 1) * random.lognormvariate(0, 0.1)
+
+
+@pytest.mark.parametrize("step", [log_normal, a_tenth_is_slow, bursts])
+@pytest.mark.parametrize("speed", [1.0, 1.6])
+def test_intervals_hold_the_true_ratio_of_means(
+    step: Callable[[Random], float], speed: float
+) -> None:
+    """A round times 24 steps of each side, and processes differ by 2 %."""
+    random, held, tests = Random(3), 0, 400
+
+    def script(name: str, _: int) -> Measurement:
+        seconds = fmean(step(random) for _ in range(24)) * random.lognormvariate(0, 0.02)
+        return measurement((speed if name == "one" else 1.0) / seconds)
+
+    for _ in range(tests):
+        scripted = ScriptedRounds(script)
+        scripted.hold(ONE_CHANGE)
+        low, high = scripted.comparison.interval
+        held += low <= speed <= high
+    assert held / tests >= 0.93

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.comparison.rounds import TASK
+from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
 from autotune.training.loading.batches import Batches
 from autotune.training.timing import Timer
@@ -109,9 +109,38 @@ def test_timing_ends_at_the_first_look_where_the_interval_is_narrow(endless: Mak
 
 
 def test_timing_goes_on_while_the_interval_is_wide(endless: MakeBench) -> None:
-    # The range of six blocks is wide; of nine, an outlier on one side is dropped.
-    seconds = [10.0, 10.0, 10.0, 10.0, 10.0, 20.0, 10.0]
+    seconds = [10.0, 10.0, 10.0, 10.0, 10.0, 10.6, 10.0]  # 2.5 % either way at the first look
     assert len(endless(seconds).timer().time_blocks(PLAN, 10.0, batch_size=8)) == 9
+
+
+def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(
+    endless: MakeBench,
+) -> None:
+    plan = replace(PLAN, max_seconds=65.0, looks=(6, 9, 12, 17, 25))
+    even = endless([10.0, 12.0] * 20).timer().time_blocks(plan, 10.0, batch_size=8)
+    uneven = endless([10.0] * 5 + [60.0] + [10.0] * 6).timer().time_blocks(plan, 10.0, batch_size=8)
+    assert len(even) == 6
+    assert len(uneven) > 12
+
+
+def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(
+    endless: MakeBench,
+) -> None:
+    plan = replace(PLAN, incumbent_seconds_per_sample=1.0, least_samples=80)
+    timer = endless([40.0] * 4 + [2.0] * 100).timer()
+    timer.time_blocks(plan, 10.0, batch_size=8)
+    assert timer.flags == set()
+
+
+def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless: MakeBench) -> None:
+    plan = replace(PLAN, looks=(4,), warmup_samples=80, block_samples=32)
+    bench = endless([1.0])
+    timer = bench.timer()
+    warm_up = timer.warm_up(plan, batch_size=8)
+    blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size=8)
+    assert (warm_up.samples, len(warm_up.step_seconds)) == (80, 10)
+    assert [block.samples for block in blocks] == [32] * 4
+    assert blocks[0].seconds == 4.0
 
 
 def test_timing_ends_at_the_last_look_however_wide_the_interval_is(endless: MakeBench) -> None:
@@ -277,7 +306,7 @@ def test_a_trial_that_is_clearly_slower_ends_at_the_first_look(endless: MakeBenc
 
 
 def test_a_trial_that_may_be_the_best_is_timed_to_the_end(endless: MakeBench) -> None:
-    assert raced([10.2, 12.0] * 6, 10.0, endless) == (12, set())
+    assert raced([9.5, 12.0] * 6, 10.0, endless) == (12, set())
 
 
 def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench) -> None:
@@ -319,7 +348,7 @@ def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(
     endless: MakeBench, step_seconds: float, blocks: int
 ) -> None:
     seconds = [step_seconds * (1 + 0.001 * number) for number in range(50)]
-    timed = endless(seconds).timer().time_blocks(TASK.plan, step_seconds, 8)
+    timed = endless(seconds).timer().time_blocks(ROUND, step_seconds, 8)
     assert len(timed) == blocks
 
 

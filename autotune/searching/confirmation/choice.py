@@ -9,14 +9,16 @@ from pathlib import Path
 from statistics import median
 
 from autotune.comparison.candidate_choice import Choosing, choose
-from autotune.comparison.rounds import TASK, Course, Participant, time_in_round
+from autotune.comparison.rounds import PLAN, Conditions, Course, Participant, time_in_round
 from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.confirmation.candidates import Candidate
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.run.events import Event, RoundVoid
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
+from autotune.searching.trials.trial_plan import least_samples
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure
 
@@ -67,8 +69,9 @@ def course_of(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -
     """Return the setup of rounds, with the objective and the limits of the search."""
     context = search.context
 
-    def time(config: TrainingConfig, folder: Path, host: str | None) -> Measurement | Failure:
-        job = replace(context.job(TASK, config), host=host)
+    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement | Failure:
+        job = context.job(Measure(conditions.plan), config)
+        job = replace(job, host=conditions.host, seed=conditions.seed)
         run = time_in_round(search.runner, job, folder)
         return search.comparable(run) if isinstance(run, Measurement) else run
 
@@ -85,4 +88,5 @@ def course_of(search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]) -
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,
         may_repeat=lambda: not search.clock.is_over,
+        plan=replace(PLAN, least_samples=least_samples(search)),
     )

@@ -10,7 +10,8 @@ from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import INCUMBENT_SEEDS
-from autotune.comparison.sequential_test import Standing, looks, sequential_test
+from autotune.comparison.sequential_test import LOOKS as ROUNDS
+from autotune.comparison.sequential_test import Standing, sequential_test
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.searching.confirmation.candidates import (
@@ -243,28 +244,30 @@ class ConfirmationRun:
         since = time.monotonic()
         for standing in self._watched(sequential_test(course, one.participant, family)):
             taken.append(time.monotonic() - since)
-            yield from _told(standing, one, _seconds_left(standing, taken, family))
+            yield from _told(standing, one, _seconds_left(standing, taken))
             if standing.is_won:
                 return one.confirm()
-            is_over = self.search.clock.is_over and not self._may_finish(standing, family)
+            is_over = self.search.clock.is_over and not self._may_finish(standing)
             if is_over and one.state is State.IN_TEST:
-                has_looked = standing.rounds >= looks(family)[0]
+                has_looked = standing.rounds >= ROUNDS[0]
                 yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
             if is_over:
                 return None
             since = time.monotonic()
         return None
 
-    def _may_finish(self, standing: Standing, family: int) -> bool:
+    def _may_finish(self, standing: Standing) -> bool:
         """Return whether a candidate that can win at the next look may have it past the budget.
 
         Its rounds would be lost otherwise, and the user has to wait for all of them again.
         """
         budget = self.search.context.time_budget_seconds or math.inf
         is_late = self.search.clock.elapsed > (1 + OVERTIME) * budget
-        # Each look allows one lost round more than the one before.
-        allowed = sum(look <= standing.rounds for look in looks(family))
-        return not is_late and standing.comparison.losses <= allowed
+        coming = next((look for look in ROUNDS if look > standing.rounds), None)
+        can_win = standing.rounds == 0 or (
+            coming is not None and standing.comparison.would_win(coming)
+        )
+        return not is_late and can_win
 
     def _warn_of_others(self) -> Iterator[Warned]:
         """Warn of other processes on the GPU, which may have come since the search began."""
@@ -301,8 +304,8 @@ def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[E
         yield one.refuse(standing.beaten)
 
 
-def _seconds_left(standing: Standing, taken: Sequence[float], family: int) -> float:
+def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
     """Estimate the seconds until best.yaml is written, if the next look decides."""
-    coming = [look for look in looks(family) if look > standing.rounds]
+    coming = [look for look in ROUNDS if look > standing.rounds]
     rounds = coming[0] - standing.rounds if coming and not standing.is_won else 0
     return rounds * median(taken) + LIMITS_SECONDS

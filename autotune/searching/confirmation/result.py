@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from statistics import median
+from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber
@@ -31,6 +31,7 @@ from autotune.configuration.evidence_parts import (
     MemoryEvidence,
     PredictedRun,
     Stages,
+    Steps,
 )
 from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
@@ -46,7 +47,8 @@ from autotune.searching.run.stage_timing import noted_diagnosis
 from autotune.storage.database import masked
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
-from autotune.values.statistics import median_interval
+from autotune.values.statistics import ratio_interval, ratio_of
+from autotune.values.step_times import together, uneven_text
 from autotune.values.text import readable
 
 
@@ -124,6 +126,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
             ci95=baseline.ci95,
             tokens_per_second=baseline.tokens_per_second,
             joules_per_sample=baseline.joules_per_sample,
+            steps=baseline.steps,
             stages=_stages(prober),
         ),
         changed=won.trial.config.differences(context.baseline),
@@ -187,20 +190,34 @@ def _clocks(won: Confirmed) -> tuple[float, float] | None:
 
 
 def _throughput(runs: Sequence[Measurement]) -> Throughput:
-    """Return the median throughput, with an interval over six processes or more.
+    """Return the mean throughput, with an interval over six processes or more.
 
     With fewer processes, the interval is over all their blocks.
     """
-    rates = [run.samples_per_second for run in runs]
+    paces = [(1.0, run.seconds_per_sample) for run in runs]
     if len(runs) < LOOKS[0]:
-        rates = [rate for run in runs for rate in run.block_rates]
-    low, high = median_interval(rates)
-    middle = median(run.samples_per_second for run in runs)
+        parts = [(1.0, 1 / rate) for run in runs for rate in run.block_rates]
+    else:
+        parts = paces
+    low, high = ratio_interval(parts)
     return Throughput(
-        samples_per_second=round(middle, 1),
+        samples_per_second=round(ratio_of(paces), 1),
         ci95=(round(low, 1), round(high, 1)),
         tokens_per_second=_median_of([run.tokens_per_second for run in runs]),
         joules_per_sample=_median_of([run.joules_per_sample for run in runs]),
+        steps=_steps(runs),
+    )
+
+
+def _steps(runs: Sequence[Measurement]) -> Steps | None:
+    found = together(run.steps for run in runs)
+    if found is None:
+        return None
+    return Steps(
+        median_seconds=readable(found.median_seconds),
+        p99_seconds=readable(found.p99_seconds),
+        longest_seconds=readable(found.longest_seconds),
+        remark=uneven_text(found),
     )
 
 
@@ -242,7 +259,7 @@ def _predicted_run(context: SearchContext, costs: ColdCosts, won: Confirmed) -> 
 
 
 def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
-    return median(run.seconds_per_sample for run in runs)
+    return fmean(run.seconds_per_sample for run in runs)
 
 
 def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:

@@ -13,13 +13,13 @@ from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.comparison.rounds import (
-    TASK,
+    PLAN,
     PairedComparison,
     orders,
     time_in_round,
 )
 from autotune.configuration.evidence_parts import OneProcess, Scaling
-from autotune.configuration.job import Job
+from autotune.configuration.job import Job, Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs import KNOBS
@@ -44,12 +44,12 @@ def time_scaling(prober: AccuracyProber, config: TrainingConfig) -> Scaling | No
     alone = one_of_all(config, context)
     if not is_compared_with_one(context) or alone is None:
         return None
-    jobs = {_ALL: context.job(TASK, config), _ONE: _job_of_one(context, config, alone)}
+    jobs = {_ALL: context.job(Measure(PLAN), config), _ONE: _job_of_one(context, config, alone)}
     compared = PairedComparison()
     folder = context.options.study.folder / "trials" / "scaling"
     for one, all_ in _rounds(prober, jobs, folder):
-        ratio = all_.samples_per_second / one.samples_per_second
-        compared = compared.after(one, all_, ratio)
+        costs = (one.seconds_per_sample, all_.seconds_per_sample)
+        compared = compared.after(one, all_, costs)
     return _told(compared, alone.differences(config.alone)) if compared.ratios else None
 
 
@@ -70,7 +70,7 @@ def one_of_all(config: TrainingConfig, context: SearchContext) -> TrainingConfig
 
 def _job_of_one(context: SearchContext, config: TrainingConfig, alone: TrainingConfig) -> Job:
     """Return the job of the one process, at the learning rate of all."""
-    of_all = context.job(TASK, config)
+    of_all = context.job(Measure(PLAN), config)
     return replace(of_all, config=alone.as_dict(), processes=1, launch=())
 
 

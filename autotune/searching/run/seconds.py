@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean
 
-from autotune.comparison.rounds import TASK, has_own_host
+from autotune.comparison.rounds import PLAN as ROUND
+from autotune.comparison.rounds import has_own_host
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.measurement import Measurement
 
-ROUND = TASK.plan
-"""Plan of each timing in a round."""
 # Share of the compile time that is left when the cache is warm. Measured on digits_cnn: 1.1 to
 # 1.7 s instead of 4 to 24 s.
 _FROM_CACHE = 1 / 4
@@ -71,7 +70,7 @@ def in_a_round(run: Measurement | None, seconds: float) -> float:
     """
     blocks = [] if run is None else [block.seconds for block in run.blocks]
     # A block has at least one step, however slow.
-    fewest = ROUND.looks[0] * median(blocks) if blocks else 0.0
+    fewest = ROUND.looks[0] * fmean(blocks) if blocks else 0.0
     return float(max(0.0, seconds - sum(blocks)) + max(ROUND.max_seconds, fewest))
 
 

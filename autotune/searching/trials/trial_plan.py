@@ -11,6 +11,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.trials.trial_cost import expected_compile_seconds
 from autotune.storage.finished_trial import best_feasible
+from autotune.values.step_times import together
 
 # A trial may take this multiple of the baseline's seconds. A compilation may take a multiple of
 # its expected seconds on top, and without a time budget at least the allowance below.
@@ -44,7 +45,21 @@ def trial_plan(search: SearchRun, incumbent_seconds_per_sample: float | None = N
         block_seconds=_BLOCK_SECONDS,
         precision=max(usual.precision, spread_of_processes(search)),
         incumbent_seconds_per_sample=incumbent_seconds_per_sample,
+        least_samples=least_samples(search),
     )
+
+
+def least_samples(search: SearchRun) -> int:
+    """Return the samples among which the baseline has enough of its rare slow steps, if it has any.
+
+    It is 0 where its steps are even.
+    """
+    runs = search.study.notes.baseline_runs or ()
+    steps = together(run.steps for run in runs)
+    if steps is None or not steps.is_uneven:
+        return 0
+    samples = sum(block.samples for run in runs for block in run.blocks if not block.is_disturbed)
+    return round(steps.steps_to_time * samples / steps.count)
 
 
 def spread_of_processes(search: SearchRun) -> float:
