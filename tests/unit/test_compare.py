@@ -157,7 +157,7 @@ def rounds_of(*ratios: float) -> PairedComparison:
 
 def rounds_between(low: float, high: float) -> PairedComparison:
     """A comparison of twenty rounds with about this interval."""
-    away = math.log(high / low) / 2 * math.sqrt(19) / stats.t.ppf(0.975, 19)
+    away = math.log(high / low) / 2 * math.sqrt(19) / float(stats.t.ppf(0.975, 19))
     middle = math.sqrt(low * high)
     return rounds_of(*[middle * (1 + away), middle * (1 - away)] * 10)
 
