@@ -38,7 +38,8 @@ def _with_bfloat16(found: Inspected) -> Inspected:
 def hurry() -> None:
     """Cut the budgets of all searches of this process short."""
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
-    autotune.comparison.sequential_test.looks = lambda family: (2,)
+    autotune.comparison.sequential_test.LOOKS = (2,)
+    autotune.comparison.sequential_test.confidence = lambda family: 0.5
     autotune.searching.confirmation.scaling.SCALING_ROUNDS = 2
 
 

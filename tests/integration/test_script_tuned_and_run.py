@@ -19,6 +19,7 @@ from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Answered, CandidateRefused, Event, TrialEnded
 from autotune.searching.search import search
 from children import autotune, nobody_is_left
+from few_rounds import decide_after
 from hurried_runner import HurriedRunner
 from needs import installed
 from scripted_runner import options_in
@@ -57,7 +58,7 @@ def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     long, short = arguments_of(request.param, folder)
     options = options_in(folder, SPACE, model_path=path, script=ScriptOptions(long), trials=2)
     with pytest.MonkeyPatch.context() as context, SubprocessRunner(folder / "inductor") as runner:
-        context.setattr("autotune.comparison.sequential_test.looks", lambda family: (ROUNDS,))
+        decide_after(ROUNDS, context.setattr)
         events = list(search(options, HurriedRunner(runner)))
         run = autotune(folder, "run", "best.yaml", "train.py", *short)
     assert run.returncode == 0, run.stderr

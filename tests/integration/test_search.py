@@ -28,6 +28,7 @@ from children import (
 from children import autotune as run_autotune
 from covering import covers
 from factories import written
+from few_rounds import decide_after
 from hurried_runner import HurriedRunner
 
 pytestmark = pytest.mark.slow
@@ -160,7 +161,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
 
 def hurried_search(folder, workload: str, monkeypatch, one_host=True) -> Answered:
     """The answer of a search over batch sizes, confirmed in two rounds."""
-    monkeypatch.setattr("autotune.comparison.sequential_test.looks", lambda family: (2,))
+    decide_after(2, monkeypatch.setattr)
     options = SearchOptions.of(
         model_path=WORKLOADS / f"{workload}.py",
         study="mine",

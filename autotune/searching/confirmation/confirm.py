@@ -10,8 +10,8 @@ from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import INCUMBENT_SEEDS
-from autotune.comparison.sequential_test import LOOKS as ROUNDS
-from autotune.comparison.sequential_test import Standing, sequential_test
+from autotune.comparison import sequential_test
+from autotune.comparison.sequential_test import Standing
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.searching.confirmation.candidates import (
@@ -242,14 +242,15 @@ class ConfirmationRun:
         course = course_of(self.search, self.costs, [one])
         taken: list[float] = []
         since = time.monotonic()
-        for standing in self._watched(sequential_test(course, one.participant, family)):
+        test = sequential_test.sequential_test(course, one.participant, family)
+        for standing in self._watched(test):
             taken.append(time.monotonic() - since)
             yield from _told(standing, one, _seconds_left(standing, taken))
             if standing.is_won:
                 return one.confirm()
             is_over = self.search.clock.is_over and not self._may_finish(standing)
             if is_over and one.state is State.IN_TEST:
-                has_looked = standing.rounds >= ROUNDS[0]
+                has_looked = standing.rounds >= sequential_test.LOOKS[0]
                 yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
             if is_over:
                 return None
@@ -263,7 +264,7 @@ class ConfirmationRun:
         """
         budget = self.search.context.time_budget_seconds or math.inf
         is_late = self.search.clock.elapsed > (1 + OVERTIME) * budget
-        coming = next((look for look in ROUNDS if look > standing.rounds), None)
+        coming = next((look for look in sequential_test.LOOKS if look > standing.rounds), None)
         can_win = standing.rounds == 0 or (
             coming is not None and standing.comparison.would_win(coming)
         )
@@ -306,6 +307,6 @@ def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[E
 
 def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
     """Estimate the seconds until best.yaml is written, if the next look decides."""
-    coming = [look for look in ROUNDS if look > standing.rounds]
+    coming = [look for look in sequential_test.LOOKS if look > standing.rounds]
     rounds = coming[0] - standing.rounds if coming and not standing.is_won else 0
     return rounds * median(taken) + LIMITS_SECONDS
