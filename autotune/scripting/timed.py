@@ -23,7 +23,6 @@ from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement, RankShare, seconds_per_sample
 from autotune.values.outcome import Failure, Measured, NonFinite, NotApplied, TrialOutcome
-from autotune.values.step_times import step_times
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Stopwatch:
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             warmup_samples=round(warm_up.samples * each),
-            steps=step_times(timer.steps),
+            steps=timer.steps,
             compile_seconds=self.compiler.seconds,
             start_seconds=self.start_seconds,
             build_seconds=0.0,

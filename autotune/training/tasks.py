@@ -57,7 +57,6 @@ from autotune.values.outcome import (
     Rejected,
     TrialOutcome,
 )
-from autotune.values.step_times import step_times
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             warmup_samples=warm_up.samples,
-            steps=step_times(timer.steps),
+            steps=timer.steps,
             compile_seconds=compiler.seconds,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,

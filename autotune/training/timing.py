@@ -20,10 +20,10 @@ from autotune.configuration.job import MeasurePlan
 from autotune.knobs.torch_private import on_compilation
 from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.training.ranks.world import ALONE, Lap, World, slowest
-from autotune.values.measurement import QUIET, STOPPED_EARLY, UNSTEADY, Block, Noise
+from autotune.values.measurement import QUIET, STOPPED_EARLY, UNEVEN, UNSTEADY, Block, Noise
 from autotune.values.statistics import Part, ratio_interval, ratio_of
+from autotune.values.step_times import FEWEST_STEPS, StepTimes, step_times
 from autotune.values.step_times import Step as TimedStep
-from autotune.values.step_times import step_times
 
 Step = Callable[[Batches], object]
 """Function that takes a step on the next batches."""
@@ -100,8 +100,9 @@ class Timer:
     """Function that gets the laps of all processes, by rank, before they become one."""
     sees_steps: bool = False
     """True if the clock tells when each step has ended, as on a CPU; else only blocks are timed."""
-    steps: list[TimedStep] = field(default_factory=list)
+    calm_steps: list[TimedStep] = field(default_factory=list)
     """Single steps of the undisturbed blocks so far."""
+    disturbed_steps: list[TimedStep] = field(default_factory=list)
     _lap_steps: list[TimedStep] = field(default_factory=list)
 
     def warm_up(self, plan: MeasurePlan, batch_size: int = 1) -> WarmUp:
@@ -203,8 +204,9 @@ class Timer:
                 blocks.append((yield from self._block(steps, batch_size)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
+            self._note_uneven(plan, blocks)
             late = self.clock() - start > self._most_seconds(plan, blocks)
-            if late or self._is_beaten(plan, blocks) or _is_narrow(plan, blocks):
+            if late or self._is_beaten(plan, blocks) or self._is_narrow(plan, blocks):
                 break
         while not _saw_least(plan, blocks):
             if self.clock() - start > self._most_seconds(plan, blocks):
@@ -214,11 +216,20 @@ class Timer:
 
     def _most_seconds(self, plan: MeasurePlan, blocks: Sequence[Block]) -> float:
         """Return the seconds that a timing may take, given its blocks so far."""
-        seen = step_times(self.steps or [(block.seconds, block.wait_seconds) for block in blocks])
+        seen = self._step_times(blocks)
         is_done = seen is None or seen.shows_slow_steps
         if is_done and _saw_least(plan, blocks):
             return plan.max_seconds
         return _FOR_RARE_STEPS * plan.max_seconds
+
+    def _step_times(self, blocks: Sequence[Block]) -> StepTimes | None:
+        """Return the seconds of single steps; where these are not known, of the blocks."""
+        return self.steps or step_times([(b.seconds, b.wait_seconds) for b in blocks])
+
+    def _note_uneven(self, plan: MeasurePlan, blocks: Sequence[Block]) -> None:
+        seen = self._step_times(blocks)
+        if plan.least_samples or (seen is not None and seen.is_uneven):
+            self.flags.add(UNEVEN)
 
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, batch_size: int
@@ -266,11 +277,22 @@ class Timer:
             return False
         if sum(not block.is_disturbed for block in blocks) < plan.looks[0]:
             return False
-        optimistic, _ = ratio_interval(_telling(blocks))
+        optimistic, _ = ratio_interval(self._telling(blocks))
         beaten = optimistic > _CLEARLY * plan.incumbent_seconds_per_sample
         if beaten:
             self.flags.add(STOPPED_EARLY)
         return beaten
+
+    def _telling(self, blocks: Sequence[Block]) -> list[Part]:
+        """Return the seconds and samples of the blocks that count, see `telling_blocks`."""
+        calm = [block for block in blocks if not block.is_disturbed]
+        counted = calm if calm and UNEVEN not in self.flags else blocks
+        return [(block.seconds, block.counted_samples) for block in counted]
+
+    def _is_narrow(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+        parts = self._telling(blocks)
+        low, high = ratio_interval(parts)
+        return high - low <= 2 * plan.precision * ratio_of(parts)
 
     def _block(self, steps: int, batch_size: int) -> StepRequests[Block]:
         """Time a block; one in which something was compiled or the clock jumped is repeated."""
@@ -294,9 +316,15 @@ class Timer:
                 gpu=", ".join(filter(None, (noise.gpu, lap.gpu))),
             ),
         )
-        if not block.is_disturbed:
-            self.steps.extend(self._lap_steps)
+        seen = self.disturbed_steps if block.is_disturbed else self.calm_steps
+        seen.extend(self._lap_steps)
         return block
+
+    @property
+    def steps(self) -> StepTimes | None:
+        """Seconds of single steps: of the undisturbed blocks, or of all if these have too few."""
+        is_enough = len(self.calm_steps) >= FEWEST_STEPS
+        return step_times(self.calm_steps if is_enough else self.calm_steps + self.disturbed_steps)
 
     def _time(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps; all processes begin together, and the slowest one's time counts.
@@ -401,19 +429,7 @@ def _tell_enough(blocks: Sequence[Block], steps: int, plan: MeasurePlan) -> bool
     return has_enough and steps * len(blocks) >= plan.looks[0]
 
 
-def _telling(blocks: Sequence[Block]) -> list[Part]:
-    """Return the seconds and samples of the undisturbed blocks, or of all blocks if none is."""
-    calm = [block for block in blocks if not block.is_disturbed]
-    return [(block.seconds, block.counted_samples) for block in calm or blocks]
-
-
 def _saw_least(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
     """Return True if the undisturbed blocks have the least number of samples."""
     calm = (block.samples for block in blocks if not block.is_disturbed)
     return sum(calm) >= plan.least_samples
-
-
-def _is_narrow(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
-    parts = _telling(blocks)
-    low, high = ratio_interval(parts)
-    return high - low <= 2 * plan.precision * ratio_of(parts)

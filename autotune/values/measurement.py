@@ -13,9 +13,10 @@ from autotune.values.step_times import StepTimes
 # quiet machine stays below a third of it; one busy process on two cores takes half. If more than
 # this share and one core are idle, other programs took nothing that the trial needed.
 DISTURBING = 0.1
-STOPPED_EARLY, UNSTEADY, UNWATCHED = "raced", "unsteady", "unwatched"
-"""Remarks on a timing, with the words of older studies: stopped because it was clearly slower, not
-steady until its end, and on a machine whose other programs cannot be seen."""
+STOPPED_EARLY, UNSTEADY, UNWATCHED, UNEVEN = "raced", "unsteady", "unwatched", "uneven"
+"""Remarks on a timing: stopped because it was clearly slower, not steady until its end, on a
+machine whose other programs cannot be seen, and with a few slow steps that take much of the time.
+"""
 # Flags of a timing that was not completed.
 _CUT_SHORT = frozenset({STOPPED_EARLY, UNSTEADY})
 # Six undisturbed blocks are enough for an interval. So are three or more that are at least half of
@@ -201,6 +202,7 @@ class Measurement:
     * unsteady: it did so again and again, or the clock kept jumping
     * raced: stopped early, because clearly slower than the best trial
     * no_boundary: epoch boundaries are not counted, because a stream has no epoch length
+    * uneven: a few slow steps take much of the time, so that disturbed blocks count, too
     * unwatched: the use of the cores by other programs is unknown
     """
 
@@ -230,7 +232,13 @@ class Measurement:
 
     @property
     def telling_blocks(self) -> tuple[Block, ...]:
-        """Return the undisturbed blocks if there are enough of them, else all."""
+        """Return the undisturbed blocks if there are enough of them, else all.
+
+        All count where steps are uneven: the longer a block, the more often it is disturbed, so
+        that the slow steps would be left out.
+        """
+        if UNEVEN in self.flags:
+            return self.blocks
         calm = tuple(block for block in self.blocks if not block.is_disturbed)
         half = max(_FEWEST_BLOCKS, (len(self.blocks) + 1) // 2)
         return calm if len(calm) >= min(_ENOUGH_BLOCKS, half) else self.blocks

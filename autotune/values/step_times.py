@@ -12,8 +12,8 @@ _SLOW = 3.0
 _UNEVEN = 0.2
 # Slow steps that tell how often they come: their number is then known to about a half.
 _SEEN_OFTEN = 4
-# Fewer steps do not show which of them are slow.
-_FEWEST = 6
+FEWEST_STEPS = 6
+"""Fewer steps do not show which of them are slow."""
 
 Step = tuple[float, float]
 """Seconds of a step, and those of them in which it waited for data."""
@@ -39,7 +39,7 @@ class StepTimes:
     @property
     def is_uneven(self) -> bool:
         """Return True if slow steps take a fifth of the time or more."""
-        return self.count >= _FEWEST and self.slow_seconds >= _UNEVEN * self.seconds
+        return self.count >= FEWEST_STEPS and self.slow_seconds >= _UNEVEN * self.seconds
 
     @property
     def shows_slow_steps(self) -> bool:
