@@ -220,7 +220,7 @@ def permitted_batch(study: Study, turn: Turn, own: TrainingConfig, folder: Path)
         return 1.0
     best = 1.0
     while best < _MOST_BATCH:
-        run = study.timed(turn.sides(own, 2 * best)[1], folder / f"memory-{2 * best:g}", None)
+        run = study.timed_from(turn.sides(own, 2 * best)[1], folder / f"memory-{2 * best:g}", None)
         if not isinstance(run, Measurement) or run.peak_memory_bytes > reference.peak_memory_bytes:
             break
         best *= 2
@@ -238,7 +238,7 @@ def compile_seconds(path: Path, inspected: Inspected, folder: Path) -> dict[str,
             place.mkdir()
             config = own.replace(compile_mode="default", compile_scope=scope)
             with SubprocessRunner(place / "inductor", warm=False) as runner:
-                run = Study("", path, runner, place).timed(config, place / "trial", None)
+                run = Study("", path, runner, place).timed_from(config, place / "trial", None)
             assert isinstance(run, Measurement), run
             seconds[scope].append(run.compile_seconds)
     return seconds
