@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
-    from autotune.export.arguments import Arguments
     from autotune.training.apply_settings import Settings
 
 
@@ -254,23 +253,14 @@ class Best:
         `trainer`, `dataloader`, `optimizer` and `torch`. One `MismatchWarning` names the settings
         that they lack and `apply_to_process` does not set, with what to do.
         """
-        found = self.arguments_and_left(form)
-        if found.left:
-            head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
-            text = "\n".join([head, *(f"  {line}" for line in found.left.values())])
-            warnings.warn(text, MismatchWarning, stacklevel=2)
-        return found.values
-
-    def arguments_and_left(self, form: str) -> Arguments:
-        """Return the same with the settings that they lack, without a warning."""
         from autotune.export.arguments import arguments_of
 
-        return arguments_of(self.answer, form)
-
-    @property
-    def is_strict(self) -> bool:
-        """True if a difference raises in place of a warning."""
-        return self._strict
+        found = arguments_of(self.answer, form)
+        if found.left:
+            head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
+            text = "\n".join([head, *(f"  {line}" for line in found.left)])
+            warnings.warn(text, MismatchWarning, stacklevel=2)
+        return found.values
 
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""

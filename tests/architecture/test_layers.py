@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 FOLDERS = {
     "both": "values stand_in system knobs calling configuration",
     "child": "training.ranks training.loading training contract numerics limits "
-    "scripting.quality scripting scripting.surroundings adapters child",
+    "scripting.quality scripting scripting.surroundings child",
     "parent": "processes sampling storage study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",
