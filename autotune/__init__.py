@@ -6,14 +6,12 @@ imports neither torch nor Optuna.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.values.errors import MismatchError, MismatchWarning
 
 if TYPE_CHECKING:
-    from autotune.knobs.base import Knob
     from autotune.notebook import SearchResult
     from autotune.production import Best
 
@@ -27,7 +25,6 @@ def load(
     *,
     strict: bool = False,
     model: str | Path | None = None,
-    knobs: Sequence[Knob] = (),
 ) -> Best:
     """Read a best.yaml and check it against its schema and this machine.
 
@@ -38,14 +35,12 @@ def load(
         path: path of the best.yaml.
         strict: raise instead of warning, here and in `apply_to_process`.
         model: the model.py to be trained. Default: the one that the file names, if it exists.
-        knobs: KNOBS of the model.py, where the file has settings of theirs.
 
     Returns:
         The settings with methods that apply them.
 
     Raises:
-        UsageError: a file is missing or not valid, or was written by a newer autotune; or `knobs`
-            cannot have what the file says.
+        UsageError: a file is missing or not valid, or was written by a newer autotune.
         MismatchError: something differs, and `strict` is set.
     """
     from autotune.configuration.best_config import read_best
@@ -54,10 +49,7 @@ def load(
 
     answer = read_best(Path(path))
     report(str(path), mismatches(answer, None if model is None else Path(model)), strict=strict)
-    best = Best(answer, strict=strict, knobs=knobs)
-    if knobs:
-        best.check_knobs()
-    return best
+    return Best(answer, strict=strict)
 
 
 def search(model: str | Path, **flags: Any) -> SearchResult:

@@ -19,10 +19,9 @@ Each method stands alone: use those that you need.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.answer_words import explained
@@ -33,7 +32,7 @@ from autotune.configuration.mismatch import (
     report,
     world_size,
 )
-from autotune.knobs.base import Knob, Value
+from autotune.knobs.base import Value
 from autotune.system.interpreter import check_torch
 from autotune.values.errors import MismatchWarning, UsageError
 from autotune.values.machine import nvidia_gpus
@@ -51,14 +50,11 @@ if TYPE_CHECKING:
 class Best:
     """Settings of a best.yaml, with methods that apply them."""
 
-    def __init__(
-        self, answer: BestConfig, *, strict: bool = False, knobs: Sequence[Knob] = ()
-    ) -> None:
+    def __init__(self, answer: BestConfig, *, strict: bool = False) -> None:
         self.answer = answer
         """Content of the file: configuration, evidence, constraints, machine, provenance."""
         self.config = answer.training_config
         self._strict = strict
-        self._knobs = tuple(knobs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Best) and self.answer == other.answer
@@ -75,25 +71,12 @@ class Best:
         """Return the configuration in PyTorch's terms; the first access imports torch.
 
         Raises:
-            UsageError: torch is too old; or the file has knobs in the code of model.py, and
-                `autotune.load` was not given them.
+            UsageError: torch is too old.
         """
         check_torch()
         from autotune.training.apply_settings import Settings
 
-        return Settings(self.config, self._knobs)
-
-    def check_knobs(self) -> None:
-        """Check that the knobs in code that were given can have what the file says.
-
-        Raises:
-            UsageError: they cannot; every fault is told.
-        """
-        from autotune.training.coded_knobs import knob_faults
-
-        if faults := list(knob_faults(self._knobs, Path("autotune.load"))):
-            raise UsageError("\n".join(faults))
-        _ = self.settings
+        return Settings(self.config)
 
     def apply_to_process(self) -> None:
         """Set threads, cuDNN and matmul precision of this process. Call it before any operation.

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 
 from autotune.calling.target import import_folder
 from autotune.configuration.job import (
-    CheckKnobs,
     Diagnose,
     FindLimits,
     Gate,
@@ -243,7 +242,6 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
-    from autotune.contract import knob_contract
     from autotune.limits import alone
     from autotune.numerics import numerics_check
     from autotune.training import profiling, tasks
@@ -261,8 +259,6 @@ def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
             return profiling.profile_steps(loaded, task)
         case Gate():
             return numerics_check.compare(loaded, task)
-        case CheckKnobs():
-            return knob_contract.check(loaded)
         case Inspect() | Observe() | TakeFirstSteps():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:

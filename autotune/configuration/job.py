@@ -145,13 +145,6 @@ class TakeFirstSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckKnobs:
-    """Hold the knobs in the code of the model.py to the contract of a knob."""
-
-    kind: Literal["check_knobs"] = "check_knobs"
-
-
-@dataclass(frozen=True, slots=True)
 class Observe:
     """Run a script unchanged for some steps and report its training."""
 
@@ -167,16 +160,7 @@ class Observe:
 
 
 Task = Annotated[
-    Inspect
-    | Measure
-    | Probe
-    | FindLimits
-    | Diagnose
-    | Profile
-    | Gate
-    | CheckKnobs
-    | TakeFirstSteps
-    | Observe,
+    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | TakeFirstSteps | Observe,
     Discriminator("kind"),
 ]
 

@@ -70,9 +70,7 @@ def space_schema() -> Schema:
 def _own_section(knob: OwnKnob) -> Schema:
     """Return the schema of a section of the user's own knobs: each name with its values to try."""
     listed = _values(knob)["anyOf"]
-    told: Schema = {"baseline": _legal(knob)}
-    if knob.kind != "knobs":  # its class says the effect
-        told["effect"] = {"enum": list(get_args(Effect))}
+    told = {"baseline": _legal(knob), "effect": {"enum": list(get_args(Effect))}}
     among = _closed({"values": {"anyOf": listed}, **told}, "values")
     choice = {"anyOf": [*listed, among, _range(told)]}
     return {"type": "object", "additionalProperties": choice}

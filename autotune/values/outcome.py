@@ -60,8 +60,6 @@ class Inspected:
     """Seconds that building the training set took."""
     is_shared: bool = False
     """True if a warm host paid those seconds, once for all processes forked from it."""
-    knob_faults: tuple[str, ...] = ()
-    """Breaches of the contract by the knobs in the code of model.py, if a job checked them."""
     processes: int = 1
     """Processes that a launcher started, on all hosts."""
     on_host: int = 1

@@ -85,9 +85,6 @@ options:
   checkpoint: [false, true]
 dataset_options:
   size: {low: 160, high: 224, step: 32, baseline: 192}
-knobs:
-  collect_every: [0, 1000]
-  depth: {low: 1, high: 4}
 """
 OWN: dict[str, Value] = {
     "env.MALLOC_ARENA_MAX": "2",
@@ -95,7 +92,6 @@ OWN: dict[str, Value] = {
     "flags.optimizer.lr": 0.1,
     "options.checkpoint": True,
     "dataset_options.size": 192,
-    "knobs.collect_every": 0,
 }
 
 
