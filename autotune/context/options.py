@@ -256,7 +256,7 @@ class SamplingOptions:
     space: str = "default"
     """Name of a shipped search space, or the path of a YAML file."""
     sampler: str | BaseSampler = "auto"
-    """A name in `autotune.study.samplers.SAMPLERS`, "auto", or a sampler object."""
+    """A class of `optuna.samplers` by its name, "auto", or a sampler object."""
     seed: int = 0
     """Seed of the search and of the trainings."""
     warm_start: tuple[TrainingConfig, ...] = ()

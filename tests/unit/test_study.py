@@ -9,7 +9,7 @@ from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.finished_trial import best_feasible
-from autotune.study.samplers import AUTO, SAMPLERS
+from autotune.study.samplers import AUTO, sampler_names
 from covering import covers
 from factories import cpu_machine
 from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell
@@ -73,7 +73,7 @@ def test_a_configuration_that_is_still_running_is_not_proposed_again(study) -> N
 
 
 @covers("R16")
-@pytest.mark.parametrize("name", [AUTO, *SAMPLERS])
+@pytest.mark.parametrize("name", [AUTO, *sampler_names()])
 def test_no_sampler_repeats_itself(nine: SearchSpace, name: str) -> None:
     study = study_of(nine, sampler=name)
     values = iter(range(9))
