@@ -67,8 +67,7 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
             deterministic, trial_timeout, warm_start, sampler, seed, max_failures, fresh_data,
             nproc_per_node, launch, python, progress. A training script also takes arguments
             (a list),
-            as_module, only (or allow, its older word), maps, preset, metric_regex, metric_mode and
-            workdir.
+            as_module, only, maps, preset, metric_regex, metric_mode and workdir.
             Values are text as on the command line ("10m", "8%") or Python values: seconds, bytes,
             shares, a dict for `baseline`, any Optuna sampler.
 

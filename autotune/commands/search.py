@@ -203,7 +203,6 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
     help="Seed the search and the trainings.",
 )
 @scripts.AS_MODULE
-@scripts.ALLOW
 @scripts.ONLY
 @scripts.MAP
 @scripts.PRESET

@@ -59,11 +59,11 @@ class MemoryEvidence(Part):
     margin: float
     """Peak over limit, less 1."""
     device: DeviceMemoryEvidence | None = None
-    """None on a CPU and in older files."""
+    """None on a CPU."""
     longest_of: int | None = None
     """Samples that were looked at for the longest, which are in the peak as one batch.
 
-    None if samples are equally long or their lengths cannot be told, and in older files.
+    None if samples are equally long or their lengths cannot be told.
     """
     dataset_samples: int | None = None
     """Samples of the dataset, beside those that were looked at."""
@@ -146,7 +146,7 @@ class StageLimits(Part):
     """Samples per second of each stage alone at these settings, and the use of the arithmetic.
 
     A rate alone is None if it is not told to be faster than training. Intervals are of the 95 %
-    confidence, over rounds of blocks; None with too few rounds, and in older files. Several
+    confidence, over rounds of blocks; None with too few rounds. Several
     processes compute and load alone at the same time, and without exchanging gradients.
     """
 
@@ -174,8 +174,6 @@ class StageLimits(Part):
 
     def told(self, samples_per_second: float) -> dict[str, tuple[float, Pair | None]]:
         """Return rate and interval of each stage that is told to be as fast as training or faster.
-
-        Files of earlier versions also have rates, or intervals, that reach below it.
 
         Args:
             samples_per_second: the throughput that stands beside the limits.
@@ -233,7 +231,7 @@ class MachineRecord(Part):
     torch: str
     python: str
     driver: str | None = None
-    """Version of the accelerator's driver; None without an accelerator and in older files."""
+    """Version of the accelerator's driver; None without an accelerator."""
     fingerprint: str
     """Hash of all facts on the machine; a measurement may not hold where it differs."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Literal
@@ -10,13 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.configuration.script import Script
-from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.values.errors import AutotuneError
 from autotune.values.strict_json import check, fault_of
 
-FORMAT = 2
-"""Newest format of job.json: 2 has knobs of the user's own, 1 has none."""
 SEARCH_HOST = "search"
 """Name of the warm host from which trials are forked."""
 
@@ -216,32 +212,18 @@ def without_arguments(job: Job) -> Job:
 
 
 def job_to_json(job: Job) -> str:
-    """Return a job as indented JSON; its format is 1 unless it needs a newer one."""
-    fields = _adapter().dump_python(job, mode="json")
-    has_own = any(name not in KNOBS for name in job.config or {})
-    if not job.is_of_ranks:
-        del fields["processes"]
-    if not job.launch:
-        del fields["launch"]
-    fields = {"format": FORMAT if has_own else 1, **fields}
-    return json.dumps(fields, indent=1, ensure_ascii=False)
+    """Return a job as indented JSON."""
+    return _adapter().dump_json(job, indent=1).decode()
 
 
 def job_from_json(text: str | bytes) -> Job:
     """Read a job back.
 
     Raises:
-        AutotuneError: not a job, or one of a newer format.
+        AutotuneError: not a job.
     """
     try:
         check(text)
-        fields = json.loads(text)
-        version = fields.get("format", 1) if isinstance(fields, dict) else 1
-        if type(version) is not int or version <= FORMAT:
-            return _adapter().validate_json(text, strict=True)
+        return _adapter().validate_json(text, strict=True)
     except ValueError as error:
         raise AutotuneError(f"no readable job: {fault_of(error)}") from error
-    raise AutotuneError(
-        f"format {version} of the job was written by a newer autotune; this one reads format "
-        f"{FORMAT}. Upgrade autotune."
-    )

@@ -12,8 +12,8 @@ from autotune.values.statistics import Interval, log_median, median_interval
 # quiet machine stays below a third of it; one busy process on two cores takes half. If more than
 # this share and one core are idle, other programs took nothing that the trial needed.
 DISTURBING = 0.1
-STOPPED_EARLY, UNSTEADY, UNWATCHED = "raced", "unsteady", "unwatched"
-"""Remarks on a timing, with the words of older studies: stopped because it was clearly slower, not
+STOPPED_EARLY, UNSTEADY, UNWATCHED = "stopped_early", "unsteady", "unwatched"
+"""Remarks on a timing: stopped because it was clearly slower, not
 steady until its end, and on a machine whose other programs cannot be seen."""
 # Flags of a timing that was not completed.
 _CUT_SHORT = frozenset({STOPPED_EARLY, UNSTEADY})
@@ -189,7 +189,7 @@ class Measurement:
     * clock: the clock jumped
     * recompiled: torch.compile compiled again after the warm-up
     * unsteady: it did so again and again, or the clock kept jumping
-    * raced: stopped early, because clearly slower than the best trial
+    * stopped_early: stopped, because clearly slower than the best trial
     * no_boundary: epoch boundaries are not counted, because a stream has no epoch length
     * unwatched: the use of the cores by other programs is unknown
     """

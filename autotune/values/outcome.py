@@ -131,7 +131,7 @@ class Observed:
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     loss: ObservedLoss | None = None
-    """Its loss; None if an older version observed it."""
+    """Its loss; None if it was not watched."""
     profiled: Profiled | None = None
     """Operators of its steps, if they were asked for."""
     stages: Diagnosed | None = None

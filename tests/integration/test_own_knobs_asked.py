@@ -60,7 +60,6 @@ def test_the_effect_decides_the_evidence(
     space = f"options:\n  checkpoint: {{values: [false, true], effect: {effect}}}\n"
     runner = faster_with("options.checkpoint", True)
     best = searched(tmp_path, space, runner).best
-    assert best.autotune == 2
     assert best.config["options.checkpoint"] is True
     assert best.evidence.baseline.config["options.checkpoint"] is False
     assert best.effects == {"options.checkpoint": effect}

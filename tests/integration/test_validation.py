@@ -268,7 +268,7 @@ class RacingRunner(ScriptedRunner):
             return outcome
         run, best = outcome.measurement, job.task.plan.incumbent_seconds_per_sample
         slower = best is not None and run.samples_per_second < 0.9 / best
-        return Measured(replace(run, flags=(*run.flags, "raced"))) if slower else outcome
+        return Measured(replace(run, flags=(*run.flags, "stopped_early"))) if slower else outcome
 
 
 def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:

@@ -256,13 +256,6 @@ def test_a_tolerance_that_a_study_notes_is_read_back(widened: bool) -> None:
     assert Tolerance.of_json(asked.as_json) == asked
 
 
-def test_a_tolerance_that_an_older_version_noted_was_widened() -> None:
-    noted = {"amount": 0.01, "relative": True}
-    read = Tolerance.of_json(noted)
-    assert read == Tolerance(0.01, relative=True, widened=True)
-    assert read.as_json == noted, "the study keeps its identity"
-
-
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:
     assert rule().decision((0.79, 0.89, 0.99)) == "accept"
     assert rule().decision((0.6, 0.9, 1.0)) == "undecided"

@@ -133,7 +133,7 @@ def test_facts_about_the_study_are_kept(study) -> None:
     study.notes.set_qualities("batch_size=16", (0.5,))
     study.notes.seed_seconds = 2.5
     assert study.notes.qualities == {"batch_size=16": [0.5]}
-    assert study._study.user_attrs["probe_seconds"] == study.notes.seed_seconds == 2.5
+    assert study._study.user_attrs["seed_seconds"] == study.notes.seed_seconds == 2.5
 
 
 def test_the_best_feasible_trial_is_the_fastest_that_holds(study) -> None:

@@ -254,7 +254,7 @@ def test_after_some_patience_disturbed_blocks_count_as_well(endless: MakeBench) 
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 4 + 6
 
 
-def raced(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[int, set[str]]:
+def stopped(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[int, set[str]]:
     """Blocks of a trial and its flags, against a best trial of so many seconds per block."""
     plan = replace(PLAN, incumbent_seconds_per_sample=incumbent / 8)
     timer = endless(seconds).timer()
@@ -262,22 +262,22 @@ def raced(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[i
 
 
 def test_three_blocks_tell_that_a_trial_is_hopeless(endless: MakeBench) -> None:
-    assert raced([20.0], 10.0, endless) == (3, {"raced"})
+    assert stopped([20.0], 10.0, endless) == (3, {"stopped_early"})
 
 
 def test_one_block_that_is_as_fast_as_the_best_trial_keeps_a_trial_going(
     endless: MakeBench,
 ) -> None:
-    assert raced([20.0, 10.0, 20.0], 10.0, endless)[0] > 3
+    assert stopped([20.0, 10.0, 20.0], 10.0, endless)[0] > 3
 
 
 def test_a_trial_that_is_clearly_slower_ends_at_the_first_look(endless: MakeBench) -> None:
     seconds = [11.0, 12.0] * 6  # would go on, its interval being wide
-    assert raced(seconds, 10.0, endless) == (6, {"raced"})
+    assert stopped(seconds, 10.0, endless) == (6, {"stopped_early"})
 
 
 def test_a_trial_that_may_be_the_best_is_timed_to_the_end(endless: MakeBench) -> None:
-    assert raced([10.2, 12.0] * 6, 10.0, endless) == (12, set())
+    assert stopped([10.2, 12.0] * 6, 10.0, endless) == (12, set())
 
 
 def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench) -> None:
