@@ -12,7 +12,6 @@ from pathlib import Path
 
 import autotune.commands.execute
 import autotune.comparison.sequential_test
-import autotune.searching.confirmation.scaling
 from autotune.cli import main
 from autotune.configuration.job import Job
 from autotune.processes.runner import SubprocessRunner
@@ -39,7 +38,6 @@ def hurry() -> None:
     """Cut the budgets of all searches of this process short."""
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
     autotune.comparison.sequential_test.looks = lambda family: (2,)
-    autotune.searching.confirmation.scaling.SCALING_ROUNDS = 2
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 
 from autotune.calling.target import import_folder
 from autotune.configuration.job import (
+    CountFlops,
     Diagnose,
-    FindLimits,
     Gate,
     Inspect,
     Job,
@@ -242,7 +242,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
-    from autotune.limits import alone
+    from autotune.limits import arithmetic
     from autotune.numerics import numerics_check
     from autotune.training import profiling, tasks
 
@@ -251,8 +251,8 @@ def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
             return tasks.measure(loaded, plan)
         case Probe():
             return tasks.probe(loaded, task)
-        case FindLimits():
-            return alone.find_limits(loaded, task)
+        case CountFlops():
+            return arithmetic.count(loaded, task)
         case Diagnose():
             return profiling.diagnose(loaded, task)
         case Profile():

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.evidence_parts import (
+    Arithmetic,
     Blocks,
     LearningRate,
     MachineRecord,
@@ -19,10 +20,8 @@ from autotune.configuration.evidence_parts import (
     Pair,
     Part,
     PredictedRun,
-    Scaling,
     Searched,
     Settings,
-    StageLimits,
     Stages,
 )
 from autotune.configuration.training_config import TrainingConfig, setting_faults
@@ -82,7 +81,7 @@ class Speedup(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit", "changed", "scaling"})
+    left_out_if_none = frozenset({"unit", "changed", "arithmetic"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
@@ -105,9 +104,8 @@ class Evidence(Part):
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     not_confirmed: tuple[NotConfirmed, ...] = ()
     """Trials that were faster than the result and could not be probed or timed again."""
-    limits: StageLimits | None
-    scaling: Scaling | None = None
-    """All processes against one; None for one process, and if that was not measured."""
+    arithmetic: Arithmetic | None = None
+    """None for a script, and if the FLOPs of a step could not be counted."""
 
     @property
     def counted(self) -> str:

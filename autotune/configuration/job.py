@@ -81,16 +81,14 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class FindLimits:
-    """Time training, computing alone and loading alone in turns, and count the FLOPs of a step."""
+class CountFlops:
+    """Count the FLOPs of a step, and time matrix products in its number format."""
 
-    plan: MeasurePlan
-    """Its first look is the number of rounds of blocks."""
     machine_threads: int = 1
     """Threads with which a CPU reaches its rate of matrix products."""
     known_formats: tuple[str, ...] = ()
     """Number formats of which that rate is known and is not measured again."""
-    kind: Literal["find_limits"] = "find_limits"
+    kind: Literal["count_flops"] = "count_flops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ class Observe:
 
 
 Task = Annotated[
-    Inspect | Measure | Probe | FindLimits | Diagnose | Profile | Gate | TakeFirstSteps | Observe,
+    Inspect | Measure | Probe | CountFlops | Diagnose | Profile | Gate | TakeFirstSteps | Observe,
     Discriminator("kind"),
 ]
 

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
-from autotune.values.measurement import Measurement, nonsense_of
+from autotune.values.measurement import Measurement
 from autotune.values.script_losses import FirstLosses, ObservedLoss
-from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
+from autotune.values.stages import CountedFlops, Diagnosed, Profiled
 from autotune.values.strict_json import check, fault_of
 from autotune.values.workload_facts import Surroundings, WorkloadFacts
 
@@ -226,7 +226,7 @@ class Lost:
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
 OfScript = FirstLosses | Observed
-Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | OfScript
+Answer = Measured | Probed | Inspected | CountedFlops | Diagnosed | Profiled | Gated | OfScript
 TrialOutcome = Answer | Failure
 
 
@@ -256,9 +256,6 @@ def nonsense_in(outcome: TrialOutcome) -> str | None:
     match outcome:
         case Measured(measurement):
             return measurement.nonsense
-        case SpeedLimits(rounds):
-            blocks = [b for one in rounds for b in (one.training, one.computing, one.loading)]
-            return nonsense_of(blocks)
         case _:
             return None
 

@@ -97,23 +97,6 @@ def test_the_file_says_how_the_learning_rate_was_scaled(path: Path, best: BestCo
     assert read_best(path).lr_scaling.factor == 4
 
 
-def test_no_stage_limits_are_read_back_as_none(tmp_path: Path, best: BestConfig) -> None:
-    evidence = best.evidence.model_copy(update={"limits": None})
-    unlimited = best.model_copy(update={"evidence": evidence})
-    write_best(unlimited, tmp_path / "best.yaml")
-    assert read_best(tmp_path / "best.yaml").evidence.limits is None
-
-
-def test_a_file_of_an_earlier_version_has_limits_without_intervals_or_flops(
-    path: Path, best: BestConfig
-) -> None:
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    document["evidence"]["limits"] = {"loader": 500.0, "compute": 160.0}
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    assert read_best(path) == best
-    assert read_best(path).evidence.limits.compute_ci95 is None
-
-
 def test_the_answer_says_whether_it_keeps_the_baseline(best: BestConfig) -> None:
     assert not best.keeps_baseline
     assert best_config(BASELINE, BASELINE).keeps_baseline

@@ -24,7 +24,8 @@ from autotune.values.outcome import (
     TrialOutcome,
     UserError,
 )
-from factories import cpu_machine, in_turns, measurement
+from autotune.values.stages import CountedFlops
+from factories import cpu_machine, measurement
 
 THROUGHPUT = OBJECTIVES["throughput"]
 LIMIT = 1000
@@ -125,7 +126,7 @@ def test_a_loss_that_is_not_finite_violates_accuracy() -> None:
         Lost("x"),
         Probed((0.5,), 1.0),
         Inspected(cpu_machine(), None),
-        in_turns(),
+        CountedFlops(),
     ],
     ids=lambda outcome: outcome.kind,
 )
