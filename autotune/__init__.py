@@ -6,14 +6,12 @@ imports neither torch nor Optuna.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.values.errors import MismatchError, MismatchWarning
 
 if TYPE_CHECKING:
-    from autotune.knobs.base import Knob
     from autotune.notebook import SearchResult
     from autotune.production import Best
 
@@ -27,7 +25,6 @@ def load(
     *,
     strict: bool = False,
     model: str | Path | None = None,
-    knobs: Sequence[Knob] = (),
 ) -> Best:
     """Read a best.yaml and check it against its schema and this machine.
 
@@ -38,14 +35,12 @@ def load(
         path: path of the best.yaml.
         strict: raise instead of warning, here and in `apply_to_process`.
         model: the model.py to be trained. Default: the one that the file names, if it exists.
-        knobs: KNOBS of the model.py, where the file has settings of theirs.
 
     Returns:
         The settings with methods that apply them.
 
     Raises:
-        UsageError: a file is missing or not valid, or was written by a newer autotune; or `knobs`
-            cannot have what the file says.
+        UsageError: a file is missing or not valid, or was written by a newer autotune.
         MismatchError: something differs, and `strict` is set.
     """
     from autotune.configuration.best_config import read_best
@@ -54,10 +49,7 @@ def load(
 
     answer = read_best(Path(path))
     report(str(path), mismatches(answer, None if model is None else Path(model)), strict=strict)
-    best = Best(answer, strict=strict, knobs=knobs)
-    if knobs:
-        best.check_knobs()
-    return best
+    return Best(answer, strict=strict)
 
 
 def search(model: str | Path, **flags: Any) -> SearchResult:
@@ -75,8 +67,7 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
             deterministic, trial_timeout, warm_start, sampler, seed, max_failures, fresh_data,
             nproc_per_node, launch, python, progress. A training script also takes arguments
             (a list),
-            as_module, only (or allow, its older word), maps, preset, metric_regex, metric_mode and
-            workdir.
+            as_module, only, maps, preset, metric_regex, metric_mode and workdir.
             Values are text as on the command line ("10m", "8%") or Python values: seconds, bytes,
             shares, a dict for `baseline`, any Optuna sampler.
 

@@ -59,7 +59,7 @@ def evaluate(model: nn.Module, device: torch.device) -> float:
 # Also optional: collate_fn(samples), given to the DataLoader; count_tokens(batch), with which
 # throughput is told in tokens too; clip_gradients(model), called before each step of the optimizer;
 # checkpoint(model), which wraps what is to be computed again in the backward pass, in place
-# (torch.utils.checkpoint); KNOBS, a list of knobs of your own (autotune.knobs.base.Knob).
+# (torch.utils.checkpoint).
 
 
 def _made_up_points(seed: int, samples: int) -> TensorDataset:

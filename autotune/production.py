@@ -19,10 +19,9 @@ Each method stands alone: use those that you need.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.answer_words import explained
@@ -33,7 +32,7 @@ from autotune.configuration.mismatch import (
     report,
     world_size,
 )
-from autotune.knobs.base import Knob, Value
+from autotune.knobs.base import Value
 from autotune.system.interpreter import check_torch
 from autotune.values.errors import MismatchWarning, UsageError
 from autotune.values.machine import nvidia_gpus
@@ -45,21 +44,17 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
-    from autotune.export.arguments import Arguments
     from autotune.training.apply_settings import Settings
 
 
 class Best:
     """Settings of a best.yaml, with methods that apply them."""
 
-    def __init__(
-        self, answer: BestConfig, *, strict: bool = False, knobs: Sequence[Knob] = ()
-    ) -> None:
+    def __init__(self, answer: BestConfig, *, strict: bool = False) -> None:
         self.answer = answer
         """Content of the file: configuration, evidence, constraints, machine, provenance."""
         self.config = answer.training_config
         self._strict = strict
-        self._knobs = tuple(knobs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Best) and self.answer == other.answer
@@ -76,25 +71,12 @@ class Best:
         """Return the configuration in PyTorch's terms; the first access imports torch.
 
         Raises:
-            UsageError: torch is too old; or the file has knobs in the code of model.py, and
-                `autotune.load` was not given them.
+            UsageError: torch is too old.
         """
         check_torch()
         from autotune.training.apply_settings import Settings
 
-        return Settings(self.config, self._knobs)
-
-    def check_knobs(self) -> None:
-        """Check that the knobs in code that were given can have what the file says.
-
-        Raises:
-            UsageError: they cannot; every fault is told.
-        """
-        from autotune.training.coded_knobs import knob_faults
-
-        if faults := list(knob_faults(self._knobs, Path("autotune.load"))):
-            raise UsageError("\n".join(faults))
-        _ = self.settings
+        return Settings(self.config)
 
     def apply_to_process(self) -> None:
         """Set threads, cuDNN and matmul precision of this process. Call it before any operation.
@@ -254,23 +236,14 @@ class Best:
         `trainer`, `dataloader`, `optimizer` and `torch`. One `MismatchWarning` names the settings
         that they lack and `apply_to_process` does not set, with what to do.
         """
-        found = self.arguments_and_left(form)
-        if found.left:
-            head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
-            text = "\n".join([head, *(f"  {line}" for line in found.left.values())])
-            warnings.warn(text, MismatchWarning, stacklevel=2)
-        return found.values
-
-    def arguments_and_left(self, form: str) -> Arguments:
-        """Return the same with the settings that they lack, without a warning."""
         from autotune.export.arguments import arguments_of
 
-        return arguments_of(self.answer, form)
-
-    @property
-    def is_strict(self) -> bool:
-        """True if a difference raises in place of a warning."""
-        return self._strict
+        found = arguments_of(self.answer, form)
+        if found.left:
+            head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
+            text = "\n".join([head, *(f"  {line}" for line in found.left)])
+            warnings.warn(text, MismatchWarning, stacklevel=2)
+        return found.values
 
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""

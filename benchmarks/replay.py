@@ -18,8 +18,8 @@ from statistics import fmean, stdev
 from typing import assert_never
 
 from autotune.configuration.job import (
+    CountFlops,
     Diagnose,
-    FindLimits,
     Gate,
     Inspect,
     Job,
@@ -85,7 +85,7 @@ class ReplayRunner:
                 return self.gate_of(config)
             case Diagnose():
                 return next((row for row in rows if isinstance(row.task, Diagnose)), None)
-            case FindLimits() | Profile() | Inspect() | Observe() | TakeFirstSteps():
+            case CountFlops() | Profile() | Inspect() | Observe() | TakeFirstSteps():
                 return None
             case _:
                 assert_never(job.task)

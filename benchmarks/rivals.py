@@ -38,7 +38,7 @@ from benchmarks.search import NEAR, TableTruth, options_for, recorded_tables, tr
 
 Measured = tuple[float, TrainingConfig, TrainingConfig]
 """Seconds since the start, the measured configuration, and the way's incumbent."""
-WAYS = ["auto", "random", "plain"]
+WAYS = ["auto", "RandomSampler", "plain"]
 if find_spec("loadtune"):
     WAYS.append("loadtune")
 ROOT = Path(__file__).resolve().parent.parent

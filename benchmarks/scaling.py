@@ -46,7 +46,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from postgres import create_database, running_server
 
 WORLD = "tabular"
-SAMPLER = "random"
+SAMPLER = "RandomSampler"
 KILLED = 2
 
 

@@ -1,6 +1,6 @@
 """Count the trials that a search needs, by replay: real searches against recorded answers.
 
-    python -m benchmarks.search [--samplers auto,tpe] [--seeds 30] [--trials 60] [TABLE ...]
+    python -m benchmarks.search [--samplers auto,TPESampler] [--seeds 30] [--trials 60] [TABLE ...]
 
 A TABLE is synthetic (synthetic.py) or recorded. Each search is the real one, confirmation included,
 with a runner that answers from the table. It prints per sampler and table:

@@ -20,7 +20,7 @@ The settings that autotune can tune, in the order in which configurations list t
 writes this page from the classes in `autotune/knobs/`. `autotune knobs` suggests values for this
 machine, and says which it cannot have.
 
-[Knobs of your own](own_knobs.md) stand in a space file, or in model.py as a class like those here.
+[Knobs of your own](own_knobs.md) stand in a space file.
 `autotune knobs model.py` lists the latter.
 """
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.best_config import (
@@ -24,7 +22,6 @@ from autotune.configuration.evidence_parts import (
     MachineRecord,
     MemoryEvidence,
     NotConfirmed,
-    StageLimits,
 )
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space
@@ -32,7 +29,6 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host
 from autotune.values.measurement import Block, Measurement
-from autotune.values.stages import SpeedLimits, StageRound
 from autotune.values.workload_facts import RankFacts, WorkloadFacts
 
 TINY_CONV = Path(__file__).parent / "workloads" / "tiny_conv.py"
@@ -129,18 +125,6 @@ def measurement(samples_per_second: float = 100.0, peak_bytes: int = GIB) -> Mea
     )
 
 
-def in_turns(
-    computing: Sequence[float] = (5.0,) * 6, loading: float = 10.0, **arithmetic: Any
-) -> SpeedLimits:
-    """Rounds in which each stage alone is so many times as fast as training, undisturbed."""
-
-    def block(rate: float) -> Block:
-        return Block(seconds=0.25 / rate, samples=32, wait_seconds=0.0)
-
-    rounds = (StageRound(block(1.0), block(ratio), block(loading)) for ratio in computing)
-    return SpeedLimits(tuple(rounds), **arithmetic)
-
-
 def narrowed(
     path: Path,
     machine: Machine,
@@ -193,7 +177,6 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
             speedup=Speedup(ratio=1.5, ci95=(1.45, 1.55), rounds=6),
             compile_seconds=0.0,
             break_even_samples=0,
-            limits=StageLimits(compute=160.0, loader=500.0),
         ),
         constraints=ConstraintEvidence(
             memory=MemoryEvidence(peak_bytes=GIB, limit_bytes=2 * GIB, margin=-0.5),

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import autotune.commands.execute
 import autotune.comparison.sequential_test
-import autotune.searching.confirmation.scaling
 from autotune.cli import main
 from autotune.configuration.job import Job
 from autotune.processes.runner import SubprocessRunner
@@ -40,7 +39,6 @@ def hurry() -> None:
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
     autotune.comparison.sequential_test.LOOKS = (2,)
     autotune.comparison.sequential_test.confidence = lambda family: 0.5
-    autotune.searching.confirmation.scaling.SCALING_ROUNDS = 2
 
 
 if __name__ == "__main__":

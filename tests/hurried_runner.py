@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.configuration.job import Diagnose, FindLimits, Job, Measure, Probe, Task
+from autotune.configuration.job import Diagnose, Job, Measure, Probe, Task
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 from children import QUICK
@@ -37,8 +37,6 @@ def _shortened(task: Task) -> Task:
     match task:
         case Measure():
             return Measure(QUICK)
-        case FindLimits():
-            return replace(task, plan=QUICK)
         case Diagnose():
             return Diagnose(QUICK, (0,))
         case Probe():

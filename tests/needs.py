@@ -17,7 +17,7 @@ _EXTRA, _GROUP = "-e '.[{}]'", "--group {}"
 HOW = {
     **dict.fromkeys(("PIL", "sklearn", "torchvision"), _GROUP.format("examples")),
     **dict.fromkeys(
-        ("transformers", "accelerate", "lightning", "pytorch_lightning", "timm", "torchdata"),
+        ("transformers", "accelerate", "lightning", "timm", "torchdata"),
         _GROUP.format("frameworks"),
     ),
     "playwright": _GROUP.format("browser"),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.configuration.job import (
+    CountFlops,
     Diagnose,
-    FindLimits,
     Gate,
     Inspect,
     Job,
@@ -28,9 +28,9 @@ from autotune.searching.run.events import Event
 from autotune.searching.search import search
 from autotune.values.outcome import Gated, Inspected, Lost, Measured, Probed, TrialOutcome
 from autotune.values.script_losses import FirstLosses
-from autotune.values.stages import Profiled
+from autotune.values.stages import CountedFlops, Profiled
 from autotune.values.workload_facts import WorkloadFacts
-from factories import cpu_machine, in_turns, measurement, written
+from factories import cpu_machine, measurement, written
 
 Phase = Literal[
     "inspection",
@@ -44,7 +44,7 @@ Phase = Literal[
     "anchor",
     "again",
     "confirmation",
-    "limits",
+    "arithmetic",
 ]
 FACTS = WorkloadFacts(
     dataset_samples=10_000,
@@ -98,7 +98,7 @@ _PHASES: dict[type, Phase] = {
     TakeFirstSteps: "first steps",
     Probe: "accuracy",
     Gate: "gate",
-    FindLimits: "limits",
+    CountFlops: "arithmetic",
     Diagnose: "diagnosis",
 }
 
@@ -125,7 +125,7 @@ class ScriptedRunner:
     inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
     observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
     first_steps: Callable[[TrainingConfig], TrialOutcome] = lambda config: LOSSES
-    limits: Callable[[FindLimits], TrialOutcome] = lambda task: in_turns()
+    counts: Callable[[CountFlops], TrialOutcome] = lambda task: CountedFlops()
     untrained: float | None = None
     """The baseline's quality before training, where a probe asks for it."""
     seed_seconds: float = 1.0
@@ -152,8 +152,8 @@ class ScriptedRunner:
                 return Probed(qualities, self.seed_seconds * len(seeds), untrained)
             case Gate():
                 return self.gate(config)
-            case FindLimits():
-                return self.limits(job.task)
+            case CountFlops():
+                return self.counts(job.task)
             case Diagnose():
                 return self.diagnosed
             case Profile():

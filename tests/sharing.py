@@ -80,7 +80,7 @@ def opened(
     """A study, as one of several processes has it."""
     kept = None if journal is None else Journal(journal)
     study = open_study(name, storage, space, THROUGHPUT, kept)
-    study.use_sampler("random", seed=0)
+    study.use_sampler("RandomSampler", seed=0)
     try:
         yield study
     finally:

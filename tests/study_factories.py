@@ -39,7 +39,7 @@ NINE = "batch_size: [16, 32, 64]\nnum_workers: [0, 2]\nprefetch_factor: [2, 4]\n
 
 
 def study_of(
-    space: SearchSpace, *values: float, sampler: BaseSampler | str = "random"
+    space: SearchSpace, *values: float, sampler: BaseSampler | str = "RandomSampler"
 ) -> TuningStudy:
     """Return a study in memory that was told feasible trials of these values."""
     study = TuningStudy(created("s", None, THROUGHPUT), space, THROUGHPUT)
@@ -53,7 +53,7 @@ def opened(
     url: str,
     space: SearchSpace,
     folder: Path | None = None,
-    sampler: BaseSampler | str = "random",
+    sampler: BaseSampler | str = "RandomSampler",
     seed: int = 0,
 ) -> TuningStudy:
     """Open the study `s` of a database, or create it; with a folder, its journal lies there."""

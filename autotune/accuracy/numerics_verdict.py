@@ -157,7 +157,6 @@ class NumericsChecker:
     ) -> Gated | Failure:
         """Return the noted outcome of a check, or run it and note its outcome."""
         outcome = self.study.notes.numerics_check(key)
-        # A note in another version's format reads as Lost and is measured again.
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
             outcome = self._run(tested, reference, self._folder(key))
             # Memory that ran out may suffice the next time, so neither outcome is noted.

@@ -138,7 +138,6 @@ class FirstLossChecker(NumericsChecker):
             return False
         own, seen = self.study.notes.numerics_check(_UNTOUCHED), self.context.observed
         known = own or (seen and seen.loss)
-        # Earlier versions noted checks without gradients.
         if not (isinstance(known, FirstLosses | ObservedLoss) and known.sums.gradients):
             return False
         parts = {tested, *self._parts(config)} - {reference}

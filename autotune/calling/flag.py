@@ -18,7 +18,6 @@ from itertools import zip_longest
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
-from autotune.knobs.older_names import RENAMED
 from autotune.knobs.own import word_fault
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
@@ -129,14 +128,6 @@ def flag_from(text: str) -> Flag:
     knob, colon, only = left.partition(":")
     if not equals or not name:
         raise UsageError(f"--map {text!r} is no pair; write batch_size=--batch-size.")
-    if knob in RENAMED:
-        now = RENAMED[knob]
-        if not colon:
-            raise UsageError(
-                f"--map {text!r}: {knob} is called {now.name} now; map its values one by one, as "
-                f"in {now.name}:VALUE={name}."
-            )
-        knob, only = now.name, spelled(now.values.get(only, only))
     if knob not in KNOBS:
         raise UsageError(f"--map {text!r}: unknown knob {knob!r}.{did_you_mean(knob, KNOBS)}")
     flag = Flag(knob, name, only if colon else None)

@@ -53,7 +53,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         if job.model_path is None:
             return found
         workload = prepared.take_over().as_today(job.task.baseline)
-        facts = inspection.describe_workload(workload, prepared.own_settings, found.machine)
+        facts = inspection.describe_workload(workload, prepared.own_settings)
         return replace(
             found,
             workload=facts,
@@ -73,7 +73,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     world, rank_uuids = _met(job, found.machine)
     workload, dataset_seconds = with_dataset(workload)
     _check_stream(workload, world)
-    facts = world.on_first(partial(inspection.describe_workload, workload, own, found.machine))
+    facts = world.on_first(partial(inspection.describe_workload, workload, own))
     if not world.is_alone:
         device = torch.device(device_of_rank(found.machine.device))
         facts = replace(facts, ranks=_observed_together(workload, world, device))
@@ -111,7 +111,7 @@ def _observed_together(workload: Workload, world: World, device: torch.device) -
 
 def _small_losses(workload: Workload, model: nn.Module, device: torch.device) -> Iterator[Tensor]:
     """Yield the losses of a few small batches of the training set, each as it is asked for."""
-    plain = Settings(TrainingConfig.of({}), workload.knobs)
+    plain = Settings(TrainingConfig.of({}))
     dataset = workload.build_dataset()
     stream = isinstance(dataset, IterableDataset)
     loader = DataLoader(dataset, _SMALL, shuffle=not stream, collate_fn=workload.collate_fn)

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 
 from autotune.calling.target import import_folder
 from autotune.configuration.job import (
-    CheckKnobs,
+    CountFlops,
     Diagnose,
-    FindLimits,
     Gate,
     Inspect,
     Job,
@@ -243,8 +242,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
-    from autotune.contract import knob_contract
-    from autotune.limits import alone
+    from autotune.limits import arithmetic
     from autotune.numerics import numerics_check
     from autotune.training import profiling, tasks
 
@@ -253,16 +251,14 @@ def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
             return tasks.measure(loaded, plan)
         case Probe():
             return tasks.probe(loaded, task)
-        case FindLimits():
-            return alone.find_limits(loaded, task)
+        case CountFlops():
+            return arithmetic.count(loaded, task)
         case Diagnose():
             return profiling.diagnose(loaded, task)
         case Profile():
             return profiling.profile_steps(loaded, task)
         case Gate():
             return numerics_check.compare(loaded, task)
-        case CheckKnobs():
-            return knob_contract.check(loaded)
         case Inspect() | Observe() | TakeFirstSteps():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:

@@ -89,7 +89,7 @@ STRICT = click.option(
     "Default: warn.",
 )
 # Samplers of Optuna's that import it.
-_NEED_SCIPY = ("gp", "qmc")
+_NEED_SCIPY = ("GPSampler", "QMCSampler")
 # Flags that only `search` has.
 _SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
 

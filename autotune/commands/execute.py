@@ -13,8 +13,7 @@ from tempfile import mkdtemp
 
 from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.job import CheckKnobs, Measure, MeasurePlan, Profile
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.job import Measure, MeasurePlan, Profile
 from autotune.console.answer_lines import (
     comparison_line,
     comparison_result,
@@ -53,7 +52,6 @@ from autotune.values.errors import (
 )
 from autotune.values.outcome import Inspected, Measured, Observed, as_failure, describe
 from autotune.values.stages import Diagnosed, Profiled
-from autotune.values.workload_facts import KnobFacts
 
 
 def execute_search(
@@ -304,29 +302,6 @@ def inspect_once(device: str, model: Path | None, python: Interpreter) -> Inspec
     """
     with _scratch_folder() as folder, signs_of_life("" if model else "a look at the machine"):
         return inspect(_runner(folder, python, warm=False), inspection(device, model), folder)
-
-
-def check_knobs(device: str, model: Path, python: Interpreter) -> tuple[KnobFacts, ...]:
-    """Hold the knobs in a model.py's code to the contract of a knob; return their descriptions.
-
-    Raises:
-        UsageError: the file has none.
-        WorkloadError: some break it; all that is broken is told.
-        AutotuneError: see `autotune.context.inspection.inspect`.
-    """
-    with _scratch_folder() as folder, signs_of_life("the check of the knobs"):
-        runner = _runner(folder, python, warm=False)
-        inspected = inspect(runner, inspection(device, model), folder / "inspect")
-        facts = inspected.workload
-        if facts is None or not facts.knobs:
-            raise UsageError(f"{model} has no KNOBS. Write KNOBS = [MyKnob()] in it.")
-        machine = inspected.machine
-        config = TrainingConfig.of(facts.baseline).resolved(machine).as_dict()
-        job = replace(inspection(machine.device, model), task=CheckKnobs(), config=config)
-        checked = inspect(runner, job, folder / "check")
-    if checked.knob_faults:
-        raise WorkloadError("\n".join(checked.knob_faults))
-    return facts.knobs
 
 
 def _runner(

@@ -14,8 +14,6 @@ _FORMATS = (
     "hf",
     "accelerate",
     "lightning",
-    "timm",
-    "deepspeed",
     "torchrun",
     "env",
     "json",

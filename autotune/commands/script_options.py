@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 _ARGUMENTS = "autotune.arguments"
 _NO_MAP = "none"
 _OF_SCRIPTS = (
-    *("as_module", "allow", "only", "maps", "preset"),
+    *("as_module", "only", "maps", "preset"),
     *("metric_regex", "metric_mode", "workdir"),
-)
-ALLOW = click.option(
-    "--allow",
-    type=click.Choice(["numerics"]),
-    hidden=True,
-    help="Try settings that change a script's arithmetic. The default; this option will go.",
 )
 ONLY = click.option(
     "--only",
@@ -145,7 +139,7 @@ def script_options(
         module=module,
         workdir=_workdir(own["workdir"]),
     )
-    faults = [*_faults(options, own["allow"] is not None), *_misplaced(flags)]
+    faults = [*_faults(options), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
@@ -260,13 +254,12 @@ def _is_script(model: Path) -> bool:
     return is_script(model)
 
 
-def _faults(options: ScriptOptions, allows_numerics: bool) -> Iterator[str]:
+def _faults(options: ScriptOptions) -> Iterator[str]:
     """Yield the faults of options that a search of a script cannot meet."""
     from autotune.calling.config_file import check_files
     from autotune.configuration.training_config import BATCH_KNOBS
 
-    changing = ["--allow numerics"] if allows_numerics else []
-    changing += [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
+    changing = [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
     if changing and options.only_exact:
         yield f"--only exact contradicts {' and '.join(changing)}. Leave one of them out."
     yield from _unsearchable(options.flags)

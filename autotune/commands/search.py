@@ -16,6 +16,7 @@ from autotune.configuration.flag_types import (
     SHARE,
     SIZE,
     EffectiveBatchType,
+    NameType,
     ToleranceType,
 )
 from autotune.console.help_sections import SectionedCommand
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from autotune.console.live import Mode
 
 _NOTHING_FEASIBLE = 3
+
+
+def _samplers() -> list[str]:
+    from autotune.study.samplers import AUTO, sampler_names
+
+    return [AUTO, *sampler_names()]
 
 
 class SearchCommand(scripts.ScriptCommand, SectionedCommand):
@@ -161,10 +168,11 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
 )
 @click.option(
     "--sampler",
-    type=click.Choice(["auto", "tpe", "gp", "random", "qmc", "nsga2", "grid"]),
+    type=NameType("sampler", _samplers),
     default="auto",
     show_default=True,
-    help="Propose trials with this sampler: auto, see docs/searching.md, or one of Optuna's.",
+    help="Propose trials with this sampler: auto, see docs/searching.md, or a class of "
+    "optuna.samplers, such as TPESampler.",
 )
 @click.option(
     "--max-failures",
@@ -195,7 +203,6 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
     help="Seed the search and the trainings.",
 )
 @scripts.AS_MODULE
-@scripts.ALLOW
 @scripts.ONLY
 @scripts.MAP
 @scripts.PRESET

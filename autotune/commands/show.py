@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,26 +15,16 @@ if TYPE_CHECKING:
     from autotune.export.schema import Kind
     from autotune.system.interpreter import Interpreter
     from autotune.values.outcome import Inspected
-    from autotune.values.workload_facts import KnobFacts
 
 
 @click.command(short_help="List what can be tuned on this machine.")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @common.DEVICE
 @common.PYTHON
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Hold the KNOBS in MODEL's code to the contract of a knob: each value trains, is read "
-    "back, and gives way to the default.",
-)
-def knobs(model: Path | None, device: str, check: bool, python: Interpreter) -> None:
+def knobs(model: Path | None, device: str, python: Interpreter) -> None:
     """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
-    from autotune.console.tables import show_checked, show_knobs
+    from autotune.console.tables import show_knobs
 
-    if check:
-        show_checked(_checked(device, model, python))
-        return
     inspected = _inspect(device, model, python)
     show_knobs(inspected.machine, inspected.workload)
 
@@ -99,15 +88,6 @@ def _fault_of(path: Path, kind: Kind | None) -> str:
     except UsageError as error:
         return str(error)
     return ""
-
-
-def _checked(device: str, model: Path | None, python: Interpreter) -> Sequence[KnobFacts]:
-    from autotune.commands.execute import check_knobs
-
-    if model is None:
-        raise UsageError("--check needs a MODEL: autotune knobs --check model.py")
-    common.check_model(model)
-    return check_knobs(device, model, python)
 
 
 def _inspect(device: str, model: Path | None, python: Interpreter) -> Inspected:

@@ -31,7 +31,7 @@ from autotune.context.ranks import check_room
 from autotune.context.script_facts import observation, observe
 from autotune.context.script_maps import known_maps, with_proposed
 from autotune.context.script_reach import asked, out_of_reach
-from autotune.knobs.own import misfits
+from autotune.knobs.own import unknown_options
 from autotune.processes.runner import Runner
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
@@ -330,9 +330,9 @@ def _check_own(options: ComparisonOptions, facts: WorkloadFacts) -> None:
     """Raise an error if the workload cannot take some of the user's own knobs."""
     faults = []
     for side in (options.a, options.b):
-        names = {} if side.config is None else dict(side.config.own)
-        faults += [f"{side.label}: {fault}" for _, fault in misfits(names, facts)]
-        faults += [f"{side.label}: {name} is for training scripts." for name in flags_in(names)]
+        own = {} if side.config is None else dict(side.config.own)
+        faults += [f"{side.label}: {fault}" for _, fault in unknown_options(own, facts.signatures)]
+        faults += [f"{side.label}: {name} is for training scripts." for name in flags_in(own)]
     if faults:
         raise UsageError("\n".join(faults))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from autotune.configuration.accuracy_rule import OF_SPLIT
 from autotune.configuration.evidence_parts import Pair, Part, Settings
 
@@ -18,34 +16,22 @@ TRAINING_LOSS = "training_loss"
 
 
 class GateEvidence(Part):
-    """Errors found by the numerics check, against float64, or float32 if the model needs it.
-
-    Older files also have `gradient_cosine` and `trajectory_error`, which are left out when read.
-    """
+    """Errors found by the numerics check, against float64, or float32 if the model needs it."""
 
     left_out_if_none = frozenset({"gradient_error", "update_error", "buffer_error"})
     loss_error: float
     gradient_error: float | None = None
     """None for a script that a quality judged; else estimated from sums over its gradients."""
     update_error: float | None = None
-    """Relative error of the optimizer's first update from equal gradients; None in older files."""
-    path_error: float | None = None
+    """Relative error of the optimizer's first update from equal gradients; None in recorded checks
+    without it."""
+    path_error: float
     """Distance of the weights after the first steps from the reference's, divided by the distance
-    that the reference's moved; None in older files."""
-    reach_error: float | None = None
-    """Relative difference in the distance that the weights moved; None in older files."""
+    that the reference's moved."""
+    reach_error: float
+    """Relative difference in the distance that the weights moved."""
     buffer_error: float | None = None
-    """As `path_error`, of the buffers; None in older files and in recorded checks without it."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_older(cls, fields: object) -> object:
-        older = ("gradient_cosine", "trajectory_error")
-        return (
-            {name: error for name, error in fields.items() if name not in older}
-            if isinstance(fields, dict)
-            else fields
-        )
+    """As `path_error`, of the buffers; None in recorded checks without it."""
 
 
 class AccuracyEvidence(Part):
@@ -64,7 +50,7 @@ class AccuracyEvidence(Part):
     baseline: float
     best: float
     difference: float | None = None
-    """Mean of best minus baseline, seed by seed, in the metric's unit; None in older files."""
+    """Mean of best minus baseline, seed by seed, in the metric's unit; None without quality."""
     difference_ci90: Pair | None = None
     """The 90 % interval of that mean: each end is a one-sided 95 % bound; the worse one decides.
 
@@ -73,13 +59,13 @@ class AccuracyEvidence(Part):
     tolerance: float
     """Loss of quality that is allowed, in the metric's unit."""
     allowed: str | None = None
-    """The meaning of the tolerance, in words; None in older files."""
+    """The meaning of the tolerance, in words; None if nothing was measured."""
     margin: float
     """Relative excess over what is allowed; <= 0 holds."""
     samples: int
     """Samples that each probe trained on; of a script, the fewest."""
     epochs: float | None = None
-    """The same in epochs; None for a stream without a length, and in older files."""
+    """The same in epochs; None for a stream without a length."""
     share_of_run: float | None = None
     """The same as a share of the run of --run-samples or --run-epochs; None without one."""
     smallest_shown: float | None = None
@@ -91,14 +77,13 @@ class AccuracyEvidence(Part):
     split_error: float | None = None
     """Relative difference of the gradients that smaller batches add up to, on the same samples.
 
-    None unless the effective batch is the baseline's in other parts, and in older files.
+    None unless the effective batch is the baseline's in other parts.
     """
     judged_by: str | None = None
     """The quality that judged a script, or its gradients, in words.
 
-    It is None for a model.py and in older files.
-
-    `autotune run` applies settings of that script that change the arithmetic only if it is there.
+    None for a model.py. `autotune run` applies settings that change the arithmetic of that script
+    only if it is there.
     """
     unjudged: str | None = None
     """Reason why settings that change a script's training were not searched; None otherwise."""
@@ -127,7 +112,7 @@ class AccuracyEvidence(Part):
 
     @property
     def probe_text(self) -> str:
-        """Return what the probes of `best` can tell; empty if there were none or in older files."""
+        """Return what the probes of `best` can tell; empty if there were none."""
         if self.smallest_shown is None:
             return ""
         parts = []
@@ -183,7 +168,7 @@ class NotProven(Part):
     quality: float
     """Mean quality over the seeds."""
     bound: float | None = None
-    """Worst mean quality that is likely, by 95 %; None in older files."""
+    """Worst mean quality that is likely, by 95 %; None if the seeds do not tell."""
     limit: float
     """Worst mean quality that is allowed over these seeds."""
     seeds: int

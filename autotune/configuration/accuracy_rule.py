@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
@@ -45,19 +45,16 @@ class Tolerance:
     widened: bool = False
     """True: a share of the baseline's value or a difference, and at least the standard deviation of
     the baseline over its seeds."""
-    is_older: bool = field(default=False, compare=False)
-    """True if a study of an older version notes it, where all were widened and none said so."""
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Tolerance:
         """Return a tolerance that a study notes."""
-        return cls(**{"widened": True, "is_older": "widened" not in stored, **stored})
+        return cls(**stored)
 
     @property
     def as_json(self) -> dict[str, Any]:
         """The tolerance as a study notes it."""
-        told = {"amount": self.amount, "relative": self.relative}
-        return told if self.is_older else {**told, "widened": self.widened}
+        return asdict(self)
 
     @property
     def is_of_gain(self) -> bool:

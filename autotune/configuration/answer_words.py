@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
-from autotune.configuration.evidence_parts import StageLimits
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.values.text import disturbed_sentence, rounds_text, span
+from autotune.values.text import disturbed_sentence, span
 
 
 def keep_headline(evidence: Evidence) -> str:
@@ -70,37 +69,6 @@ def processes_text(best: BestConfig) -> str | None:
     )
 
 
-def ranks_texts(best: BestConfig) -> dict[str, str]:
-    """Return a label and a clause for each fact on several processes; none for one process."""
-    evidence, found = best.evidence, dict[str, str]()
-    if (text := processes_text(best)) is not None:
-        found["processes"] = text
-    if (scaling := evidence.scaling) is not None:
-        (low, high), settings = scaling.ci95, render(scaling.one_process.settings)
-        found["scaling"] = (
-            f"{scaling.ratio:.2f} times as fast as one process ({low:.2f} to {high:.2f}, "
-            f"{rounds_text(scaling.rounds, None)}), which has {settings}"
-        )
-    limits = evidence.limits
-    if limits is not None and limits.exchange_share is not None:
-        found["exchange"] = f"of gradients takes {_share(limits)}"
-    if limits is not None and (slow := limits.straggler) is not None:
-        low, high = slow.ci95
-        found["straggler"] = (
-            f"rank {slow.rank} takes {slow.ratio:.2f} times as long for {slow.stage} as the "
-            f"others ({low:.2f} to {high:.2f}), which wait for it"
-        )
-    return found
-
-
-def _share(limits: StageLimits) -> str:
-    text = f"{100 * (limits.exchange_share or 0.0):.2g} % of a step"
-    if limits.exchange_share_ci95 is None:
-        return text
-    low, high = limits.exchange_share_ci95
-    return f"{text} ({100 * low:.2g} to {100 * high:.2g} %)"
-
-
 def not_proven_texts(best: BestConfig) -> list[str]:
     """Return a clause on each faster trial that was not proven accurate enough, or confirmed."""
     metric, open_ones = best.constraints.accuracy.metric, best.evidence.not_proven
@@ -142,7 +110,7 @@ def explained(best: BestConfig) -> str:
         f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
         f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
         *_tokens_and_energy(answer),
-        *_ranks(answer),
+        *([processes] if (processes := processes_text(answer)) else []),
         *_quality(accuracy),
         *mode,
     ]
@@ -164,12 +132,6 @@ def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
         yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
     if (joules := best.evidence.joules_per_sample) is not None:
         yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
-
-
-def _ranks(best: BestConfig) -> Iterator[str]:
-    """Yield lines on the processes that trained together."""
-    for label, text in ranks_texts(best).items():
-        yield text if label == "processes" else f"{label}: {text}"
 
 
 def _mode(config: TrainingConfig) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.evidence_parts import (
+    Arithmetic,
     Blocks,
     LearningRate,
     MachineRecord,
@@ -19,10 +20,8 @@ from autotune.configuration.evidence_parts import (
     Pair,
     Part,
     PredictedRun,
-    Scaling,
     Searched,
     Settings,
-    StageLimits,
     Stages,
     Steps,
 )
@@ -35,8 +34,8 @@ from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, dump, read
 from autotune.values.text import did_you_mean
 
-FORMAT = 2
-"""Newest format of best.yaml: 2 has knobs of the user's own, 1 has none."""
+FORMAT = 1
+"""Format of best.yaml."""
 
 
 class Throughput(Part):
@@ -76,7 +75,7 @@ class Speedup(Part):
     """Rounds that count although other programs, the host or the GPU disturbed them.
 
     If the settings are kept: only the disturbed rounds that speak against the candidates. None
-    without rounds, if unknown, and in older files.
+    without rounds, and if unknown.
     """
     repeated_rounds: int | None = None
     """Rounds that were void because they were disturbed, and were repeated."""
@@ -85,14 +84,14 @@ class Speedup(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit", "changed", "scaling"})
+    left_out_if_none = frozenset({"unit", "changed", "arithmetic"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
     baseline: Baseline
     changed: Settings | None = None
-    """Settings of the result that differ from the baseline's, as they were measured; None in older
-    files. `config` has others if it was edited since."""
+    """Settings of the result that differ from the baseline's, as they were measured; None if that
+    is not known. `config` has others if it was edited since."""
     best: Throughput
     speedup: Speedup
     compile_seconds: float
@@ -103,14 +102,13 @@ class Evidence(Part):
     """Set if the objective is the time of a run; `speedup` is then the speed-up of that time."""
     blocks: Blocks | None = None
     searched: Searched | None = None
-    """Measured part of the search space; None in older files."""
+    """Measured part of the search space; None if it is not known."""
     not_proven: tuple[NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     not_confirmed: tuple[NotConfirmed, ...] = ()
     """Trials that were faster than the result and could not be probed or timed again."""
-    limits: StageLimits | None
-    scaling: Scaling | None = None
-    """All processes against one; None for one process, and if that was not measured."""
+    arithmetic: Arithmetic | None = None
+    """None for a script, and if the FLOPs of a step could not be counted."""
 
     @property
     def counted(self) -> str:
@@ -154,7 +152,7 @@ class Provenance(Part):
     model_sha256: str
     imports: dict[str, str] | None = None
     """Eight hex digits of each file of yours that it imported, by its path from the folder of
-    `model`; None for no such file, and in older files."""
+    `model`; None for no such file."""
     maps: tuple[str, ...] | None = None
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     arguments_sha256: str | None = None
@@ -169,10 +167,10 @@ class BestConfig(Part):
     """The content of best.yaml."""
 
     left_out_if_none = frozenset({"effects", "processes", "processes_per_host"})
-    autotune: Literal[1, 2] = 1
+    autotune: Literal[1] = 1
     config: Settings
     effects: dict[str, Effect] | None = None
-    """Effect of each of the user's own knobs in this file; None in format 1, which has none."""
+    """Effect of each of the user's own knobs in this file; None if it has none."""
     evidence: Evidence
     constraints: ConstraintEvidence
     lr_scaling: LearningRate = LearningRate()
@@ -184,11 +182,11 @@ class BestConfig(Part):
     provenance: Provenance
 
     def with_effects(self, effects: Mapping[str, Effect]) -> Self:
-        """Return the file with the effects of its own knobs, in the format that it needs."""
+        """Return the file with the effects of the user's own knobs that it sets."""
         if not (own := self.own_knobs):
             return self
         found: dict[str, Effect] = {name: effects.get(name, "numerics") for name in own}
-        return self.model_copy(update={"autotune": FORMAT, "effects": found})
+        return self.model_copy(update={"effects": found})
 
     @property
     def own_knobs(self) -> tuple[str, ...]:
@@ -213,10 +211,7 @@ class BestConfig(Part):
         return {name: (measured[name], value) for name, value in now.items()}
 
     def as_measured(self) -> Self:
-        """Return the file with the settings that were measured, in the place of edited ones.
-
-        A file of an older version does not tell them apart.
-        """
+        """Return the file with the settings that were measured, in the place of edited ones."""
         if self.evidence.changed is None:
             return self
         measured = {**self.evidence.baseline.config, **self.evidence.changed}
@@ -278,7 +273,7 @@ def read_best(path: Path) -> BestConfig:
     version, where = document.value.get("autotune"), document.position("autotune")
     if type(version) is not int:
         raise UsageError(
-            f"{where}: autotune: {version!r} is no best.yaml's format, which is 1 to {FORMAT}."
+            f"{where}: autotune: {version!r} is no best.yaml's format, which is {FORMAT}."
         )
     if version > FORMAT:
         raise UsageError(
@@ -296,17 +291,13 @@ def read_best(path: Path) -> BestConfig:
         *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
         *_faults_at(setting_faults(best.evidence.changed or {}), document, "evidence", "changed"),
     ]
-    if faults := faults or list(_format_faults(best, document)):
+    if faults := faults or list(_faults_of_effects(best, document)):
         raise UsageError("\n".join(faults))
     return best
 
 
-def _format_faults(best: BestConfig, document: Document) -> Iterator[str]:
-    """Yield knobs of the user's own in a file of format 1, and effects of what is not in it."""
-    for name in best.own_knobs if best.autotune == 1 else ():
-        place = ("config",) if name in best.config else ("evidence", "baseline", "config")
-        where = document.key_position(*place, name)
-        yield f"{where}: {name} is a knob of your own, which needs autotune: {FORMAT}."
+def _faults_of_effects(best: BestConfig, document: Document) -> Iterator[str]:
+    """Yield effects of what is no knob of the user's own in the file."""
     for name in (best.effects or {}).keys() - set(best.own_knobs):
         yield f"{document.key_position('effects', name)}: {name} is no knob of your own in config."
 

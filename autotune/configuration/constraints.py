@@ -32,7 +32,7 @@ from autotune.values.outcome import (
     describe,
 )
 from autotune.values.script_losses import FirstLosses
-from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
+from autotune.values.stages import CountedFlops, Diagnosed, Profiled
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
@@ -87,7 +87,7 @@ def judge(
         case (
             Probed()
             | Inspected()
-            | SpeedLimits()
+            | CountedFlops()
             | Diagnosed()
             | Profiled()
             | Gated()

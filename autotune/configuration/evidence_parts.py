@@ -59,11 +59,11 @@ class MemoryEvidence(Part):
     margin: float
     """Peak over limit, less 1."""
     device: DeviceMemoryEvidence | None = None
-    """None on a CPU and in older files."""
+    """None on a CPU."""
     longest_of: int | None = None
     """Samples that were looked at for the longest, which are in the peak as one batch.
 
-    None if samples are equally long or their lengths cannot be told, and in older files.
+    None if samples are equally long or their lengths cannot be told.
     """
     dataset_samples: int | None = None
     """Samples of the dataset, beside those that were looked at."""
@@ -105,25 +105,6 @@ class Stages(Part):
     """Share of the computing time that the optimizer takes, 0 to 1."""
 
 
-class Straggler(Part):
-    """A process that takes longer than the others, which wait for it."""
-
-    rank: int
-    stage: Literal["computing", "loading"]
-    ratio: float
-    """Its seconds over the median of the others', each process without waiting for another."""
-    ci95: Pair
-
-
-class OneProcess(Part):
-    """One process with the threads and workers of all, and steps of as many samples."""
-
-    settings: Settings
-    """Settings that differ from those of each of the processes."""
-    samples_per_second: float
-    ci95: Pair
-
-
 class NotConfirmed(Part):
     """A configuration that was faster in its trial and could not be probed or timed again."""
 
@@ -133,30 +114,9 @@ class NotConfirmed(Part):
     reason: str
 
 
-class Scaling(Part):
-    """Throughput of all processes over that of one, from alternating fresh processes."""
+class Arithmetic(Part):
+    """The arithmetic of a training step at these settings, and the use of the device's."""
 
-    one_process: OneProcess
-    ratio: float
-    ci95: Pair
-    rounds: int
-
-
-class StageLimits(Part):
-    """Samples per second of each stage alone at these settings, and the use of the arithmetic.
-
-    A rate alone is None if it is not told to be faster than training. Intervals are of the 95 %
-    confidence, over rounds of blocks; None with too few rounds, and in older files. Several
-    processes compute and load alone at the same time, and without exchanging gradients.
-    """
-
-    left_out_if_none = frozenset({"exchange_share", "exchange_share_ci95", "straggler"})
-    compute: float | None
-    """Samples per second of computing alone, on batches that are on the device already."""
-    compute_ci95: Pair | None = None
-    loader: float | None
-    """Samples per second of loading alone."""
-    loader_ci95: Pair | None = None
     flops_per_sample: float | None = None
     """Floating-point operations of a training step for each sample; None if not counted."""
     number_format: str | None = None
@@ -165,30 +125,6 @@ class StageLimits(Part):
     """Rate that matrix products reached on the machine in that format."""
     mfu: float | None = None
     """Model FLOPs utilisation, 0 to 1: the FLOPs of the best throughput over that rate."""
-    exchange_share: float | None = None
-    """Share of a step that exchanging gradients adds, 0 to 1: None for one process, and if not
-    measured."""
-    exchange_share_ci95: Pair | None = None
-    straggler: Straggler | None = None
-    """The process that the others wait for; None if none is slower beyond the noise."""
-
-    def told(self, samples_per_second: float) -> dict[str, tuple[float, Pair | None]]:
-        """Return rate and interval of each stage that is told to be as fast as training or faster.
-
-        Files of earlier versions also have rates, or intervals, that reach below it.
-
-        Args:
-            samples_per_second: the throughput that stands beside the limits.
-        """
-        stages = {
-            "computing": (self.compute, self.compute_ci95),
-            "loading": (self.loader, self.loader_ci95),
-        }
-        return {
-            name: (rate, interval)
-            for name, (rate, interval) in stages.items()
-            if rate is not None and min((rate, *(interval or ()))) >= samples_per_second
-        }
 
 
 class Steps(Part):
@@ -244,7 +180,7 @@ class MachineRecord(Part):
     torch: str
     python: str
     driver: str | None = None
-    """Version of the accelerator's driver; None without an accelerator and in older files."""
+    """Version of the accelerator's driver; None without an accelerator."""
     fingerprint: str
     """Hash of all facts on the machine; a measurement may not hold where it differs."""
 

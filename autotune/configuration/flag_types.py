@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
 from autotune.system.interpreter import Interpreter, interpreter_at, own_interpreter
+from autotune.values.text import did_you_mean
 
 if TYPE_CHECKING:
     from click import ParamType
@@ -152,6 +153,27 @@ class SettingsType(ParamType["dict[str, Value]"]):
             is_text = name.strip().startswith("env.") and text != "null"
             settings[name.strip()] = text if is_text else _setting(text)
         return settings
+
+
+class NameType(ParamType[str]):
+    """One of some names; they are not asked for before the flag is given."""
+
+    def __init__(self, name: str, known: Callable[[], Sequence[str]]) -> None:
+        self.name, self._known = name, known
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the name; the flag's default is taken as it is."""
+        if param is not None and value == param.default:
+            return str(value)
+        known, word = self._known(), str(value)
+        if word not in known:
+            hint = did_you_mean(word, known)
+            self.fail(
+                f"unknown {self.name} {word!r}.{hint} Give one of {', '.join(known)}.", param, ctx
+            )
+        return word
 
 
 class InterpreterType(ParamType[Interpreter]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,13 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.configuration.script import Script
-from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.values.errors import AutotuneError
 from autotune.values.strict_json import check, fault_of
 
-FORMAT = 2
-"""Newest format of job.json: 2 has knobs of the user's own, 1 has none."""
 SEARCH_HOST = "search"
 """Name of the warm host from which trials are forked."""
 
@@ -104,16 +100,14 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class FindLimits:
-    """Time training, computing alone and loading alone in turns, and count the FLOPs of a step."""
+class CountFlops:
+    """Count the FLOPs of a step, and time matrix products in its number format."""
 
-    plan: MeasurePlan
-    """Its first look is the number of rounds of blocks."""
     machine_threads: int = 1
     """Threads with which a CPU reaches its rate of matrix products."""
     known_formats: tuple[str, ...] = ()
     """Number formats of which that rate is known and is not measured again."""
-    kind: Literal["find_limits"] = "find_limits"
+    kind: Literal["count_flops"] = "count_flops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +158,6 @@ class TakeFirstSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckKnobs:
-    """Hold the knobs in the code of the model.py to the contract of a knob."""
-
-    kind: Literal["check_knobs"] = "check_knobs"
-
-
-@dataclass(frozen=True, slots=True)
 class Observe:
     """Run a script unchanged for some steps and report its training."""
 
@@ -186,16 +173,7 @@ class Observe:
 
 
 Task = Annotated[
-    Inspect
-    | Measure
-    | Probe
-    | FindLimits
-    | Diagnose
-    | Profile
-    | Gate
-    | CheckKnobs
-    | TakeFirstSteps
-    | Observe,
+    Inspect | Measure | Probe | CountFlops | Diagnose | Profile | Gate | TakeFirstSteps | Observe,
     Discriminator("kind"),
 ]
 
@@ -251,32 +229,18 @@ def without_arguments(job: Job) -> Job:
 
 
 def job_to_json(job: Job) -> str:
-    """Return a job as indented JSON; its format is 1 unless it needs a newer one."""
-    fields = _adapter().dump_python(job, mode="json")
-    has_own = any(name not in KNOBS for name in job.config or {})
-    if not job.is_of_ranks:
-        del fields["processes"]
-    if not job.launch:
-        del fields["launch"]
-    fields = {"format": FORMAT if has_own else 1, **fields}
-    return json.dumps(fields, indent=1, ensure_ascii=False)
+    """Return a job as indented JSON."""
+    return _adapter().dump_json(job, indent=1).decode()
 
 
 def job_from_json(text: str | bytes) -> Job:
     """Read a job back.
 
     Raises:
-        AutotuneError: not a job, or one of a newer format.
+        AutotuneError: not a job.
     """
     try:
         check(text)
-        fields = json.loads(text)
-        version = fields.get("format", 1) if isinstance(fields, dict) else 1
-        if type(version) is not int or version <= FORMAT:
-            return _adapter().validate_json(text, strict=True)
+        return _adapter().validate_json(text, strict=True)
     except ValueError as error:
         raise AutotuneError(f"no readable job: {fault_of(error)}") from error
-    raise AutotuneError(
-        f"format {version} of the job was written by a newer autotune; this one reads format "
-        f"{FORMAT}. Upgrade autotune."
-    )

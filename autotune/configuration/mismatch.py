@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.calling.arguments import arguments_digest, digest_of_each, tells_training
+from autotune.calling.arguments import arguments_digest, digest_of_each
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import own_flags
@@ -219,18 +219,13 @@ def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ..
     """Return the names of a script's arguments that say another training than the measured one.
 
     None if they say the same one, or if the file says nothing of arguments, as one of a model.py.
-    An empty name stands for words that stand alone; an older file has no names, or some that count
-    no longer.
+    An empty name stands for words that stand alone.
     """
     known, mapped = best.provenance.arguments_sha256, _mapped(best.as_measured())
     if known in (None, arguments_digest(arguments, mapped)):
         return None
-    each, now = best.provenance.arguments, digest_of_each(arguments, mapped)
-    if each is None:
-        return ()
-    counted = {name: digits for name, digits in each.items() if tells_training(name, mapped)}
-    differing = tuple(n for n in {**counted, **now} if counted.get(n) != now.get(n))
-    return None if not differing and counted != each else differing
+    each, now = best.provenance.arguments or {}, digest_of_each(arguments, mapped)
+    return tuple(name for name in {**each, **now} if each.get(name) != now.get(name))
 
 
 def digests_of_arguments(best: BestConfig, arguments: Sequence[str]) -> dict[str, object]:

@@ -332,8 +332,6 @@ def _says_nothing(name: str, settings: Mapping[str, Value], baseline: Mapping[st
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     """Return why a knob of the user's own cannot be applied to a script, or None."""
-    if name.startswith("knobs."):
-        return "only a program with the KNOBS of model.py can: autotune.load(path, knobs=KNOBS)"
     if not name.startswith(("env.", "flags.")):
         return "only a program that calls build_model or build_dataset can pass it: autotune.load"
     return None if is_allowed else "it may change the trained model: needs --allow numerics"

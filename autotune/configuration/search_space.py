@@ -15,7 +15,6 @@ from autotune.configuration.space_file import Beginning, SpaceFile, beginning_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
-from autotune.knobs.older_names import present_name, present_value
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.workload_facts import WorkloadFacts
@@ -153,14 +152,8 @@ def nearest(value: Value, domain: Sequence[Value]) -> Value:
 def whole_space(
     domains: Mapping[str, Sequence[Value]], baseline: TrainingConfig
 ) -> dict[str, tuple[Value, ...]]:
-    """Return the values of every knob, given those that an earlier version knew.
-
-    A knob that it did not know has the baseline's value.
-    """
-    known = {
-        present_name(name): tuple(present_value(name, value) for value in values)
-        for name, values in domains.items()
-    }
+    """Return the values of every knob, given those of some; the others have the baseline's."""
+    known = {name: tuple(values) for name, values in domains.items()}
     return {**{name: (baseline[name],) for name in KNOBS}, **known}
 
 

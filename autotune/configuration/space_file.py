@@ -13,7 +13,6 @@ from autotune.configuration.space_values import OwnKnobs, read_own_knobs, read_v
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
-from autotune.knobs.older_names import RENAMED, fault_of_older, present_name, present_value
 from autotune.knobs.own import KINDS
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
@@ -129,12 +128,7 @@ def read_space(path: Path) -> SpaceFile:
             faults.append(f"{document.position(word)}: {word} must be {meaning}, not {value!r}.")
     offers = {}
     for name, choice in document.value.items():
-        if name in RENAMED:
-            if fault := _fault_of_older(name, choice, document.value):
-                faults.append(f"{document.key_position(name)}: {fault}")
-            else:
-                offers[present_name(name)] = tuple(present_value(name, v) for v in choice)
-        elif name in KNOBS:
+        if name in KNOBS:
             offers[name] = read_values(document, (name,), name, choice, faults)
         elif name not in _WORDS and name not in KINDS:
             hint = did_you_mean(name, [*KNOBS, *_WORDS, *KINDS])
@@ -154,10 +148,3 @@ def read_space(path: Path) -> SpaceFile:
         document=document,
         first=read_space(find_space(written["first"])) if "first" in written else None,
     )
-
-
-def _fault_of_older(name: str, choice: Any, others: Mapping[str, Any]) -> str | None:
-    if not isinstance(choice, list) or not choice:
-        return f"{name} needs a list with at least one value; got {choice!r}."
-    faults = (fault_of_older(name, value, others) for value in choice)
-    return next((fault for fault in faults if fault), None)

@@ -70,8 +70,6 @@ def _read_own_knob(
         for word in given:
             hint = did_you_mean(word, _OWN_KEYS)
             yield f"{document.key_position(*place, word)}: unknown word {word!r}.{hint}"
-    if place[0] == "knobs" and isinstance(written, dict) and "effect" in written:
-        yield f"{document.key_position(*place, 'effect')}: {name}: its class says the effect."
     if effect not in _EFFECTS:
         where, words = document.position(*place, "effect"), ", ".join(_EFFECTS)
         yield f"{where}: {name}: effect must be one of {words}, not {effect!r}."

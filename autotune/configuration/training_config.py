@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named, own_fault
 from autotune.knobs.base import Knob, Value, spelled
-from autotune.knobs.older_names import RENAMED, fault_of_older, note_key, present
 from autotune.knobs.own import Kind, name_to_read, own_knob
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
@@ -30,17 +29,15 @@ class TrainingConfig:
     def of(cls, settings: Mapping[str, Value]) -> TrainingConfig:
         """Check `settings`, fill in defaults and bring the result into canonical form.
 
-        Knobs may have the names of earlier versions.
-
         Raises:
             UsageError: unknown knobs or illegal values, all named at once.
         """
         check_settings(settings)
-        return cls.of_checked(present(settings))
+        return cls.of_checked(settings)
 
     @classmethod
     def of_checked(cls, settings: Mapping[str, Value]) -> TrainingConfig:
-        """Return the configuration of settings that are legal and have present names."""
+        """Return the configuration of settings that are known to be legal."""
         complete = {knob.name: settings.get(knob.name, knob.default) for knob in ALL_KNOBS}
         own = sorted((n, v) for n, v in settings.items() if n not in KNOBS and v is not None)
         return cls(tuple(_canonical(knob, complete) for knob in ALL_KNOBS), tuple(own))
@@ -85,7 +82,7 @@ class TrainingConfig:
             UsageError: unknown knobs or illegal values, all named at once.
         """
         check_settings(changes)
-        return TrainingConfig.of_checked({**self.as_dict(), **present(changes)})
+        return TrainingConfig.of_checked({**self.as_dict(), **changes})
 
     def resolved(self, machine: Machine) -> TrainingConfig:
         """Return the configuration with PyTorch's automatic defaults spelled out for `machine`."""
@@ -127,8 +124,12 @@ class TrainingConfig:
         return frozenset((name, self[name]) for name in names if self[name] != other[name])
 
     def note_key(self, names: Iterable[str]) -> str:
-        """Return the settings of these knobs as a text by which a study keeps its notes."""
-        return note_key((name, self[name], knob_named(name).default) for name in names)
+        """Return the settings of these knobs as a text by which a study keeps its notes.
+
+        It names those that differ from their default.
+        """
+        changed = {name: self[name] for name in names if self[name] != knob_named(name).default}
+        return render(changed) or "defaults"
 
 
 BATCH_KNOBS = ("batch_size", "accumulation_steps")
@@ -157,10 +158,7 @@ def setting_faults(settings: Mapping[str, object]) -> dict[str, str]:
     """Return setting name to its fault, for unknown names and illegal values."""
     faults = {}
     for name, value in settings.items():
-        if name in RENAMED:
-            if fault := fault_of_older(name, value, settings):
-                faults[name] = fault
-        elif name not in KNOBS and own_knob(name) is None:
+        if name not in KNOBS and own_knob(name) is None:
             faults[name] = f"unknown knob {name!r}.{did_you_mean(name, KNOBS)}"
         elif name not in KNOBS and (fault := own_fault(name)):
             faults[name] = f"{name}: {fault}."

@@ -17,11 +17,11 @@ from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
     not_proven_texts,
-    ranks_texts,
+    processes_text,
     start_text,
 )
 from autotune.configuration.best_config import BestConfig, Evidence, Speedup
-from autotune.configuration.evidence_parts import Searched, StageLimits
+from autotune.configuration.evidence_parts import Arithmetic, Searched
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
 from autotune.console.script_lines import command_words
@@ -94,8 +94,9 @@ def _use_lines(event: Answered) -> list[str]:
 
 
 def processes_lines(best: BestConfig) -> list[str]:
-    """Return lines on the processes that trained together; none for one."""
-    return [f"  {label:<11} {text}" for label, text in ranks_texts(best).items()]
+    """Return the line on the processes that trained together; none for one."""
+    text = processes_text(best)
+    return [] if text is None else [f"  processes   {text}"]
 
 
 def _rounds(speedup: Speedup) -> str:
@@ -145,18 +146,18 @@ def throughput_lines(best: BestConfig) -> list[str]:
 
 def arithmetic_lines(evidence: Evidence) -> list[str]:
     """Return the line on the use of the device's arithmetic; none if it is not known."""
-    used = None if evidence.limits is None else utilisation(evidence.limits)
+    used = None if evidence.arithmetic is None else utilisation(evidence.arithmetic)
     return [] if used is None else [f"  arithmetic  {used}"]
 
 
-def utilisation(limits: StageLimits) -> str | None:
+def utilisation(arithmetic: Arithmetic) -> str | None:
     """Return the model FLOPs utilisation in words, to follow a subject; None if not known."""
-    if limits.mfu is None:
+    if arithmetic.mfu is None:
         return None
-    percent = Decimal(f"{100 * limits.mfu:.2g}")
+    percent = Decimal(f"{100 * arithmetic.mfu:.2g}")
     return (
         f"uses {percent:f} % of the matrix multiplication rate that this machine "
-        f"reached in {limits.number_format}"
+        f"reached in {arithmetic.number_format}"
     )
 
 

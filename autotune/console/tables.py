@@ -25,7 +25,7 @@ from autotune.values.machine import Machine
 from autotune.values.outcome import Failure, describe
 from autotune.values.stages import Diagnosed, Profiled
 from autotune.values.text import clean, size
-from autotune.values.workload_facts import KnobFacts, WorkloadFacts
+from autotune.values.workload_facts import WorkloadFacts
 
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
@@ -38,18 +38,7 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
         values = _domain(knob, machine, facts, offered)
         about = f"Variable of the environment that --space {space} varies."
         table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(about))
-    for told in facts.knobs if facts else ():
-        table.add_row(
-            _cell(told.name), spelled(told.default), _cell(_told(told)), _cell(told.about)
-        )
     _print(table)
-
-
-def show_checked(knobs: Sequence[KnobFacts]) -> None:
-    """Print the knobs in a model.py's code that keep the contract, with the values tried."""
-    for told in knobs:
-        values = ", ".join(map(spelled, dict.fromkeys((told.default, *told.suggested))))
-        sys.stdout.write(clean(f"{told.name} keeps the contract with {values}\n"))
 
 
 def show_spaces() -> None:
@@ -171,15 +160,6 @@ def _domain(
         if len(set(refused.values())) == 1:
             return f"{text}: {next(iter(refused.values()))}"
     return "\n".join([text, *(f"not {spelled(v)}: {reason}" for v, reason in refused.items())])
-
-
-def _told(knob: KnobFacts) -> str:
-    """Return the values of a knob in the code of model.py."""
-    if knob.irrelevance:
-        return f"frozen: {knob.irrelevance}"
-    refused = zip(knob.options, knob.obstacles, strict=True)
-    reasons = [f"not {spelled(value)}: {reason}" for value, reason in refused if reason]
-    return "\n".join([", ".join(map(spelled, knob.suggested)), *reasons])
 
 
 def _cell(text: str) -> Text:

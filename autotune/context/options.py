@@ -21,7 +21,6 @@ from autotune.configuration.search_space import EffectiveBatch
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value
-from autotune.knobs.older_names import present
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.lr_scaling import LrRule
@@ -84,10 +83,9 @@ class WorkloadOptions:
         Raises:
             UsageError: other settings switch off one of `baseline`, or cannot be deterministic.
         """
-        asked = present(self.baseline)
         mode = {"deterministic": True} if self.deterministic else {}
-        config = TrainingConfig.of({**found, **present(facts.baseline), **asked, **mode})
-        lost = {n: v for n, v in asked.items() if v is not None and config[n] != v}
+        config = TrainingConfig.of({**found, **facts.baseline, **self.baseline, **mode})
+        lost = {n: v for n, v in self.baseline.items() if v is not None and config[n] != v}
         if lost:
             raise UsageError(
                 f"--baseline {render(lost)} contradicts the other settings, with which it must "
@@ -193,11 +191,6 @@ class AccuracyOptions:
         """The options as JSON values, by which a study is recognised."""
         return [self.tolerance.as_json, self.minimum, self.samples]
 
-    @property
-    def older(self) -> AccuracyOptions:
-        """The same flags as older versions took them: at least the baseline's spread is allowed."""
-        return replace(self, tolerance=replace(self.tolerance, widened=True, is_older=True))
-
     def check(self, facts: WorkloadFacts, model_path: Path) -> None:
         """Check that the workload at `model_path` measures what `minimum` limits.
 
@@ -256,7 +249,7 @@ class SamplingOptions:
     space: str = "default"
     """Name of a shipped search space, or the path of a YAML file."""
     sampler: str | BaseSampler = "auto"
-    """A name in `autotune.study.samplers.SAMPLERS`, "auto", or a sampler object."""
+    """A class of `optuna.samplers` by its name, "auto", or a sampler object."""
     seed: int = 0
     """Seed of the search and of the trainings."""
     warm_start: tuple[TrainingConfig, ...] = ()

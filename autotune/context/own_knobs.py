@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.calling.flag import Flag
@@ -14,15 +14,13 @@ from autotune.knobs.base import Value, spelled
 from autotune.knobs.own import (
     BUILDERS,
     OwnKnob,
-    coded_misfits,
-    described,
     name_to_read,
     own_knob,
     own_knobs,
     unknown_options,
 )
 from autotune.values.errors import UsageError
-from autotune.values.workload_facts import KnobFacts, WorkloadFacts
+from autotune.values.workload_facts import WorkloadFacts
 
 _FOR_SCRIPTS = (
     "is for training scripts. Make it an argument of build_model, and name it under options."
@@ -52,8 +50,6 @@ def flags_in(names: Iterable[str]) -> list[str]:
 def _misfit(name: str, workload: WorkloadOptions) -> str | None:
     knob, script = own_knob(name), workload.script
     assert knob is not None
-    if knob.kind == "knobs" and script is not None:
-        return f"is a knob in the code of a model.py, and {workload.model_path} is a script."
     if script is None:
         return _FOR_SCRIPTS if knob.kind == "flags" else None
     if knob.kind in BUILDERS:
@@ -72,21 +68,19 @@ def as_found(
     """Return the user's own knobs as they are without a setting, and the space with null as that.
 
     They are the variables of this process, the flags among the script's arguments, and defaults of
-    the build functions' arguments and of the knobs in the code of model.py, which join the space.
+    the build functions' arguments.
 
     Raises:
-        UsageError: the build functions do not take some of the arguments, or knobs in code some of
-            the values; all are named.
+        UsageError: the build functions do not take some of the arguments; all are named.
     """
     today = {**file.own.baseline, **facts.baseline, **workload.baseline}
     names = dict.fromkeys((*file.own.offers, *today))
-    faults = dict(unknown_options(names, facts.signatures)) | dict(coded_misfits(today, facts))
+    faults = dict(unknown_options(names, facts.signatures))
     if workload.script is None:
         faults |= {name: f"{name} {_FOR_SCRIPTS}" for name in flags_in(names)}
-    lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
-    if lines := [*lines, *_faults_of_offers(file, facts)]:
-        raise UsageError("\n".join(dict.fromkeys(lines)))
-    file = _with_coded(file, facts)
+    if faults:
+        lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
+        raise UsageError("\n".join(lines))
     found = {knob.name: _found(knob, file, workload, facts) for knob in own_knobs(file.own.offers)}
     offers = {
         name: tuple(dict.fromkeys(found.get(name) if v is None else v for v in values))
@@ -94,38 +88,6 @@ def as_found(
     }
     today = {**found, **file.own.baseline}
     return replace(file, offers={**file.offers, **offers}), today
-
-
-def _faults_of_offers(file: SpaceFile, facts: WorkloadFacts) -> Iterator[str]:
-    """Yield the offered values that knobs in code cannot have here, each with its place."""
-    told = described(facts)
-    for name, values in file.own.offers.items():
-        for index, value in enumerate(values):
-            fault = dict(coded_misfits({name: value}, facts)).get(name)
-            if name in told:
-                place, fault = file.position(name, index), fault or _obstacle(told[name], value)
-            else:
-                place = file.position(name)
-            if fault:
-                yield f"{place}: {fault}"
-
-
-def _obstacle(told: KnobFacts, value: Value) -> str | None:
-    if reason := dict(zip(told.options, told.obstacles, strict=True)).get(value):
-        return f"{told.name}={spelled(value)} is not possible on this machine; {reason}."
-    return None
-
-
-def _with_coded(file: SpaceFile, facts: WorkloadFacts) -> SpaceFile:
-    """Return the space with the knobs in the code of model.py: their values, and their effects."""
-    suggested = {told.name: told.suggested for told in facts.knobs}
-    effects = {told.name: told.effect for told in facts.knobs}
-    own = replace(
-        file.own,
-        offers={**suggested, **file.own.offers},
-        effects={**file.own.effects, **effects},
-    )
-    return replace(file, own=own)
 
 
 def _position(name: str, file: SpaceFile, workload: WorkloadOptions) -> str:
@@ -142,8 +104,6 @@ def _found(
     if knob.kind == "flags":
         assert workload.script is not None
         return _given(knob.word, workload.script, file.own.offers[knob.name])
-    if knob.kind == "knobs":
-        return described(facts)[knob.name].default
     signature = facts.signatures.get(BUILDERS[knob.kind])
     return None if signature is None else signature.defaults.get(knob.word)
 

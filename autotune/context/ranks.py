@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.configuration.job import (
+    CountFlops,
     Diagnose,
-    FindLimits,
     Gate,
     Job,
     Measure,
@@ -32,7 +32,7 @@ from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
 from autotune.values.workload_facts import WorkloadFacts
 
 _AFFINITY = "cpu_affinity"
-_OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, FindLimits, Profile)
+_OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, CountFlops, Profile)
 _MOST_NAMES = 3
 
 

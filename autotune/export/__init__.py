@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.accelerate import to_accelerate
-from autotune.export.deepspeed import to_deepspeed
 from autotune.export.form import Exported, Form, commented
 from autotune.export.hf import to_hf
 from autotune.export.lightning import to_lightning
 from autotune.export.plain import to_json, to_python
 from autotune.export.shell import to_env, to_torchrun
-from autotune.export.timm import to_timm
 
 FORMATS: dict[str, Form] = {
     "hf": Form(to_hf),
     "accelerate": Form(to_accelerate),
     "lightning": Form(to_lightning),
-    "timm": Form(to_timm),
-    "deepspeed": Form(to_deepspeed, has_comments=False),
     "torchrun": Form(to_torchrun),
     "env": Form(to_env),
     "json": Form(to_json, has_comments=False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +18,8 @@ class Arguments:
     """Arguments of another library."""
 
     values: dict[str, Any]
-    left: Mapping[str, str]
-    """Names of the settings that they lack, each with its value and what to do instead. Those that
+    left: list[str]
+    """Settings that they lack, each with its value and what to do instead. Those that
     `Best.apply_to_process` sets are no part of it."""
 
 
@@ -30,7 +29,7 @@ def arguments_of(best: BestConfig, form: str) -> Arguments:
     of_process = {
         knob.name for knob, value in best.training_config.items() if _is_of_process(knob, value)
     }
-    left = {name: text for name, text in exported.dropped.items() if name not in of_process}
+    left = [text for name, text in exported.dropped.items() if name not in of_process]
     return Arguments(dict(parse(exported.text, form).value), left)
 
 

@@ -12,7 +12,6 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.space_file import shipped_spaces
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import AnyPlain, Effect, Integers, Knob, OneOf
-from autotune.knobs.older_names import RENAMED
 from autotune.knobs.own import KINDS, OwnKnob
 
 Schema = dict[str, Any]
@@ -21,8 +20,6 @@ Kind = Literal["best", "space"]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NOTHING: Schema = {}
 _COUNT: Schema = {"type": "integer", "minimum": 1}
-# Fields of earlier versions that are left out when a file is read.
-_OLDER = {"GateEvidence": ("gradient_cosine", "trajectory_error")}
 
 
 def schema(kind: Kind) -> Schema:
@@ -36,10 +33,7 @@ def best_schema() -> Schema:
     parts = found["$defs"]
     for part in (found, parts["Baseline"]):
         part["properties"]["config"] = {"$ref": "#/$defs/Settings"}
-    for part, names in _OLDER.items():
-        parts[part]["properties"] |= {name: {"type": "number"} for name in names}
-    older = {name: {"enum": [False, True], "deprecated": True} for name in RENAMED}
-    settings = _closed({knob.name: _value(knob) for knob in ALL_KNOBS} | older)
+    settings = _closed({knob.name: _value(knob) for knob in ALL_KNOBS})
     own = {rf"^{kind}\.": _legal(OwnKnob(kind, "")) for kind in KINDS}
     parts["Settings"] = {**settings, "patternProperties": own}
     return found | {"title": "autotune best.yaml"}
@@ -61,8 +55,6 @@ def space_schema() -> Schema:
         },
     }
     knobs = {knob.name: _values(knob) for knob in ALL_KNOBS}
-    older = _listed({"enum": [False, True]}) | {"deprecated": True}
-    knobs |= dict.fromkeys(RENAMED, older)
     own: Schema = {kind: _own_section(OwnKnob(kind, "")) for kind in KINDS}
     return {"title": "autotune search space", **_closed({**words, **knobs, **own})}
 
@@ -70,9 +62,7 @@ def space_schema() -> Schema:
 def _own_section(knob: OwnKnob) -> Schema:
     """Return the schema of a section of the user's own knobs: each name with its values to try."""
     listed = _values(knob)["anyOf"]
-    told: Schema = {"baseline": _legal(knob)}
-    if knob.kind != "knobs":  # its class says the effect
-        told["effect"] = {"enum": list(get_args(Effect))}
+    told = {"baseline": _legal(knob), "effect": {"enum": list(get_args(Effect))}}
     among = _closed({"values": {"anyOf": listed}, **told}, "values")
     choice = {"anyOf": [*listed, among, _range(told)]}
     return {"type": "object", "additionalProperties": choice}

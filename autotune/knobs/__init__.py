@@ -15,7 +15,6 @@ from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 from autotune.knobs.loader import LOADER_KNOBS
 from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS
-from autotune.knobs.older_names import RENAMED
 from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
@@ -53,8 +52,6 @@ def own_fault(name: str) -> str | None:
         return f"{name!r} is no knob"
     if knob.kind == "env" and (owner := _variables().get(knob.word)):
         return f"{knob.word} is set by the knob {owner}; vary that"
-    if knob.kind == "knobs" and (knob.word in KNOBS or knob.word in RENAMED):
-        return f"{knob.word} is a knob of autotune; choose another name"
     return word_fault(knob.kind, knob.word)
 
 

@@ -90,14 +90,9 @@ def is_compiled(module: nn.Module) -> bool:
     return is_compiled_wrapper(module) or _is_compiled(module)
 
 
-def is_compiled_function(call: Callable[..., Any] | None) -> bool:
-    """Return True if torch.compile made a function."""
-    return hasattr(call, "get_compiler_config")
-
-
 def _is_compiled(module: nn.Module) -> bool:
     # A call that is wrapped by autocast alone has no compiler.
-    return is_compiled_function(compiled_call(module))
+    return hasattr(compiled_call(module), "get_compiler_config")
 
 
 def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
@@ -61,11 +61,11 @@ class ChannelsLast(Knob):
         return {}
 
     def read_back(self, setup: Setup) -> Value:
-        found = stored_channels_last(setup.model)
+        found = _stored_channels_last(setup.model)
         return _batches_are_last(setup) if found is None else found
 
 
-def stored_channels_last(model: nn.Module) -> bool | None:
+def _stored_channels_last(model: nn.Module) -> bool | None:
     """Return True if a model's image weights are channels last; None if they fit both layouts.
 
     A 1x1 kernel or a single channel fits both and decides nothing.
@@ -217,13 +217,8 @@ class OptimizerImpl(Knob):
         return _ARGUMENTS.get(value, {})
 
     def read_back(self, setup: Setup) -> Value:
-        return implementation_of(setup.optimizer.param_groups)
-
-
-def implementation_of(groups: Iterable[Mapping[str, Any]]) -> Value:
-    """Return the implementation of an optimizer, given its groups; None if torch chooses."""
-    found = {_implementation(group) for group in groups}
-    return found.pop() if len(found) == 1 else None
+        found = {_implementation(group) for group in setup.optimizer.param_groups}
+        return found.pop() if len(found) == 1 else None
 
 
 def _implementation(group: Mapping[str, Any]) -> Value:

@@ -1,9 +1,7 @@
-"""Knobs of the user's own: variables, a script's flags, arguments of build functions, classes.
+"""Knobs of the user's own: variables, a script's flags, arguments of build functions.
 
-The name says all: `env.NAME`, `flags.--name`, `options.name`, `dataset_options.name` or
-`knobs.name`. So configurations, files and children need no list of them. The class of a
-`knobs.name` is in KNOBS of model.py: only processes that run the user's code see it, and others
-know it by the description that the inspection made. Null leaves a thing as it is: the variable
+The name says all: `env.NAME`, `flags.--name`, `options.name` or `dataset_options.name`. So
+configurations, files and children need no list of them. Null leaves a thing as it is: the variable
 and the script's arguments as they were, the argument not passed.
 """
 
@@ -16,29 +14,24 @@ from functools import lru_cache
 from keyword import iskeyword
 from typing import Literal, get_args
 
-from autotune.knobs.base import AnyPlain, Integers, Knob, OneOf, Setup, Value, spelled
+from autotune.knobs.base import AnyPlain, Knob, Setup, Value
 from autotune.knobs.process import at_start
 from autotune.system.interpreter import own_interpreter, reaches
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
-from autotune.values.workload_facts import KnobFacts, Signature, WorkloadFacts
+from autotune.values.workload_facts import Signature
 
-Kind = Literal["env", "flags", "options", "dataset_options", "knobs"]
-"""Environment variable, flag of a script, argument of build_model, argument of build_dataset, knob
-in the code of model.py."""
+Kind = Literal["env", "flags", "options", "dataset_options"]
+"""Environment variable, flag of a script, argument of build_model, argument of build_dataset."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BUILDERS: Mapping[Kind, str] = {"options": "build_model", "dataset_options": "build_dataset"}
 """Functions of a model.py whose keyword arguments are knobs."""
-
-KNOBS_OF_CODE = "KNOBS"
-"""Name of the list of knobs in the code of a model.py."""
 
 _CALLS: Mapping[Kind, str] = {
     "env": "{}=... in the environment, before Python starts",
     "flags": "{} among the script's arguments",
     "options": "build_model({}=...)",
     "dataset_options": "build_dataset({}=...)",
-    "knobs": "autotune.load(path, knobs=KNOBS), with KNOBS of model.py, which has {}",
 }
 _WORDS = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
@@ -87,11 +80,6 @@ class OwnKnob(Knob):
             return None
         return None if machine.device.startswith("cuda") else "only CUDA reads it"
 
-    def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        """Return what a knob in code said of the workload when it was inspected."""
-        told = described(facts).get(self.name)
-        return told.irrelevance or None if told else None
-
     def environ(self, value: Value) -> Mapping[str, str]:
         is_set = self.kind == "env" and value is not None
         return {name_to_read(self.word): str(value)} if is_set else {}
@@ -113,11 +101,6 @@ def name_to_read(word: str, torch: str | None = None) -> str:
     return word if is_newer else OLDER_ALLOCATOR
 
 
-def coded_name(name: str) -> str:
-    """Return the name in configurations of a knob in the code of model.py."""
-    return f"knobs.{name}"
-
-
 @lru_cache(maxsize=1024)
 def own_knob(name: str) -> OwnKnob | None:
     """Return the user's own knob of that name; None if the name is of no such kind."""
@@ -130,36 +113,6 @@ def own_knob(name: str) -> OwnKnob | None:
 def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
     """Yield the user's own knobs among these names."""
     yield from (knob for knob in map(own_knob, names) if knob is not None)
-
-
-def described(facts: WorkloadFacts) -> dict[str, KnobFacts]:
-    """Return the descriptions of the knobs in the code of model.py, by name."""
-    return {told.name: told for told in facts.knobs}
-
-
-def legal_values(told: KnobFacts) -> OneOf | Integers:
-    """Return the values that a knob in code can have."""
-    return Integers(*told.bounds) if told.bounds else OneOf(told.options)
-
-
-def misfits(settings: Mapping[str, Value], facts: WorkloadFacts) -> Iterator[tuple[str, str]]:
-    """Yield the settings of the user's own knobs that model.py cannot have, each with its fault."""
-    yield from unknown_options(settings, facts.signatures)
-    yield from coded_misfits(settings, facts)
-
-
-def coded_misfits(settings: Mapping[str, Value], facts: WorkloadFacts) -> Iterator[tuple[str, str]]:
-    """Yield the settings that are of no knob in the code, or not possible, each with its fault."""
-    told = described(facts)
-    for knob in own_knobs(settings):
-        name, value = knob.name, settings[knob.name]
-        if knob.kind != "knobs":
-            continue
-        if name not in told:
-            hint = did_you_mean(knob.word, (one.word for one in own_knobs(told)))
-            yield name, f"{name} is not among the {KNOBS_OF_CODE} of model.py.{hint}"
-        elif value is not None and (fault := legal_values(told[name]).fault(value)):
-            yield name, f"{name}={spelled(value)} is not possible; {fault}."
 
 
 def unknown_options(
@@ -203,7 +156,6 @@ _MEANT: Mapping[Kind, str] = {
     "flags": "a flag; write --name, or name for name=value",
     "options": "an argument of build_model",
     "dataset_options": "an argument of build_dataset",
-    "knobs": "a knob; write letters, digits and _",
 }
 
 

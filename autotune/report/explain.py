@@ -8,10 +8,10 @@ from typing import Any
 from autotune.configuration.answer_words import (
     keep_headline,
     not_proven_texts,
-    ranks_texts,
+    processes_text,
     start_text,
 )
-from autotune.configuration.best_config import BestConfig, Evidence
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import utilisation
 from autotune.knobs.base import spelled
@@ -29,12 +29,6 @@ _PROBES = {
     "probe": "accuracy probes trained both on equally many samples",
     "gate and probe": "a numerics check found only rounding errors, and accuracy probes trained "
     "both on equally many samples",
-}
-_RANKS = {
-    "processes": "It trained in {}",
-    "scaling": "It is {}",
-    "exchange": "The exchange {}",
-    "straggler": "Of the processes, {}",
 }
 
 
@@ -140,8 +134,8 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 
 def _limits(best: BestConfig) -> Iterator[str]:
     memory, accuracy = best.constraints.memory, best.constraints.accuracy
-    for label, text in ranks_texts(best).items():
-        yield f"{_RANKS[label].format(text)}."
+    if (processes := processes_text(best)) is not None:
+        yield f"It trained in {processes}."
     if (tokens := best.evidence.tokens_per_second) is not None:
         yield f"Tokens/s: {tokens[0]:g} with your settings, {tokens[1]:g} with the answer's."
     if (joules := best.evidence.joules_per_sample) is not None:
@@ -159,7 +153,9 @@ def _limits(best: BestConfig) -> Iterator[str]:
         yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))
     else:
         yield f"Its quality was {accuracy.not_measured_text}."
-    yield from stage_sentences(best.evidence)
+    arithmetic = best.evidence.arithmetic
+    if arithmetic is not None and (used := utilisation(arithmetic)) is not None:
+        yield f"It {used}."
 
 
 def _quality(best: BestConfig) -> str:
@@ -174,32 +170,6 @@ def _quality(best: BestConfig) -> str:
         f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
         f"{told and f', {told}'}: {probes}."
     )
-
-
-def stage_sentences(evidence: Evidence) -> Iterator[str]:
-    """Yield sentences on the stages alone, at the result's settings, and on its arithmetic."""
-    limits = evidence.limits
-    if limits is None:
-        return
-    throughput = evidence.best.samples_per_second
-    told = limits.told(throughput)
-    rates = [
-        f"{name} {rate:g}" + ("" if interval is None else f" ({interval[0]:g} to {interval[1]:g})")
-        for name, (rate, interval) in told.items()
-    ]
-    if rates:
-        yield f"Alone, at these settings, {evidence.rate_unit} would be: {', '.join(rates)}."
-    for name in (name for name in ("computing", "loading") if name not in told):
-        yield (
-            f"{name.capitalize()} alone is not told apart from training: it was not timed faster "
-            "beyond the noise."
-        )
-    if len(told) > 1:
-        slower, (rate, _) = min(told.items(), key=lambda one: one[1][0])
-        share = 100 * throughput / rate
-        yield f"The slower stage alone is {slower}; training reaches {share:.0f} % of it."
-    if (used := utilisation(limits)) is not None:
-        yield f"It {used}."
 
 
 def _searched(data: ReportData) -> Iterator[str]:

@@ -13,8 +13,6 @@ from autotune.report.totals import Phase
 from autotune.searching.run.diagnosis import limits_of
 from autotune.values.text import span
 
-_BARS = {"loading": "loader", "computing": "compute"}
-"""Names of the stages that best.yaml tells, as the drawing has them."""
 _ROW, _BAR = 30.0, 16.0
 _LABEL, _START, _END = 208.0, 220.0, 640.0
 # The bar of a stage is cut off at this many times the rate of training and computing.
@@ -44,7 +42,7 @@ class Stage:
 
 
 def stages_of(data: ReportData) -> list[Stage]:
-    """Return rates of each stage alone and of training, for the user's settings and the result."""
+    """Return rates of each stage at the user's settings, and of training at both settings."""
     found = []
     if data.stages is not None:
         limits = limits_of(data.stages)
@@ -56,13 +54,6 @@ def stages_of(data: ReportData) -> list[Stage]:
     if best is None or best.keeps_baseline:
         return found
     rate = best.evidence.best.samples_per_second
-    if best.evidence.limits is not None:
-        told = best.evidence.limits.told(rate)
-        found += [
-            Stage("the answer", _BARS[one], told[one][0], "limit-bar")
-            for one in _BARS
-            if one in told
-        ]
     return [*found, Stage("the answer", f"training, {_measured_in(data)}", rate, "answer")]
 
 

@@ -101,7 +101,9 @@ class Wrappings:
                 self._blame(added, error)
                 original(ddp, module, *args, **kwargs)
             self._given[ddp] = frozenset(taken)
-            if any(type(k).on_ddp is not Knob.on_ddp and v for _, k, v in self._settings.items()):
+            if any(
+                type(k).on_ddp is not Knob.on_ddp and v for k, v in self._settings.config.items()
+            ):
                 self._finish_later(ddp)
             wrapped(ddp)
 

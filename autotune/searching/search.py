@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
+from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
@@ -65,12 +65,6 @@ from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 from autotune.values.step_times import together, uneven_text
 
-_OLDER_RULE = (
-    "an older version began this study. Then the allowed loss of quality was {amount}, or the "
-    "spread of yours over seeds if more. It goes on so; --new-study or --force begins one that "
-    "allows what is asked."
-)
-
 
 def search(
     options: SearchOptions,
@@ -106,7 +100,6 @@ def search(
         search = replace(_opened(survey(options, runner), runner, stop, clock), starts=starts)
         files.add_imports(search.context)
         others = {one: UnchangedRunner(own, files) for one, own in (extra_devices or {}).items()}
-        begun = search.context.options.accuracy
         try:
             # Closed before the study: a trial that is cut off here is still told to it.
             with closing(_search(search, others)) as events:
@@ -116,8 +109,6 @@ def search(
                     ):
                         write_so_far(search.context.options, event.best, event.baseline)
                     yield event
-                    if begun != options.accuracy and isinstance(event, Planned):
-                        yield Warned(_OLDER_RULE.format(amount=_amount(begun.tolerance)))
         finally:
             search.study.disconnect()
 
@@ -131,7 +122,7 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
         return open_study(name, options.study.storage, context.space, context.objective, journal)
 
     study = opened(options.study.name)
-    if options.study.force and study.differences(_as_begun(context, study).identity):
+    if options.study.force and study.differences(context.identity):
         mark = fingerprint_of(context.identity)
         study.disconnect()
         name, folder = f"{options.study.name}@{mark}", options.study.folder / mark
@@ -140,7 +131,6 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
             options=replace(options, study=replace(options.study, name=name, folder=folder)),
         )
         study = opened(name)
-    context = _as_begun(context, study)
     try:
         study.check_identity(context.identity)
         study.lead()
@@ -157,24 +147,6 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
     context = replace(context, start_seconds=start_seconds)
     search = SearchRun(context, runner, study, started=clock.started, stop=stop)
     return search.with_noted_reference()
-
-
-def _as_begun(context: SearchContext, study: TuningStudy) -> SearchContext:
-    """Return the context with the allowed loss of an older version, if one began the study.
-
-    Where the user asked for a study of its own, that holds only if the rule is what was asked.
-    """
-    asked, older = context.options.accuracy, context.options.accuracy.older
-    is_strict = context.options.study.force or context.options.study.new_study
-    if not study.has_accuracy(older.identity) or (is_strict and older != asked):
-        return context
-    return replace(context, options=replace(context.options, accuracy=older))
-
-
-def _amount(tolerance: Tolerance) -> str:
-    if not tolerance.relative:
-        return f"{tolerance.amount:g}"
-    return f"{100 * tolerance.amount:g} % of your value"
 
 
 def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, None, None]:

@@ -14,7 +14,7 @@ from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.note_types import Revocation
 from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import CONFIG, REASON, TRAINED_AS, VALUE, TrialDetails
+from autotune.storage.trial_details import CONFIG, REASON, TRAINING_EQUIVALENT, VALUE, TrialDetails
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.text import readable
 
@@ -78,7 +78,7 @@ def revocation_of(
     if isinstance(trial, FinishedTrial):
         training_equivalent = trial.details.training_equivalent
     else:
-        training_equivalent = trial.user_attrs.get(TRAINED_AS)
+        training_equivalent = trial.user_attrs.get(TRAINING_EQUIVALENT)
     return revocations.get(str(training_equivalent)) or revocations.get(alone(trial.number))
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, PositiveInt, TypeAdapter
 
 from autotune.configuration.search_space import SearchSpace, whole_space
-from autotune.configuration.training_config import TrainingConfig, setting_faults
+from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Effect, Value
 
 ALIKE = 0.01
@@ -97,8 +97,7 @@ class _IdentityFacts:
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that differs between the study and now, or is only in one."""
-    known, now = _in_present_words(known), _in_present_words(json.loads(json.dumps(identity)))
-    now = _as_noted(now, known)
+    now = json.loads(json.dumps(identity))
     return [
         f"  {line}"
         for name in {**now, **known}
@@ -118,35 +117,6 @@ def _told(name: str, known: Any, now: Any) -> Iterator[str]:
         yield f"{_HASHED.get(name, name)}: not those of the study"
     else:
         yield f"{name}: {_short(known)} in the study, {_short(now)} now"
-
-
-def _as_noted(now: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the facts without modules outside of the workload's folder if the study has none.
-
-    Earlier versions did not look at them.
-    """
-    found, noted = now.get(_MODULES) or {}, known.get(_MODULES) or {}
-    inside = {name: digest for name, digest in found.items() if not _is_outside(name)}
-    if inside == found or any(map(_is_outside, noted)):
-        return now
-    others = {name: fact for name, fact in now.items() if name != _MODULES}
-    return {**others, _MODULES: inside} if inside else others
-
-
-def _is_outside(name: str) -> bool:
-    return name.startswith("..")
-
-
-def _in_present_words(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the facts with the settings that the present version would write for them."""
-    if facts.get("baseline") is None or setting_faults(facts["baseline"]):
-        return facts
-    baseline = TrainingConfig.of(facts["baseline"])
-    written = {**facts, "baseline": baseline.as_dict()}
-    if facts.get("space") is not None:
-        space = whole_space(facts["space"], baseline)
-        written["space"] = {name: list(values) for name, values in space.items()}
-    return written
 
 
 def _is_same(name: str, known: Any, now: Any) -> bool:

@@ -80,7 +80,7 @@ class Confirmation:
     seconds: Seconds
     candidates: Mapping[NonNegativeInt, CandidateLog]
     baseline_rates: tuple[Rate, ...] = ()
-    """The baseline's samples/s in each round that counts; none in older studies."""
+    """The baseline's samples/s in each round that counts."""
 
 
 def _best(fact: Any) -> BestConfig:

@@ -1,7 +1,6 @@
-"""Notes of a study: the facts that it holds, each with its key on disk and its type.
+"""Notes of a study: the facts that it holds, each with its type.
 
-The keys stay what they are, so that old studies are read; some are older than the names here. Only
-this module spells them, and `autotune.storage.leases` those of facts about live processes.
+Its key is the attribute's name. `autotune.storage.leases` has those of facts about live processes.
 """
 
 from __future__ import annotations
@@ -38,14 +37,17 @@ class _Writable(Protocol):
 
 
 class Note(Generic[T]):
-    """A note: its key on disk and its type. It reads as None if the study has none.
+    """A note of some type. Its key on disk is its name; it reads as None if the study has none.
 
     Reading raises a ValueError if the fact on disk does not match the type.
     """
 
-    def __init__(self, key: str, kind: Any) -> None:
-        self.key = key
+    def __init__(self, kind: Any) -> None:
+        self.key = ""
         self._kind = kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = name
 
     @overload
     def __get__(self, study: None, owner: type) -> Note[T]: ...
@@ -102,50 +104,50 @@ class StudyNotes:
     `TRAINING_EQUIVALENT`.
     """
 
-    constraint_names = Note[Sequence[str]]("constraint_names", list[str])
+    constraint_names = Note[Sequence[str]](list[str])
     """Names of the constraints, in Optuna's order; every study of autotune's has them."""
-    identity = Note[Identity]("identity", StoredIdentity)
-    reference = Note[Mapping[str, Value]]("reference", dict[str, Value])
+    identity = Note[Identity](StoredIdentity)
+    reference = Note[Mapping[str, Value]](dict[str, Value])
     """Settings in place of the baseline's, whose batch exceeds the memory limit; mostly None."""
-    unit = Note[Literal["steps"]]("unit", Literal["steps"])
+    unit = Note[Literal["steps"]](Literal["steps"])
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
-    start_seconds = Note[float]("start_seconds", Seconds)
+    start_seconds = Note[float](Seconds)
     """Seconds that every trial is charged for the start of its process."""
-    run_seconds = Note[float]("baseline_run_seconds", Seconds)
+    run_seconds = Note[float](Seconds)
     """Median seconds of a baseline process, from its request to its outcome."""
     baseline_runs = Note[tuple[Measurement, ...]](
-        "baseline_runs", Annotated[tuple[StoredRun, ...], Field(min_length=1)]
+        Annotated[tuple[StoredRun, ...], Field(min_length=1)]
     )
     """The baseline's processes, with which all claims and the diagnosis are compared."""
-    phase_seconds = Entries[str, float]("phase_seconds", dict[str, Seconds])
+    phase_seconds = Entries[str, float](dict[str, Seconds])
     """Seconds of each phase besides the trials."""
-    probe_samples = Note[int]("probe_samples", NonNegativeInt)
+    probe_samples = Note[int](NonNegativeInt)
     """Samples that every accuracy probe trains on."""
-    seed_seconds = Note[float]("probe_seconds", Seconds)
+    seed_seconds = Note[float](Seconds)
     """Seconds of an accuracy seed of the baseline."""
-    qualities = Entries[str, Sequence[float]]("qualities", dict[str, list[FiniteFloat]])
+    qualities = Entries[str, Sequence[float]](dict[str, list[FiniteFloat]])
     """Quality of each known seed, by training equivalence."""
-    untrained = Note[float]("untrained", FiniteFloat)
+    untrained = Note[float](FiniteFloat)
     """The baseline's held-out loss before training, where the allowed loss depends on it."""
-    margins = Entries[str, float]("margins", dict[str, FiniteFloat])
+    margins = Entries[str, float](dict[str, FiniteFloat])
     """Accuracy margin by training equivalence, as a constraint: at most 0 if it holds."""
-    numerics_checks = Entries[str, str]("gates", dict[str, str])
+    numerics_checks = Entries[str, str](dict[str, str])
     """Outcome of each numerics check as JSON, by its settings; see `numerics_check`."""
-    first_drift_checks = Note[Sequence[DriftCheck]]("anchors", list[DriftCheck])
+    first_drift_checks = Note[Sequence[DriftCheck]](list[DriftCheck])
     """Drift checks on the search's own device; see `drift_checks`."""
-    revocations = Entries[str, Revocation]("rulings", dict[str, Revocation])
+    revocations = Entries[str, Revocation](dict[str, Revocation])
     """Revocations, by training equivalence, or by the text of `alone` for a single trial."""
-    diagnosis = Note[Diagnosed]("diagnosis", Diagnosed)
+    diagnosis = Note[Diagnosed](Diagnosed)
     """The timed stages of the baseline."""
-    matmul_rates = Entries[str, float]("matmul_rates", dict[str, PositiveFloat])
+    matmul_rates = Entries[str, float](dict[str, PositiveFloat])
     """FLOP/s of matrix products, by machine and number format; see `matmul_rate_key`."""
-    re_timings = Entries[int, Sequence[float]]("timed_again", dict[int, list[PositiveFloat]])
+    re_timings = Entries[int, Sequence[float]](dict[int, list[PositiveFloat]])
     """Samples per second of each re-timing, by the trial's number."""
-    seconds_again = Entries[int, float]("seconds_again", dict[int, Seconds])
+    seconds_again = Entries[int, float](dict[int, Seconds])
     """Seconds of one more timing of a trial whose first one had a long step, by its number."""
-    confirmation = Note[Confirmation]("confirmation", Confirmation)
-    answer = Note[Answer]("answer", Answer)
-    workers = Note[Workers]("workers", Workers)
+    confirmation = Note[Confirmation](Confirmation)
+    answer = Note[Answer](Answer)
+    workers = Note[Workers](Workers)
 
     def __init__(self, attributes: Mapping[str, Any] | None = None) -> None:
         self._attributes = attributes or {}

@@ -20,9 +20,9 @@ from autotune.values.strict_json import fault_of
 
 CONFIG, VALUE, REASON = "config", "value", "reason"
 """Attributes of a trial: its configuration, and the value and the reason of its verdict."""
-TRAINED_AS = "trained_as"
-"""Attribute of a trial that holds its `TrialDetails.training_equivalent`."""
-_KEYS = {"training_equivalent": TRAINED_AS, "stored_measurement": "measurement"}
+TRAINING_EQUIVALENT = "training_equivalent"
+"""Attribute of a trial that names the trials of equivalent training."""
+_KEYS = {"stored_measurement": "measurement"}
 # JSON has lists in the place of tuples.
 _FROM_LIST = Field(strict=False)
 
@@ -88,14 +88,11 @@ class TrialDetails:
         except ValidationError as error:
             raise ValueError(fault_of(error)) from None
 
-    def as_attributes(self, of_baseline: bool = False) -> dict[str, Any]:
-        """Return the known facts by their stored keys, as values that JSON can hold.
-
-        The order is that of all journals; the baseline has one of its own.
-        """
-        names = _BASELINE_NAMES if of_baseline else _NAMES
-        written = (name for name in names if self._is_written(name, of_baseline))
-        return {_KEYS.get(name, name): getattr(self, name) for name in written}
+    def as_attributes(self) -> dict[str, Any]:
+        """Return the known facts by their stored keys, as values that JSON can hold."""
+        known = ((name, getattr(self, name)) for name in _NAMES)
+        written = {name: value for name, value in known if value is not None and value is not False}
+        return {_KEYS.get(name, name): value for name, value in written.items()}
 
     @cached_property
     def measurement(self) -> Measurement | None:
@@ -105,18 +102,8 @@ class TrialDetails:
         except ValidationError:
             return None
 
-    def _is_written(self, name: str, of_baseline: bool) -> bool:
-        """Return True for the known facts, and for those whose lack is stored as null."""
-        value = getattr(self, name)
-        if name == "disturbed_blocks":
-            return self.samples_per_second is not None
-        if name == "quality":
-            return value is not None or not of_baseline
-        return value is not None and value is not False
-
 
 _NAMES = tuple(field.name for field in fields(TrialDetails))
-_BASELINE_NAMES = (*_NAMES[:-3], "training_equivalent", "timing_seconds", "quality")
 
 
 @cache

@@ -1,1 +1,1 @@
-"""The Optuna study: trials, adapters to its samplers, opening and resuming, repair."""
+"""The Optuna study: trials, samplers, opening and resuming, repair."""

@@ -9,7 +9,6 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig, check_settings
 from autotune.knobs.base import Value
-from autotune.knobs.older_names import present
 
 
 def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
@@ -21,10 +20,10 @@ def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig
     """Return the configuration for Optuna's parameters, frozen knobs included.
 
     Raises:
-        UsageError: parameters of a study that are no settings of this version.
+        UsageError: parameters of a study that are no settings.
     """
     check_settings(params)
-    return space.config(present(params))
+    return space.config(params)
 
 
 def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:

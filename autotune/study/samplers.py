@@ -1,24 +1,18 @@
-"""Optuna's samplers, kept from repeating configurations."""
+"""Optuna's samplers by the names of their classes, kept from repeating configurations."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from inspect import Parameter, isabstract, isclass, signature
 from random import Random
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import (
-    BaseSampler,
-    GPSampler,
-    NSGAIISampler,
-    QMCSampler,
-    RandomSampler,
-    TPESampler,
-)
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -30,54 +24,30 @@ from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
 """Name of the default sampler."""
+# It unpickles what the database holds, and draws values of a list at random.
+_NOT_OFFERED = "CmaEsSampler"
 
 
-class FirstSampler(BaseSampler):
-    """A sampler that proposes each knob's first value.
-
-    In a `NoRepeatSampler` it goes through all configurations.
-    """
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return no parameters: none are sampled jointly."""
-        return {}
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return no values."""
-        return {}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return the parameter's first value."""
-        assert isinstance(param_distribution, CategoricalDistribution)
-        return param_distribution.choices[0]
+def sampler_names() -> list[str]:
+    """Return the names of Optuna's samplers that a seed is enough to make."""
+    return [name for name in optuna.samplers.__all__ if _is_made_of_a_seed(name)]
 
 
-SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
-    "tpe": lambda seed: TPESampler(seed=seed, constant_liar=True),  # for parallel trials
-    "gp": lambda seed: GPSampler(seed=seed, warn_independent_sampling=False),
-    "random": lambda seed: RandomSampler(seed=seed),
-    "qmc": lambda seed: QMCSampler(seed=seed, warn_asynchronous_seeding=False),
-    "nsga2": lambda seed: NSGAIISampler(seed=seed),
-    "grid": lambda _: FirstSampler(),
-}
-"""Factories of Optuna's samplers from a seed, by the names that `--sampler` takes."""
+def _is_made_of_a_seed(name: str) -> bool:
+    kind = getattr(optuna.samplers, name)
+    if not (isclass(kind) and issubclass(kind, BaseSampler)) or isabstract(kind):
+        return False
+    taken = signature(kind).parameters
+    others = (one for one in taken if one != "seed" and taken[one].default is Parameter.empty)
+    return "seed" in taken and not any(others) and name != _NOT_OFFERED
 
 
 def sampler_named(name: str, seed: int) -> BaseSampler:
-    """Return a new sampler of `SAMPLERS`."""
+    """Return a new sampler of `sampler_names`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return SAMPLERS[name](seed)
+        sampler: BaseSampler = getattr(optuna.samplers, name)(seed=seed)
+        return sampler
 
 
 class NoRepeatSampler(BaseSampler):
@@ -156,9 +126,9 @@ class NoRepeatSampler(BaseSampler):
     def _proposed(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the base sampler's proposal, drawn as Optuna does; enqueued values are kept."""
+        """Return the base sampler's proposal, drawn as Optuna does."""
         joint = self._base.infer_relative_search_space(study, trial)
-        known = self._base.sample_relative(study, trial, joint) | self._wanted(trial)
+        known = self._base.sample_relative(study, trial, joint)
         so_far = copy(trial)  # some samplers read the parameters drawn before
         so_far.params, so_far.distributions = {}, {}
         for name, distribution in search_space.items():
@@ -167,11 +137,6 @@ class NoRepeatSampler(BaseSampler):
             distribution.to_internal_repr(known[name])  # raises if it is none of the choices
             so_far.params[name], so_far.distributions[name] = known[name], distribution
         return so_far.params
-
-    def _wanted(self, trial: FrozenTrial) -> dict[str, Value]:
-        """Return the values that the trial was enqueued with, as far as this space has them."""
-        fixed, varied = trial.system_attrs.get("fixed_params", {}), self._space.varied()
-        return {name: value for name, value in fixed.items() if value in varied.get(name, ())}
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:

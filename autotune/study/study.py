@@ -10,7 +10,7 @@ is shared. Their trials are read whenever a trial is claimed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -110,12 +110,6 @@ class TuningStudy:
         """Replace the search space by a part of it; must be called before the first trial."""
         self._space = space
         self._distributions = distributions_of(space)
-
-    def asked(self) -> dict[str, tuple[Value, ...]]:
-        """Return the values of the knobs that vary in the study's trials; empty without trials."""
-        first = next(iter(self._study.get_trials(deepcopy=False)), None)
-        found = {} if first is None else first.distributions
-        return {name: tuple(getattr(one, "choices", ())) for name, one in found.items()}
 
     def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
         """Add a finished trial that was not asked for, in one atomic step."""
@@ -252,11 +246,6 @@ class TuningStudy:
         known = self.notes.identity
         return [] if known is None else differences(known.facts, identity)
 
-    def has_accuracy(self, accuracy: Sequence[object]) -> bool:
-        """Return whether the study was made for this accuracy, as in its identity."""
-        identity = self.notes.identity
-        return identity is not None and identity.facts.get("accuracy") == accuracy
-
     def check_identity(self, identity: Mapping[str, Any]) -> None:
         """Store the identity of a new study, or compare it with the stored one.
 
@@ -321,7 +310,7 @@ class TuningStudy:
             [verdict.margins[name] for name in CONSTRAINTS],
             {
                 CONFIG: config.as_dict(),
-                **json.loads(json.dumps(details.as_attributes(of_baseline=number == 0))),
+                **json.loads(json.dumps(details.as_attributes())),
                 VALUE: verdict.value,
                 REASON: verdict.reason,
                 "fingerprint": self._fingerprint,

@@ -19,10 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.affinity import AFFINITY, WorkerInit
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
 from autotune.knobs.device_prefetch import DEVICE_PREFETCH
-from autotune.knobs.own import coded_name
 from autotune.knobs.ranks import sharded
 from autotune.values.errors import UsageError
 
@@ -33,8 +32,6 @@ class Settings:
 
     config: TrainingConfig
     """Configuration to apply; num_threads is no higher than cpu_affinity leaves cores."""
-    coded: tuple[Knob, ...] = ()
-    """Knobs in the user's code; one that the configuration does not name has its default."""
     _transfer_kwargs: dict[int, Mapping[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -44,40 +41,10 @@ class Settings:
         threads = AFFINITY.threads_left(config[AFFINITY.name], asked)
         if threads != asked:
             object.__setattr__(self, "config", config.replace(num_threads=threads))
-        self._check_coded()
-
-    def items(self) -> Iterator[tuple[str, Knob, Value]]:
-        """Yield each knob with its name and value, the user's own last."""
-        coded = {coded_name(knob.name): knob for knob in self.coded}
-        for knob, value in self.config.items():
-            if knob.name not in coded:
-                yield knob.name, knob, value
-        for name, knob in coded.items():
-            value = self.config[name]
-            yield name, knob, knob.default if value is None else value
-
-    def _check_coded(self) -> None:
-        """Check that the knobs in code which the configuration names are there, with their values.
-
-        Raises:
-            UsageError: some are not; all are named.
-        """
-        coded = {knob.name: knob for knob in self.coded}
-        faults = []
-        for name, value in self.config.of_kind("knobs").items():
-            if name not in coded:
-                faults.append(
-                    f"knobs.{name}={spelled(value)}: that knob is in the code of a model.py. Give "
-                    "its KNOBS, as in autotune.load(path, knobs=KNOBS)."
-                )
-            elif fault := coded[name].values.fault(value):
-                faults.append(f"knobs.{name}={spelled(value)} is not possible; {fault}.")
-        if faults:
-            raise UsageError("\n".join(faults))
 
     def apply_to_process(self) -> None:
         """Set what holds for the whole process; must be called before the first operation."""
-        for _, knob, value in self.items():
+        for knob, value in self.config.items():
             knob.on_process(value)
 
     def prepare(
@@ -97,7 +64,7 @@ class Settings:
                     "model.py; write best.prepare(model, checkpoint=checkpoint)."
                 )
             checkpoint(model)
-        for _, knob, value in self.items():
+        for knob, value in self.config.items():
             model = knob.on_model(value, model)
         return self.compiled(model)
 
@@ -122,17 +89,17 @@ class Settings:
 
     def ddp_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for DistributedDataParallel."""
-        return _merged(knob.ddp_kwargs(value) for _, knob, value in self.items())
+        return _merged(knob.ddp_kwargs(value) for knob, value in self.config.items())
 
     def on_ddp(self, ddp: DistributedDataParallel) -> None:
         """Apply to DistributedDataParallel what it takes after it was made, such as hooks."""
-        for _, knob, value in self.items():
+        for knob, value in self.config.items():
             knob.on_ddp(value, ddp)
 
     def loader_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the DataLoader."""
         own = {} if (init := self.worker_init_fn()) is None else {"worker_init_fn": init}
-        return own | _merged(knob.loader_kwargs(value) for _, knob, value in self.items())
+        return own | _merged(knob.loader_kwargs(value) for knob, value in self.config.items())
 
     def worker_init_fn(self, own: WorkerInit | None = None) -> WorkerInit | None:
         """Return the function that applies settings in a DataLoader worker, then calls `own`."""
@@ -146,11 +113,11 @@ class Settings:
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the optimizer, such as `fused=True`."""
-        return _merged(knob.optimizer_kwargs(value) for _, knob, value in self.items())
+        return _merged(knob.optimizer_kwargs(value) for knob, value in self.config.items())
 
     def scaler(self, device: str | torch.device) -> torch.amp.GradScaler:
         """Return a gradient scaler; it is disabled unless a setting needs a scaled loss."""
-        scales = any(knob.scales_loss(value) for _, knob, value in self.items())
+        scales = any(knob.scales_loss(value) for knob, value in self.config.items())
         return torch.amp.GradScaler(torch.device(device).type, enabled=scales)
 
     def autocast(self, device: str | torch.device) -> AbstractContextManager[None]:
@@ -181,13 +148,16 @@ class Settings:
     @cached_property
     def _context_knobs(self) -> list[tuple[Knob, Value]]:
         # Only these: entering a dozen empty contexts would take longer than some training steps.
-        pairs = [(knob, value) for _, knob, value in self.items()]
-        return [(k, v) for k, v in pairs if type(k).forward_context is not Knob.forward_context]
+        return [
+            (k, v)
+            for k, v in self.config.items()
+            if type(k).forward_context is not Knob.forward_context
+        ]
 
     def _kwargs_for(self, dimensions: int) -> Mapping[str, Any]:
         if dimensions not in self._transfer_kwargs:
             self._transfer_kwargs[dimensions] = _merged(
-                knob.transfer_kwargs(value, dimensions) for _, knob, value in self.items()
+                knob.transfer_kwargs(value, dimensions) for knob, value in self.config.items()
             )
         return self._transfer_kwargs[dimensions]
 

@@ -6,7 +6,6 @@ import os
 import platform
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from autotune.knobs.compiled_calls import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.system.imported_files import own_modules
-from autotune.training.coded_knobs import describe_knobs
 from autotune.training.loading.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload
@@ -107,9 +105,7 @@ def process_settings() -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def describe_workload(
-    workload: Workload, own_settings: Mapping[str, Value], machine: Machine
-) -> WorkloadFacts:
+def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
     """Build model, dataset and one small batch, and describe them; a stream is read with workers.
 
     `own_settings` are settings that the file changed in the process while it was imported. The user
@@ -117,7 +113,7 @@ def describe_workload(
 
     Raises:
         WorkloadError: the dataset is empty or of the wrong type, the model is no module,
-            count_tokens returns no number of tokens, or knobs in the code cannot be described.
+            or count_tokens returns no number of tokens.
     """
     dataset = build_dataset(workload)
     samples = len(dataset) if hasattr(dataset, "__len__") else None
@@ -133,7 +129,7 @@ def describe_workload(
         workload.tokens_in(batch)
     model = build_model(workload)
     weights = list(model.parameters())
-    facts = WorkloadFacts(
+    return WorkloadFacts(
         dataset_samples=samples,
         image_batches=any(
             _has(batch, n) and any(w.dim() == n for w in weights) for n in IMAGE_DIMENSIONS
@@ -152,7 +148,6 @@ def describe_workload(
         attention=mentions_attention(model, _sources(workload.path)),
         signatures=workload.signatures(),
     )
-    return replace(facts, knobs=describe_knobs(workload.knobs, workload.path, machine, facts))
 
 
 def _sources(model: Path) -> list[Path]:

@@ -77,7 +77,7 @@ class LoadedJob:
     @property
     def settings(self) -> Settings:
         """The configuration in PyTorch's terms."""
-        return Settings(self.config, self.workload.knobs)
+        return Settings(self.config)
 
     def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
         """Build a training loop under the job's configuration; see `apply`."""
@@ -105,7 +105,7 @@ def prepare(
     config = TrainingConfig.of(job.config)
     workload = prepared.take_over() if prepared else load_workload(Path(job.model_path))
     # After the import, so that the trial's settings replace those that the file makes.
-    Settings(config, workload.knobs).apply_to_process()
+    Settings(config).apply_to_process()
     if job.processes > 1:
         job = replace(job, device=device_of_rank(job.device))
     use_device(torch.device(job.device))

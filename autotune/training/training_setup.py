@@ -140,8 +140,8 @@ class TrainingSetup:
 
     def not_applied(self) -> list[tuple[str, Value, Value]]:
         """Return the knobs that read back another value: name, value wanted, value found."""
-        wanted = [item for item in self.settings.items() if item[1].is_readable]
-        read = ((name, value, knob.read_back(self)) for name, knob, value in wanted)
+        wanted = [item for item in self.settings.config.items() if item[0].is_readable]
+        read = ((knob.name, value, knob.read_back(self)) for knob, value in wanted)
         return [(name, value, found) for name, value, found in read if found != value]
 
 
@@ -206,7 +206,7 @@ def apply(
     """
     seed_everything(seed)
     target = torch.device(device)
-    settings = Settings(config, workload.knobs)
+    settings = Settings(config)
     model = settings.prepare(build_model(workload).to(target), workload.checkpoint)
     # Sharding replaces the parameters, so that it comes before the optimizer.
     wrapped = None if world.is_alone else settings.wrap(model, target)
@@ -259,7 +259,7 @@ def build_loader(
         drop_last=True,
         collate_fn=workload.collate_fn,
         generator=generator,
-        **Settings(config, workload.knobs).loader_kwargs(),
+        **Settings(config).loader_kwargs(),
     )
 
 

@@ -20,9 +20,8 @@ from torch.optim import AdamW, Optimizer
 from torch.utils.data import Dataset
 
 from autotune.configuration.training_config import own_of_kind, setting_faults
-from autotune.knobs.base import AnyPlain, Knob, Value
-from autotune.knobs.own import BUILDERS, KNOBS_OF_CODE, Kind, unknown_options
-from autotune.training.coded_knobs import knob_faults, knobs_in
+from autotune.knobs.base import AnyPlain, Value
+from autotune.knobs.own import BUILDERS, Kind, unknown_options
 from autotune.values.errors import WorkloadError
 from autotune.values.text import did_you_mean
 from autotune.values.workload_facts import Signature
@@ -57,8 +56,6 @@ class Workload:
     clip_gradients: Callable[[nn.Module], object] | None = None
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""
-    knobs: tuple[Knob, ...] = ()
-    """Knobs in the code of the file, `KNOBS = [MyKnob()]`."""
     settings: Mapping[str, Value] = field(default_factory=dict)
     """Settings of which those of the user's own knobs are arguments of the build functions."""
 
@@ -149,10 +146,8 @@ def load_workload(path: Path) -> Workload:
     faults = [*_misspelt(module), *_wrong(module), *_baseline_faults(module)]
     if missing := _missing(module):
         faults = [*missing, *faults, f"read as a model.py; as a script: autotune search {path} --"]
-    lines = [f"{path}: {fault}" for fault in faults]
-    lines += knob_faults(getattr(module, KNOBS_OF_CODE, ()), path)
-    if lines:
-        raise WorkloadError("\n".join(lines))
+    if faults:
+        raise WorkloadError("\n".join(f"{path}: {fault}" for fault in faults))
     found = {name: getattr(module, name, None) for name in _CONTRACT}
     if found["build_optimizer"] is None:
         found["build_optimizer"] = default_optimizer
@@ -161,7 +156,6 @@ def load_workload(path: Path) -> Workload:
         path=path,
         baseline=baseline,
         checkpoint=_checkpoint(module),
-        knobs=knobs_in(module),
         **found,  # type: ignore[arg-type]
     )
 
@@ -203,7 +197,7 @@ def _missing(module: ModuleType) -> list[str]:
 def _misspelt(module: ModuleType) -> list[str]:
     """Return faults for names close to an optional one, which would silently go unused."""
     optional = [name for name, (_, needed) in _CONTRACT.items() if not needed]
-    optional += [_BASELINE, KNOBS_OF_CODE]
+    optional.append(_BASELINE)
     absent = [name for name in optional if not hasattr(module, name)]
     missing = " ".join(_missing(module))
     names = [name for name in _own_names(module) if repr(name) not in missing]
@@ -252,4 +246,4 @@ def _own_names(module: ModuleType) -> list[str]:
         if (inspect.isfunction(value) and value.__module__ == module.__name__)
         or (name.isupper() and not name.startswith("_"))
     )
-    return [name for name in own if name not in (*_CONTRACT, _BASELINE, KNOBS_OF_CODE)]
+    return [name for name in own if name not in (*_CONTRACT, _BASELINE)]

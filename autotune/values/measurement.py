@@ -13,7 +13,7 @@ from autotune.values.step_times import StepTimes
 # quiet machine stays below a third of it; one busy process on two cores takes half. If more than
 # this share and one core are idle, other programs took nothing that the trial needed.
 DISTURBING = 0.1
-STOPPED_EARLY, UNSTEADY, UNWATCHED, UNEVEN = "raced", "unsteady", "unwatched", "uneven"
+STOPPED_EARLY, UNSTEADY, UNWATCHED, UNEVEN = "stopped_early", "unsteady", "unwatched", "uneven"
 """Remarks on a timing: stopped because it was clearly slower, not steady until its end, on a
 machine whose other programs cannot be seen, and with a few slow steps that take much of the time.
 """
@@ -200,7 +200,7 @@ class Measurement:
     * clock: the clock jumped
     * recompiled: torch.compile compiled again after the warm-up
     * unsteady: it did so again and again, or the clock kept jumping
-    * raced: stopped early, because clearly slower than the best trial
+    * stopped_early: stopped, because clearly slower than the best trial
     * no_boundary: epoch boundaries are not counted, because a stream has no epoch length
     * uneven: a few slow steps take much of the time, so that disturbed blocks count, too
     * unwatched: the use of the cores by other programs is unknown

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
-from autotune.values.measurement import Measurement, nonsense_of
+from autotune.values.measurement import Measurement
 from autotune.values.script_losses import FirstLosses, ObservedLoss
-from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
+from autotune.values.stages import CountedFlops, Diagnosed, Profiled
 from autotune.values.strict_json import check, fault_of
 from autotune.values.workload_facts import Surroundings, WorkloadFacts
 
@@ -60,8 +60,6 @@ class Inspected:
     """Seconds that building the training set took."""
     is_shared: bool = False
     """True if a warm host paid those seconds, once for all processes forked from it."""
-    knob_faults: tuple[str, ...] = ()
-    """Breaches of the contract by the knobs in the code of model.py, if a job checked them."""
     processes: int = 1
     """Processes that a launcher started, on all hosts."""
     on_host: int = 1
@@ -133,7 +131,7 @@ class Observed:
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     loss: ObservedLoss | None = None
-    """Its loss; None if an older version observed it."""
+    """Its loss; None if it was not watched."""
     profiled: Profiled | None = None
     """Operators of its steps, if they were asked for."""
     stages: Diagnosed | None = None
@@ -228,7 +226,7 @@ class Lost:
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
 OfScript = FirstLosses | Observed
-Answer = Measured | Probed | Inspected | SpeedLimits | Diagnosed | Profiled | Gated | OfScript
+Answer = Measured | Probed | Inspected | CountedFlops | Diagnosed | Profiled | Gated | OfScript
 TrialOutcome = Answer | Failure
 
 
@@ -258,9 +256,6 @@ def nonsense_in(outcome: TrialOutcome) -> str | None:
     match outcome:
         case Measured(measurement):
             return measurement.nonsense
-        case SpeedLimits(rounds):
-            blocks = [b for one in rounds for b in (one.training, one.computing, one.loading)]
-            return nonsense_of(blocks)
         case _:
             return None
 

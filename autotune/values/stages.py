@@ -7,37 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from autotune.values.measurement import Block, Measurement
+from autotune.values.measurement import Measurement
 from autotune.values.statistics import Interval, log_median, median_interval
 
 # A rank that takes this many times as long as the others is beyond what timings of equals differ.
 _SLOWER = 1.03
 # A smaller difference of waits, as a share of the timed seconds, is taken for noise.
 _LONGER = 0.03
-
-
-@dataclass(frozen=True, slots=True)
-class StageRound:
-    """A block of training and one of each stage alone, timed one after the other."""
-
-    training: Block
-    computing: Block
-    """Steps on batches that are on the device already."""
-    loading: Block
-    """Batches loaded while nothing else runs."""
-    apart: Block | None = None
-    """Training in which several processes exchange no gradients; None for one, and if sharded."""
-    computing_by_rank: tuple[float, ...] = ()
-    """Seconds of each process in `computing`, in which it waits for no other; empty for one, and if
-    they wait."""
-    loading_by_rank: tuple[float, ...] = ()
-    """Seconds of each process in `loading`; empty for one."""
-
-    @property
-    def is_disturbed(self) -> bool:
-        """Return True if something else may have slowed one of the blocks down."""
-        blocks = (self.training, self.computing, self.loading, self.apart)
-        return any(one is not None and one.is_disturbed for one in blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +74,9 @@ def waiting_text(run: Measurement) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedLimits:
-    """Rounds of training and of its stages alone, and the arithmetic of a step."""
+class CountedFlops:
+    """Arithmetic of a training step."""
 
-    rounds: tuple[StageRound, ...]
-    """All rounds, disturbed ones too."""
     flops_per_sample: float | None = None
     """Floating-point operations of a training step for each sample; None if not counted."""
     number_format: str | None = None
@@ -111,7 +85,7 @@ class SpeedLimits:
     """Reason why the FLOPs are not counted."""
     matmul_flops_per_second: float | None = None
     """Rate of matrix products in that format; None if not measured."""
-    kind: Literal["speed_limits"] = "speed_limits"
+    kind: Literal["counted_flops"] = "counted_flops"
 
 
 @dataclass(frozen=True, slots=True)

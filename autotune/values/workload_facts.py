@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,27 +15,6 @@ class Signature:
     """Name of each keyword argument to its default; None if that is no plain value."""
     takes_any: bool = False
     """True if it takes `**options`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnobFacts:
-    """A knob in the code of a model.py, as data."""
-
-    name: str
-    """Its name in configurations: `knobs.` and that of the class."""
-    about: str
-    effect: Literal["exact", "numerics", "statistics"]
-    default: bool | int | float | str | None
-    suggested: tuple[bool | int | float | str | None, ...]
-    """Values worth trying on this machine."""
-    options: tuple[bool | int | float | str | None, ...] = ()
-    """All legal values; empty for a range of integers."""
-    bounds: tuple[int, int] | None = None
-    """Lowest and highest legal integer; None for a list of options."""
-    obstacles: tuple[str, ...] = ()
-    """Reason why each option cannot work on this machine; empty text if it can."""
-    irrelevance: str = ""
-    """Reason why the knob stays as it is on this workload; empty if it is varied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +97,5 @@ class WorkloadFacts:
     """True if a source of the model mentions torch's scaled_dot_product_attention."""
     signatures: dict[str, Signature] = field(default_factory=dict)
     """Signatures of build_model and build_dataset, by name."""
-    knobs: tuple[KnobFacts, ...] = ()
-    """Knobs in the code of the model.py."""
     ranks: RankFacts | None = None
     """Facts on the processes that train together; None for one."""

@@ -25,7 +25,7 @@ from torch import Tensor
 KNOWN = {
     "batch_size", "num_workers", "prefetch_factor", "persistent_workers", "pin_memory",
     "amp_dtype", "float32_matmul_precision", "compile_mode", "channels_last", "cudnn_benchmark",
-    "optimizer_impl", "fused_optimizer", "compile_dynamic", "num_threads", "omp_wait_policy",
+    "optimizer_impl", "compile_dynamic", "num_threads", "omp_wait_policy",
 }  # fmt: skip
 OFF = (None, False, "whole")  # values of knobs that change nothing
 PLAIN = {"in_order": True, "accumulation_steps": 1}  # PyTorch's own, where that is none of OFF
@@ -65,9 +65,9 @@ def compiled(model: Any, mode: str, dynamic: bool | None) -> Any:
 
 
 def optimizer_options(settings: dict[str, Any]) -> dict[str, bool]:
-    """Return the arguments of the optimizer; older files say `fused_optimizer`."""
+    """Return the arguments of the optimizer."""
     implementation = settings.get("optimizer_impl")
-    if implementation == "fused" or settings.get("fused_optimizer"):
+    if implementation == "fused":
         return {"fused": True}
     return {"foreach": implementation == "foreach"} if implementation else {}
 

@@ -23,7 +23,7 @@ KINDS = {
     "anchors": "your settings again",
     "again": "near candidates again",
     "confirm": "rounds that confirm",
-    "limits": "stages of the answer",
+    "arithmetic": "arithmetic of the answer",
 }
 
 

@@ -10,8 +10,8 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
     "both": "values stand_in system knobs calling configuration",
-    "child": "training.ranks training.loading training contract numerics limits "
-    "scripting.quality scripting scripting.surroundings adapters child",
+    "child": "training.ranks training.loading training numerics limits "
+    "scripting.quality scripting scripting.surroundings child",
     "parent": "processes sampling storage study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",

@@ -100,8 +100,8 @@ def test_an_inspection_finds_what_the_knobs_need(
 ) -> None:
     # A child has one workload; in this process the other one and the tests look imported by it.
     monkeypatch.setattr(inspection, "own_modules", lambda _: {})
-    found = describe_workload(blocks_workload, {}, cpu_machine())
-    plain = describe_workload(workload, {}, cpu_machine())
+    found = describe_workload(blocks_workload, {})
+    plain = describe_workload(workload, {})
     assert (found.attention, found.has_checkpoint, found.repeated_blocks) == (True, True, True)
     assert (plain.attention, plain.has_checkpoint, plain.repeated_blocks) == (False, False, False)
     names = ("sdpa_backend", "activation_checkpointing", "compile_scope")
@@ -114,9 +114,9 @@ def test_volumes_make_the_layout_matter(workload: Workload) -> None:
     changed = replace(
         workload, build_model=lambda: nn.Conv3d(3, 4, 3), build_dataset=lambda: volumes
     )
-    assert describe_workload(changed, {}, cpu_machine()).image_batches
+    assert describe_workload(changed, {}).image_batches
     flat = replace(changed, build_model=lambda: nn.Conv2d(3, 4, 3))
-    assert not describe_workload(flat, {}, cpu_machine()).image_batches
+    assert not describe_workload(flat, {}).image_batches
 
 
 class Counting:

@@ -10,13 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import export
-from autotune.system.interpreter import SEARCHES, reaches
-from children import WORKLOADS, autotune
+from children import WORKLOADS
 from factories import best_config, found_here, written
 from needs import library
 
@@ -101,26 +99,3 @@ def test_the_example_for_transformers_trains_under_the_settings(folder: Path) ->
     )
     told = facts_after(folder, code_in("docs/hf.md", "HfArgumentParser"), facts)
     assert told == {"precision": "bf16", "steps": 4, "fused": True, "threads": 2}
-
-
-def test_the_knob_of_the_documentation_keeps_the_contract_and_is_applied(folder: Path) -> None:
-    if not reaches(torch.__version__, SEARCHES):
-        pytest.skip("`autotune knobs` needs a newer torch")
-    code = code_in("docs/own_knobs.md", "class CollectEvery(Knob):")
-    lines = [line for line in code.splitlines() if line]
-    assert len(lines) <= 15
-    model = folder / "model.py"
-    model.write_text(f"{model.read_text()}\n\n{code}")
-    done = autotune(folder, "knobs", "--check", "model.py", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("knobs.collect_every keeps the contract with ")
-    config = MINE.replace(**{"knobs.collect_every": 0})
-    best = best_config(config, MINE).with_effects({"knobs.collect_every": "exact"})
-    write_best(found_here(best, model), folder / "best.yaml")
-    load = code_in("docs/own_knobs.md", "from model import KNOBS")
-    told = facts_after(
-        folder,
-        f"import autotune, gc\n{load}best.apply_to_process()",
-        "{'left': gc.get_threshold()[0]}",
-    )
-    assert told == {"left": 0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import socket
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
@@ -352,66 +350,6 @@ def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
     from autotune.export.lightning import _PRECISION
 
     assert set(_PRECISION.values()) <= set(get_args(_PRECISION_INPUT_STR))
-
-
-def test_timm_builds_the_optimizer_with_the_options() -> None:
-    """Only this and the loader can be asked of timm: train.py is not in its package."""
-    library("timm")
-    from timm.optim import create_optimizer_v2
-
-    values = read(on_gpu(), "timm")
-    options = values["opt_kwargs"]
-    assert isinstance(options, dict)
-    optimizer = create_optimizer_v2(nn.Linear(2, 2), opt="adamw", lr=1e-3, **options)
-    assert optimizer.param_groups[0]["fused"] is True
-
-
-def test_timms_loader_has_the_settings_that_are_said_to_be_its_own() -> None:
-    library("timm")
-    from timm.data import create_loader
-
-    values = read(on_cpu(**LOADED), "timm")
-    loader = create_loader(
-        TensorDataset(torch.ones(64, 3, 4, 4), torch.ones(64)),
-        input_size=(3, 4, 4),
-        batch_size=values["batch_size"],
-        num_workers=values["workers"],
-        pin_memory=values["pin_mem"],
-        is_training=True,
-        use_prefetcher=False,
-    )
-    assert (loader.batch_size, loader.num_workers) == (32, 2)
-    assert loader.persistent_workers
-    assert loader.prefetch_factor == 2
-    assert loader.drop_last
-
-
-# Arguments of timm's train.py (1.0.31), by hand: numbers, switches, words.
-TRAIN_PY = {
-    int: ("--batch-size", "--workers", "--grad-accum-steps"),
-    bool: ("--pin-mem", "--amp", "--channels-last"),
-    str: ("--device", "--amp-dtype", "--torchcompile", "--torchcompile-mode", "--opt-kwargs"),
-}
-
-
-@pytest.mark.parametrize("best", [on_gpu(), on_cpu()], ids=["gpu", "cpu"])
-def test_defaults_by_these_names_reach_an_argument_parser_as_train_py_takes_them(
-    best: BestConfig,
-) -> None:
-    """As its -c does: YAML into set_defaults, which takes any name without a word."""
-    parser = argparse.ArgumentParser()
-    for flag in TRAIN_PY[int]:
-        parser.add_argument(flag, type=int, default=1)
-    for flag in TRAIN_PY[bool]:
-        parser.add_argument(flag, action="store_true")
-    for flag in TRAIN_PY[str]:
-        parser.add_argument(flag)
-    known, values = vars(parser.parse_args([])), read(best, "timm")
-    parser.set_defaults(**values)
-    assert values.keys() <= known.keys()
-    assert vars(parser.parse_args([])) == known | values
-    backends = [None, *torch._dynamo.list_backends(exclude_tags=())]
-    assert values["torchcompile"] in backends
 
 
 def test_torchrun_starts_a_script_under_the_environment(tmp_path: Path) -> None:

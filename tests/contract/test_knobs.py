@@ -15,13 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.contract.knob_contract import (
-    Bench,
-    return_faults,
-    suggestion_faults,
-    text_faults,
-    value_faults,
-)
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob, Value, spelled
@@ -33,6 +26,13 @@ from autotune.training.ranks.world import ALONE, World
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
+from knob_contract import (
+    Bench,
+    return_faults,
+    suggestion_faults,
+    text_faults,
+    value_faults,
+)
 
 # A CPU with every instruction there is, so that every value which torch can apply is tried.
 CPU = replace(
@@ -149,7 +149,7 @@ def test_a_value_trains_is_read_back_beside_all_others_and_stays_when_repeated(
 ) -> None:
     needs_torch_with(knob, value)
     bench = bench_for(knob, value, request)
-    assert list(value_faults(bench, knob, knob.name, value)) == []
+    assert list(value_faults(bench, knob, value)) == []
 
 
 @pytest.mark.parametrize(("knob", "value"), every_value())

@@ -1,7 +1,6 @@
-"""Studies that an earlier version left behind: finished, killed, and with a revoked incumbent.
+"""Studies that are kept in `studies/`: finished, killed, and with a revoked incumbent.
 
-They lie in `studies/` as that version wrote them. The present one resumes each by replay, and
-reports and repairs it with the real commands.
+Each is resumed by replay, and reported and repaired with the real commands.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.configuration.job import FindLimits, Inspect, Job, Measure, Probe
+from autotune.configuration.job import CountFlops, Inspect, Job, Measure, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
@@ -21,7 +21,7 @@ from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, Measured, OutOfMemory, Probed, TrialOutcome
-from autotune.values.stages import SpeedLimits
+from autotune.values.stages import CountedFlops
 from covering import covers
 from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
@@ -143,8 +143,8 @@ def test_a_probe_runs_on_the_device(device: str, ask: Ask) -> None:
 
 @pytest.mark.slow
 def test_the_limits_are_found_on_the_device(device: str, ask: Ask) -> None:
-    job = job_on(device, FindLimits(QUICK), num_workers=1, pin_memory=device != "cpu")
-    assert isinstance(outcome := ask(job), SpeedLimits), outcome
+    job = job_on(device, CountFlops(), num_workers=1, pin_memory=device != "cpu")
+    assert isinstance(outcome := ask(job), CountedFlops), outcome
     assert outcome.flops_per_sample, outcome.uncounted
     assert outcome.matmul_flops_per_second
 

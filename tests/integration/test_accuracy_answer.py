@@ -247,50 +247,8 @@ def test_noise_takes_what_the_seeds_of_the_baseline_differ_by(tmp_path):
 NOISE = Tolerance(0.01, relative=True, widened=True)
 
 
-def begun_by_an_older_version(folder: Path, amount: float = 0.01, relative: bool = True) -> None:
-    """A study of three trials, with the allowed loss as older versions noted it."""
-    older = Tolerance(amount, relative, widened=True, is_older=True)
-    searched(folder, {}, accuracy_tolerance=older, trials=3)
-
-
 def warnings_of(events: list[Event]) -> list[str]:
     return [one.warning for one in events if isinstance(one, Warned)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "amount"),
-    [(Tolerance(0.05, relative=True), "5 % of your value"), (Tolerance(0.02, False), "0.02")],
-    ids=["share", "difference"],
-)
-def test_a_study_of_an_older_version_goes_on_with_its_rule_and_says_so(tmp_path, asked, amount):
-    begun_by_an_older_version(tmp_path, asked.amount, asked.relative)
-    events = searched(tmp_path, {128: (0.009,) * 6}, trials=5, accuracy_tolerance=asked)
-    (warned,) = warnings_of(events)
-    assert f"the allowed loss of quality was {amount}, or the spread of yours over seeds" in warned
-    assert "if more" in accuracy_of(events).allowed
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_noise_is_what_a_study_of_an_older_version_means_by_one_percent(tmp_path, force):
-    begun_by_an_older_version(tmp_path)
-    events = searched(tmp_path, {}, trials=5, accuracy_tolerance=NOISE, force=force)
-    assert not warnings_of(events)
-    assert "if more" in accuracy_of(events).allowed
-    assert len([one for one in events if isinstance(one, TrialEnded)]) == 3, "yours, and two more"
-
-
-def test_force_begins_a_study_of_what_is_asked_beside_one_of_an_older_version(tmp_path):
-    begun_by_an_older_version(tmp_path)
-    events = searched(tmp_path, {}, force=True)
-    assert accuracy_of(events).allowed == "1 % of your evaluate"
-    assert not warnings_of(events)
-
-
-@covers("R10")
-def test_a_new_study_takes_another_name_than_one_of_an_older_version(tmp_path):
-    begun_by_an_older_version(tmp_path)
-    with pytest.raises(StudyMismatchError, match="accuracy: "):
-        searched(tmp_path, {}, new_study=True)
 
 
 @covers("R10")

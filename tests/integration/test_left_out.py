@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run import diagnosis
 from autotune.searching.run.events import IncumbentRevoked, TrialEnded
 from autotune.values.outcome import Crashed, NonFinite
-from autotune.values.stages import Diagnosed, Loading
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\n"
@@ -60,16 +58,3 @@ def test_what_one_trial_met_alone_says_nothing_of_the_others(tmp_path, fails):
     configs = tried(events_of(options, Failing(measure)))
     assert {config["num_workers"] for config in configs} == {0, 1, 2}
     assert len(configs) == 9, "each configuration is tried"
-
-
-def test_a_study_goes_on_in_the_space_of_its_trials(tmp_path, monkeypatch):
-    """An older version left out less by the same diagnosis; an interrupted trial is resumed."""
-    stages = Diagnosed(8, 0.1, 0.2, 0.0, (Loading(0, 0.0013), Loading(2, 0.001)), 0.01)
-    space = "num_workers: [0, 1, 2, 4]\noptimizer_impl: [null, fused]\n"
-    options = options_in(tmp_path, space, trials=4)
-    monkeypatch.setattr(diagnosis, "_MOST_SPEEDUP_ON_CPU", 8.0)
-    first = tried(events_of(options, ScriptedRunner(speed, diagnosed=stages)))
-    assert len({config["num_workers"] for config in first}) > 1
-    monkeypatch.undo()
-    more = tried(events_of(changed(options, trials=8), ScriptedRunner(speed, diagnosed=stages)))
-    assert len({*first, *more}) == 6, "3 x 2: four workers are useless"

@@ -47,8 +47,8 @@ def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     ("words", "needed_by", "distribution", "required"),
     [
         ("dashboard {url}", "autotune dashboard", "optuna-dashboard", "optuna-dashboard"),
-        ("search model.py --sampler gp", "--sampler gp", "scipy", "scipy"),
-        ("search model.py --sampler qmc", "--sampler qmc", "scipy", "scipy"),
+        ("search model.py --sampler GPSampler", "--sampler GPSampler", "scipy", "scipy"),
+        ("search model.py --sampler QMCSampler", "--sampler QMCSampler", "scipy", "scipy"),
         ("report {url} --tensorboard to", "--tensorboard", "tensorboard", "tensorboard"),
         *(
             (words, "--storage postgresql://host/database", "psycopg", "psycopg[binary]")

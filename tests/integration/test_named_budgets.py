@@ -71,7 +71,7 @@ class Slow:
 
     def runner(self, monkeypatch: pytest.MonkeyPatch) -> TimedRunner:
         def seconds(config: TrainingConfig | None, phase: str) -> float:
-            if config is None or phase in {"inspection", "diagnosis", "gate", "limits"}:
+            if config is None or phase in {"inspection", "diagnosis", "gate", "arithmetic"}:
                 return self.start + 5.0
             if phase == "accuracy":
                 return self.start + self.seed_seconds * len(runner.asked[-1].seeds)

@@ -5,7 +5,7 @@ Those that may depend on how the process was started are run in both ways.
 
 import pytest
 
-from autotune.configuration.job import FindLimits, Inspect, Job, Probe
+from autotune.configuration.job import CountFlops, Inspect, Job, Probe
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import (
     Crashed,
@@ -18,8 +18,8 @@ from autotune.values.outcome import (
     Rejected,
     UserError,
 )
-from autotune.values.stages import SpeedLimits
-from children import QUICK, WORKLOADS, job_for
+from autotune.values.stages import CountedFlops
+from children import WORKLOADS, job_for
 from covering import covers
 
 
@@ -85,10 +85,9 @@ def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, ou
 
 
 @forked_only
-def test_loader_and_computation_have_limits_of_their_own(outcome_of):
-    outcome = outcome_of("plain", task=FindLimits(QUICK))
-    assert isinstance(outcome, SpeedLimits)
-    assert len(outcome.rounds) >= 3
+def test_the_flops_of_a_sample_are_counted(outcome_of):
+    outcome = outcome_of("plain", task=CountFlops())
+    assert isinstance(outcome, CountedFlops)
     # A linear layer of 8 x 2: forward, and backward to the weights; nothing needs the input's.
     assert outcome.flops_per_sample == 2 * (2 * 8 * 2)
     assert outcome.number_format == "float32"
@@ -97,9 +96,9 @@ def test_loader_and_computation_have_limits_of_their_own(outcome_of):
 
 @forked_only
 def test_a_rate_of_products_that_is_known_is_not_measured_again(outcome_of):
-    task = FindLimits(QUICK, known_formats=("float32",))
+    task = CountFlops(known_formats=("float32",))
     outcome = outcome_of("plain", settings={"num_workers": 1}, task=task)
-    assert isinstance(outcome, SpeedLimits)
+    assert isinstance(outcome, CountedFlops)
     assert outcome.flops_per_sample
     assert outcome.matmul_flops_per_second is None
 

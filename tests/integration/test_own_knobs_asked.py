@@ -13,7 +13,7 @@ from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.searching.run.events import Answered, Planned
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
-from autotune.values.workload_facts import KnobFacts, Signature
+from autotune.values.workload_facts import Signature
 from factories import cpu_machine, cuda_machine
 from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in
 from seen_script import SEEN
@@ -60,7 +60,6 @@ def test_the_effect_decides_the_evidence(
     space = f"options:\n  checkpoint: {{values: [false, true], effect: {effect}}}\n"
     runner = faster_with("options.checkpoint", True)
     best = searched(tmp_path, space, runner).best
-    assert best.autotune == 2
     assert best.config["options.checkpoint"] is True
     assert best.evidence.baseline.config["options.checkpoint"] is False
     assert best.effects == {"options.checkpoint": effect}
@@ -183,79 +182,3 @@ def test_a_study_made_with_another_effect_is_another_study(tmp_path: Path) -> No
         searched(tmp_path, space, faster_with("options.width", 16))
     with pytest.raises(StudyMismatchError, match="effects"):
         searched(tmp_path, space.replace("exact", "numerics"), faster_with("options.width", 16))
-
-
-CODED = (
-    KnobFacts(
-        name="knobs.pool",
-        about="Buffers that are kept.",
-        effect="exact",
-        default=1,
-        suggested=(1, 4),
-        options=(1, 4, 16),
-        obstacles=("", "", "needs a larger machine"),
-    ),
-    KnobFacts("knobs.idle", "Means nothing here.", "numerics", 0, (0, 2), (0, 2), None, ("", "")),
-    KnobFacts("knobs.depth", "A range.", "statistics", 2, (2, 8), bounds=(1, 64)),
-)
-WITH_CODE = replace(
-    INSPECTED,
-    workload=replace(
-        FACTS,
-        signatures=SIGNATURES,
-        knobs=(CODED[0], replace(CODED[1], irrelevance="the model has none"), CODED[2]),
-    ),
-)
-
-
-def test_knobs_in_code_join_any_space_with_their_values_and_effects(tmp_path: Path) -> None:
-    runner = replace(faster_with("knobs.pool", 4), inspected=WITH_CODE)
-    events = events_of(options_in(tmp_path, "num_workers: [0]\n"), runner)
-    planned, answered = events[0], events[-1]
-    assert isinstance(planned, Planned)
-    assert isinstance(answered, Answered)
-    space = planned.context.space
-    assert space.varied() == {"knobs.pool": (1, 4), "knobs.depth": (2, 8)}
-    assert "knobs.idle stays 0: the model has none" in space.notes
-    assert space.effects["knobs.depth"] == "statistics"
-    best = answered.best
-    assert best.autotune == 2
-    assert (best.config["knobs.pool"], best.config["knobs.depth"]) == (4, 2)
-    assert best.effects == {told.name: told.effect for told in CODED}
-    assert best.constraints.accuracy.evidence == "exact"
-
-
-def test_a_space_may_choose_among_the_values_of_a_knob_in_code(tmp_path: Path) -> None:
-    space = "knobs:\n  pool: [4]\n  depth: {low: 2, high: 16, log2: true}\n  idle: [null]\n"
-    runner = replace(faster_with("knobs.depth", 16), inspected=WITH_CODE)
-    baseline = {"knobs.depth": 4}
-    planned = events_of(options_in(tmp_path, space, baseline=baseline), runner)[0]
-    assert isinstance(planned, Planned)
-    domains = planned.context.space.domains
-    assert (domains["knobs.pool"], domains["knobs.depth"]) == ((4, 1), (2, 4, 8, 16))
-    assert domains["knobs.idle"] == (0,)
-    assert planned.context.baseline["knobs.depth"] == 4
-
-
-def test_what_a_knob_in_code_cannot_be_is_told_at_once_with_its_place(tmp_path: Path) -> None:
-    space = "knobs:\n  pool: [2, 16]\n  depht: [2]\n  depth: {values: [8], baseline: 99}\n"
-    runner = ScriptedRunner(inspected=WITH_CODE)
-    with pytest.raises(UsageError) as error:
-        events_of(options_in(tmp_path, space, baseline={"knobs.idle": 1}), runner)
-    assert str(error.value).replace(f"{tmp_path}/", "").splitlines() == [
-        "space.yaml:4:19: knobs.depth=99 is not possible; expected an integer from 1 to 64.",
-        "--baseline: knobs.idle=1 is not possible; expected 0 or 2.",
-        "space.yaml:2:10: knobs.pool=2 is not possible; expected 1 or 4 or 16.",
-        "space.yaml:2:13: knobs.pool=16 is not possible on this machine; needs a larger machine.",
-        "space.yaml:3:10: knobs.depht is not among the KNOBS of model.py. Did you mean 'depth'?",
-    ]
-
-
-def test_a_space_cannot_say_the_effect_of_a_knob_in_code(tmp_path: Path) -> None:
-    (line,) = refusal(tmp_path, "knobs:\n  pool: {values: [1], effect: exact}\n")
-    assert line == "space.yaml:2:23: knobs.pool: its class says the effect."
-
-
-def test_a_script_has_no_knobs_in_code(tmp_path: Path) -> None:
-    (line,) = refusal(tmp_path, "knobs:\n  pool: [1]\n", script=ScriptOptions((), ()))
-    assert line.startswith("space.yaml:2:9: knobs.pool is a knob in the code of a model.py, and")

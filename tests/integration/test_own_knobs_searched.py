@@ -68,7 +68,6 @@ def script_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_search_of_a_model_py_finds_the_variable_and_the_argument(model_search: Path) -> None:
     best = read_best(model_search / "best.yaml")
-    assert best.autotune == 2
     assert best.config["env.OWN_PAUSE"] == "0"
     assert best.config["options.careful"] is False
     assert best.evidence.baseline.config["options.careful"] is True

@@ -1,12 +1,12 @@
-"""Stages of two real processes: whole steps, without an exchange, computing and loading alone."""
+"""Stages and arithmetic of two real processes."""
 
 from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.job import Diagnose, FindLimits, MeasurePlan
+from autotune.configuration.job import CountFlops, Diagnose, MeasurePlan
 from autotune.values.outcome import describe
-from autotune.values.stages import Diagnosed, SpeedLimits, slow_rank
+from autotune.values.stages import CountedFlops, Diagnosed, slow_rank
 from children import WORKLOADS, autotune, job_for, nobody_is_left, run_child
 from factories import written
 
@@ -19,21 +19,6 @@ from plain import build_dataset, build_model, build_optimizer
 def compute_loss(model, batch):
     time.sleep(0.02 if os.environ["RANK"] == "1" else 0.005)
     return plain.compute_loss(model, batch)
-"""
-# Rank 1's workers are slow to fill their queue.
-SLOW_LOADING = """
-import os, sys, time
-sys.path.insert(0, {workloads!r})
-import batch_norm
-from batch_norm import build_model, build_optimizer, compute_loss
-class Slow:
-    points = batch_norm.build_dataset()
-    def __len__(self):
-        return len(self.points)
-    def __getitem__(self, index):
-        time.sleep(0.02 * (os.environ["RANK"] == "1"))
-        return self.points[index]
-build_dataset = Slow
 """
 TOO_LARGE = """
 import os, sys
@@ -48,40 +33,14 @@ def compute_loss(model, batch):
 """
 
 
-def limits_of(folder, model, **settings):
-    job = job_for(model, settings, FindLimits(PLAN))
-    found = run_child(folder, replace(job, processes=2))
-    assert isinstance(found, SpeedLimits), describe(found)
-    assert nobody_is_left(folder)
-    return found
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"static_graph": True, "gradient_as_bucket_view": True, "accumulation_steps": 2}],
-)
-def test_ddp_is_timed_with_and_without_an_exchange(settings, tmp_path):
-    found = limits_of(tmp_path, WORKLOADS / "batch_norm.py", **settings)
-    for one in found.rounds:
-        assert one.apart is not None
-        assert one.training.samples % 16 == 0, "of both"
-        assert one.loading.samples % 16 == 0
-        assert len(one.computing_by_rank) == len(one.loading_by_rank) == 2
-        assert max(one.computing_by_rank) == pytest.approx(one.computing.seconds)
+@pytest.mark.parametrize("settings", [{}, {"accumulation_steps": 2}, {"sharding": "fsdp"}])
+def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
+    job = job_for(WORKLOADS / "batch_norm.py", settings, CountFlops())
+    found = run_child(tmp_path, replace(job, processes=2))
+    assert isinstance(found, CountedFlops), describe(found)
+    assert nobody_is_left(tmp_path)
     assert found.flops_per_sample
     assert found.matmul_flops_per_second
-
-
-def test_a_sharded_model_is_timed_with_its_exchange(tmp_path):
-    found = limits_of(tmp_path, WORKLOADS / "batch_norm.py", sharding="fsdp")
-    assert {one.apart for one in found.rounds} == {None}
-    assert {one.computing_by_rank for one in found.rounds} == {()}
-
-
-def test_ranks_of_a_sharded_model_wait_together_until_queues_are_full(tmp_path):
-    model = written(tmp_path, SLOW_LOADING.format(workloads=str(WORKLOADS)), "model.py")
-    settings = {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
-    assert limits_of(tmp_path, model, sharding="fsdp", **settings).rounds
 
 
 def test_what_one_rank_cannot_do_is_left_out_by_all(tmp_path):
@@ -91,15 +50,6 @@ def test_what_one_rank_cannot_do_is_left_out_by_all(tmp_path):
     assert isinstance(found, Diagnosed), describe(found)
     assert found.compute_seconds > 0
     assert (found.double_compute_seconds, found.bfloat16_compute_seconds) == (None, None)
-
-
-def test_the_rank_that_computes_longer_is_found(tmp_path):
-    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
-    found = limits_of(tmp_path, model)
-    slow = slow_rank([one.computing_by_rank for one in found.rounds])
-    assert slow is not None
-    assert slow.rank == 1
-    assert slow.interval[0] > 1.5
 
 
 def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):

@@ -94,8 +94,7 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     other.write_text((tmp_path / "train.py").read_text() + "# another\n")
     shown = autotune(tmp_path, "run", path, "--print-command", other)
     assert "needs --allow numerics" in shown.stdout, "no evidence of that script"
-    older = path.read_text().replace("judged_by:", "#")
-    path.write_text(older)
+    path.write_text(path.read_text().replace("judged_by:", "#"))
     shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
     assert "needs --allow numerics" in shown.stdout
 

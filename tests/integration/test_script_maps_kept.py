@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.calling.arguments import digest_of_each
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from children import autotune
@@ -133,19 +132,6 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
     assert (
         "train.py was measured with other arguments (--samples), beyond its length" in shown.stderr
     )
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_arguments_that_an_older_file_counted_may_differ(tmp_path: Path, path: Path) -> None:
-    answer = read_best(path)
-    each = digest_of_each(["--samples", "64"], []) | {"--save-steps": "1f2e"}
-    older = {"arguments_sha256": "0" * 64, "arguments": each}
-    found = answer.provenance.model_copy(update=older)
-    write_best(answer.model_copy(update={"provenance": found}), path)
-    run = ("run", "--print-command", path, "train.py", "--samples", "64", "--save-steps", "9")
-    shown = autotune(tmp_path, *run)
-    assert shown.stdout.strip().endswith("--save-steps 9 --batch-size 32"), shown.stderr
 
 
 def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(

@@ -327,7 +327,6 @@ def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--only", "exact", "--allow", "numerics"), "--only exact contradicts --allow numerics"),
         (("--only", "exact", "--map", "batch_size=--bs"), "contradicts --map batch_size=--bs"),
         (("--map", "amp_dtype=--p"), "--map amp_dtype is for `autotune run`"),
         (("--metric-regex", "("), "--metric-regex '(' is no regular expression"),
@@ -394,7 +393,7 @@ def test_flags_for_scripts_are_refused_with_a_model_py(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("def build_model(): ...")
-    done = command("search", "model.py", "--allow", "numerics")
+    done = command("search", "model.py", "--only", "exact")
     assert done.code == 2
     assert "model.py was read as a model.py" in done.err
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.job import Diagnose, FindLimits, Gate, Inspect, Job, Probe, Profile
+from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job, Probe, Profile
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.seconds import process_seconds
 from autotune.values.outcome import (
@@ -20,7 +20,7 @@ from autotune.values.outcome import (
     TimedOut,
     UserError,
 )
-from autotune.values.stages import Diagnosed, Profiled, SpeedLimits
+from autotune.values.stages import CountedFlops, Diagnosed, Profiled
 from children import QUICK, WORKLOADS, nobody_is_left
 from children import shared_job as job_for
 from factories import written
@@ -83,7 +83,7 @@ def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
         (job_for(model), Measured),
         (job_for(model, {"num_workers": 2}), Measured),
         (job_for(model, task=Probe(64, (0, 1))), Probed),
-        (job_for(model, task=FindLimits(QUICK)), SpeedLimits),
+        (job_for(model, task=CountFlops()), CountedFlops),
         (job_for(model, task=Diagnose(QUICK, (0,))), Diagnosed),
         (job_for(model, task=Profile(1)), Profiled),
         (job_for(model, {"optimizer_impl": "fused"}, Gate(job_for(model).config)), Gated),

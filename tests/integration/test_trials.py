@@ -75,14 +75,14 @@ def test_a_trial_that_was_given_up_is_put_to_the_test_where_it_may_be_the_fastes
     def given_up(config, phase):
         outcome = at(10 * batch_of(config))
         if batch_of(config) == 128 and phase == "trial":
-            return Measured(replace(outcome.measurement, flags=("raced",)))
+            return Measured(replace(outcome.measurement, flags=("stopped_early",)))
         return outcome
 
     runner = ScriptedRunner(given_up)
     events = events_of(options_in(tmp_path), runner)
     assert events[-1].best.config["batch_size"] == 128
-    raced = [t for t in ended_in(events) if "raced" in t.details.flags]
-    assert [t.verdict.value for t in raced] == [1280], "the sampler still learns from it"
+    stopped = [t for t in ended_in(events) if "stopped_early" in t.details.flags]
+    assert [t.verdict.value for t in stopped] == [1280], "the sampler still learns from it"
 
 
 def test_a_graph_that_is_compiled_again_and_again_cannot_win(tmp_path):

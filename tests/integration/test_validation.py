@@ -237,7 +237,7 @@ def test_the_file_of_the_best_so_far_follows(tmp_path):
     pytest.fail("nobody lost the lead")
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("sampler", ["TPESampler", "RandomSampler"])
 def test_other_samplers_are_told_what_is_validated(sampler, tmp_path):
     options = options_for(tmp_path, sampler=sampler)
     events = events_of(options, runner_with(SCATTERED, FOR_HOURS))
@@ -268,7 +268,7 @@ class RacingRunner(ScriptedRunner):
             return outcome
         run, best = outcome.measurement, job.task.plan.incumbent_seconds_per_sample
         slower = best is not None and run.samples_per_second < 0.9 / best
-        return Measured(replace(run, flags=(*run.flags, "raced"))) if slower else outcome
+        return Measured(replace(run, flags=(*run.flags, "stopped_early"))) if slower else outcome
 
 
 def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:

@@ -24,7 +24,8 @@ from autotune.values.outcome import (
     TrialOutcome,
     UserError,
 )
-from factories import cpu_machine, in_turns, measurement
+from autotune.values.stages import CountedFlops
+from factories import cpu_machine, measurement
 
 THROUGHPUT = OBJECTIVES["throughput"]
 LIMIT = 1000
@@ -125,7 +126,7 @@ def test_a_loss_that_is_not_finite_violates_accuracy() -> None:
         Lost("x"),
         Probed((0.5,), 1.0),
         Inspected(cpu_machine(), None),
-        in_turns(),
+        CountedFlops(),
     ],
     ids=lambda outcome: outcome.kind,
 )
@@ -254,13 +255,6 @@ def test_what_is_below_the_floor_is_said_to_be_below_it() -> None:
 def test_a_tolerance_that_a_study_notes_is_read_back(widened: bool) -> None:
     asked = Tolerance(0.01, relative=True, widened=widened)
     assert Tolerance.of_json(asked.as_json) == asked
-
-
-def test_a_tolerance_that_an_older_version_noted_was_widened() -> None:
-    noted = {"amount": 0.01, "relative": True}
-    read = Tolerance.of_json(noted)
-    assert read == Tolerance(0.01, relative=True, widened=True)
-    assert read.as_json == noted, "the study keeps its identity"
 
 
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:

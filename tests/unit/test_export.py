@@ -86,7 +86,6 @@ def test_each_form_says_that_the_processes_are_on_two_hosts(form: str) -> None:
     words = {
         "accelerate": "num_processes: 16\nnum_machines: 2",
         "lightning": "devices: 8\n  num_nodes: 2",
-        "deepspeed": "--num_nodes 2 --num_gpus 8",
         "json": '"processes_per_host": 8',
         "python": "PROCESSES_PER_HOST = 8",
     }
@@ -100,7 +99,7 @@ def test_each_form_says_that_the_processes_are_on_two_hosts(form: str) -> None:
 def test_no_form_invents_processes_where_hosts_have_unequally_many(form: str) -> None:
     best = on_two_hosts().model_copy(update={"processes": 5, "processes_per_host": 4})
     exported = export(best, form)
-    invented = ("num_processes: 5", "devices: 4", "--nproc-per-node 4", "--num_gpus 4")
+    invented = ("num_processes: 5", "devices: 4", "--nproc-per-node 4")
     assert not [word for word in invented if word in exported.text]
     assert "processes=5" in exported.dropped.get("processes", "") or form in (
         *("json", "python"),
@@ -326,7 +325,7 @@ def test_lightning_calls_precisions_otherwise(dtype: str | None, precision: str)
 
 @pytest.mark.parametrize(
     ("form", "word"),
-    [("hf", "use_cpu: true"), ("lightning", "accelerator: cpu"), ("timm", "device: cpu")],
+    [("hf", "use_cpu: true"), ("lightning", "accelerator: cpu")],
 )
 def test_settings_for_a_cpu_are_not_taken_to_a_gpu(form: str, word: str) -> None:
     assert word in export(on_cpu(), form).text
@@ -353,24 +352,6 @@ def test_lightning_is_told_of_cudnn_either_way() -> None:
     assert values(on_cpu(), "lightning")["trainer"]["benchmark"] is False  # type: ignore[index]
 
 
-def test_a_default_of_timm_is_left_out_only_where_it_decides_otherwise() -> None:
-    forced = {"float32_matmul_precision", "cudnn_benchmark"}
-    assert not forced & export(on_gpu(), "timm").dropped.keys()
-    assert not forced & export(on_cpu(), "timm").dropped.keys(), "on a CPU it decides nothing"
-    best = on_gpu()
-    config = best.training_config.replace(
-        float32_matmul_precision="highest", cudnn_benchmark=False, persistent_workers=False
-    )
-    dropped = export(best.model_copy(update={"config": config.as_dict()}), "timm").dropped
-    assert forced | {"persistent_workers"} <= dropped.keys()
-
-
-def test_deepspeed_is_told_to_autocast_as_it_was_measured() -> None:
-    patch = values(on_gpu(), "deepspeed")
-    assert patch["torch_autocast"] == {"enabled": True, "dtype": "bfloat16"}
-    assert patch["bf16"] == patch["fp16"] == {"enabled": False}
-
-
 def test_the_command_line_offers_exactly_the_formats_that_exist() -> None:
     from autotune.cli import cli
 
@@ -384,8 +365,6 @@ SPLIT = best_config(CONFIG.replace(accumulation_steps=4), TrainingConfig.of({}))
 
 def test_the_batches_of_an_optimizer_step_are_in_the_words_of_each_tool() -> None:
     assert values(SPLIT, "hf")["gradient_accumulation_steps"] == 4
-    assert values(SPLIT, "deepspeed")["gradient_accumulation_steps"] == 4
-    assert values(SPLIT, "timm")["grad_accum_steps"] == 4
     assert values(SPLIT, "lightning")["trainer"]["accumulate_grad_batches"] == 4  # type: ignore[index]
     accelerate = export(SPLIT, "accelerate")
     launch = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4 accelerate launch"

@@ -15,7 +15,7 @@ from autotune import __version__
 from autotune.export import FORMATS, export
 
 GOLDEN = Path(__file__).parents[1] / "exports"
-ENDINGS = {"deepspeed": "json", "torchrun": "sh", "env": "sh", "json": "json", "python": "py.txt"}
+ENDINGS = {"torchrun": "sh", "env": "sh", "json": "json", "python": "py.txt"}
 CASES = [(answer, form) for answer in ANSWERS for form in FORMATS]
 
 

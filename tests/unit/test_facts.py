@@ -33,17 +33,17 @@ WRONG_FACTS = {
     "reference": [{"batch_size": [4]}, 4],
     "start_seconds": ["soon", -1.0, None, [2.0]],
     "baseline_runs": [[], [{}], [{**RUN, "blocks": []}], {"0": RUN}],
-    "probe_seconds": [-1.0, "long"],
+    "seed_seconds": [-1.0, "long"],
     "probe_samples": [-1, 1.5, "512x", None],
     "qualities": [[0.5], {"a": 0.5}, {"a": ["good"]}],
     "margins": [[0.5], {"a": "good"}, {"a": None}],
-    "gates": [{"a": 1}, ["a"], None],
-    "anchors": [5, [5], [{"trials": 1}], [{**DRIFT_CHECK, "samples_per_second": -1}]],
-    "anchors@cuda:1": ["fast"],
+    "numerics_checks": [{"a": 1}, ["a"], None],
+    "first_drift_checks": [5, [5], [{"trials": 1}], [{**DRIFT_CHECK, "samples_per_second": -1}]],
+    "first_drift_checks@cuda:1": ["fast"],
     "phase_seconds": [9.0, {"accuracy": "long"}],
-    "rulings": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
+    "revocations": [{"a": {"margin": 0.0, "reason": "worse"}}, {"a": {"margin": 0.1}}, ["a"]],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
-    "timed_again": [[1.0], {"4": 101.5}, {"4": [-1.0]}],
+    "re_timings": [[1.0], {"4": 101.5}, {"4": [-1.0]}],
     "seconds_again": [7.5, {"4": [7.5]}, {"4": -1.0}],
     "confirmation": [{"seconds": 1.0}, 5],
     "answer": [{"trials": 1}, {"trials": 1, "best": {}}, {"trials": "x", "best": {}}],
@@ -58,21 +58,21 @@ def test_a_fact_of_a_search_is_read_back(name: str, journal: Journal) -> None:
 
 
 def test_a_study_reads_each_note_as_what_it_wrote(nine: SearchSpace) -> None:
-    keys = {one.key: name for name, one in vars(StudyNotes).items() if isinstance(one, Note)}
+    names = {name for name, one in vars(StudyNotes).items() if isinstance(one, Note)}
     read, notes = StudyNotes(FACTS), study_of(nine).notes
-    for key in FACTS.keys() & keys.keys():
-        setattr(notes, keys[key], getattr(read, keys[key]))
+    for name in FACTS.keys() & names:
+        setattr(notes, name, getattr(read, name))
     notes.add_drift_check("@cuda:1", *read.drift_checks("@cuda:1"))
     written = {name: notes.attributes[name] for name in FACTS.keys() - {"colour"}}
     assert written == json.loads(json.dumps({name: FACTS[name] for name in written}))
-    assert keys.keys() - FACTS.keys() == {
+    assert names - FACTS.keys() == {
         "constraint_names",
-        "anchors",
+        "first_drift_checks",
         "matmul_rates",
         "unit",
         "untrained",
     }
-    assert not any(getattr(StudyNotes(), name) for name in keys.values())
+    assert not any(getattr(StudyNotes(), name) for name in names)
 
 
 @covers("S18")

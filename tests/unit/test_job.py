@@ -7,7 +7,7 @@ import json
 import pytest
 
 from autotune.configuration.job import (
-    FindLimits,
+    CountFlops,
     Gate,
     Inspect,
     Job,
@@ -40,7 +40,7 @@ FULL = Job(
         Inspect(),
         Measure(PLAN),
         Probe(500, (0, 1)),
-        FindLimits(PLAN, 4, ("tf32",)),
+        CountFlops(4, ("tf32",)),
         Gate({"num_workers": 0}),
     ],
     ids=lambda t: t.kind,

@@ -81,7 +81,7 @@ WRONG = {
 
 
 def test_a_record_is_read_back_as_it_was_written(journal: Journal) -> None:
-    written = [record(0), NoteRecord("gates", {"a": "ü"}), record(1)]
+    written = [record(0), NoteRecord("numerics_checks", {"a": "ü"}), record(1)]
     for one in written:
         with journal.writing("s", one):
             pass

@@ -114,7 +114,7 @@ def test_a_note_that_was_written_down_but_not_kept_is_kept(
     nine: SearchSpace, url: str, tmp_path: Path
 ) -> None:
     for times in (1, 2):
-        note(tmp_path, "anchors", [DRIFT_CHECK] * times)
+        note(tmp_path, "first_drift_checks", [DRIFT_CHECK] * times)
         checks = opened(url, nine, tmp_path).notes.drift_checks("")
         assert list(map(asdict, checks)) == [DRIFT_CHECK] * times
 

@@ -153,7 +153,9 @@ def test_a_flag_that_follows_from_the_numbers_is_there_once_however_often_copied
     assert outcome.measurement.flags == ("no_boundary", "unsteady")
 
 
-@pytest.mark.parametrize(("flags", "wins"), [((), True), (("raced",), False), (("clock",), True)])
+@pytest.mark.parametrize(
+    ("flags", "wins"), [((), True), (("stopped_early",), False), (("clock",), True)]
+)
 def test_a_run_that_was_stopped_early_cannot_win(flags: tuple[str, ...], wins: bool) -> None:
     assert replace(measurement(), flags=flags).can_win is wins
 

@@ -57,7 +57,10 @@ def test_without_keywords_everything_is_as_on_the_command_line() -> None:
             ["--map", "batch_size=--bs", "--map", "num_workers=--workers"],
         ),
         ({"maps": "batch_size=--bs"}, ["--map", "batch_size=--bs"]),
-        ({"sampler": "tpe", "progress": "none"}, ["--sampler", "tpe", "--progress", "none"]),
+        (
+            {"sampler": "TPESampler", "progress": "none"},
+            ["--sampler", "TPESampler", "--progress", "none"],
+        ),
     ],
 )
 def test_a_keyword_means_what_the_flag_means(keywords: dict[str, Any], flags: list[str]) -> None:
@@ -83,6 +86,7 @@ def test_a_sampler_may_be_any_of_optunas() -> None:
         ({"accuracy_tolerance": -0.1}, "accuracy_tolerance=-0.1: "),
         ({"baseline": {"batch_sise": 8}}, "Did you mean 'batch_size'?"),
         ({"sampler": object}, "sampler=<class 'object'>: "),
+        ({"sampler": "TPESampel"}, "unknown sampler 'TPESampel'. Did you mean 'TPESampler'? Give"),
         ({"out": 5}, "out=5: "),
         ({"maps": 5}, "maps=5: "),
     ],

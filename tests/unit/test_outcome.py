@@ -30,9 +30,9 @@ from autotune.values.outcome import (
     outcome_to_json,
 )
 from autotune.values.script_losses import FirstLosses
-from autotune.values.stages import Diagnosed, Loading, Operator, Profiled
+from autotune.values.stages import CountedFlops, Diagnosed, Loading, Operator, Profiled
 from covering import covers
-from factories import IMAGE_FACTS, cuda_machine, in_turns, measurement
+from factories import IMAGE_FACTS, cuda_machine, measurement
 
 ANSWERS = (
     Measured(replace(measurement(), boundary_seconds=(0.25,), epoch_samples=64)),
@@ -40,9 +40,8 @@ ANSWERS = (
     FirstLosses((0.5, 0.25), 1.0, (0.1,)),
     Inspected(cuda_machine(), IMAGE_FACTS),
     Inspected(cuda_machine(), None),
-    in_turns(),
-    in_turns(flops_per_sample=1e9, number_format="bfloat16", matmul_flops_per_second=1e12),
-    in_turns(uncounted="no formula for aten._cudnn_rnn"),
+    CountedFlops(1e9, "bfloat16", matmul_flops_per_second=1e12),
+    CountedFlops(uncounted="no formula for aten._cudnn_rnn"),
     Diagnosed(32, 0.1, 0.19, 0.01, (Loading(0, 0.1), Loading(2, 0.05)), 0.02),
     Diagnosed(32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01, bfloat16_compute_seconds=0.05),
     Profiled((Operator("aten::convolution", 15, 0.002, 0.5),)),

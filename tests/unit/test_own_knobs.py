@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from autotune.calling.flag import Flag
-from autotune.configuration import best_config as best_yaml
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.configuration.mismatch import missing_variables
@@ -18,7 +16,7 @@ from autotune.configuration.training_config import TrainingConfig, environ_of, s
 from autotune.knobs import own_fault
 from autotune.knobs.base import Value
 from autotune.sampling.encoding import Encoding
-from autotune.values.errors import AutotuneError, UsageError
+from autotune.values.errors import UsageError
 from factories import best_config, cpu_machine, cuda_machine, narrowed, written
 
 OWN: dict[str, Value] = {
@@ -197,10 +195,9 @@ def test_a_flag_after_the_end_of_options_is_not_the_scripts() -> None:
     assert Flag("", "--a").given(("--a", "1", "--a=2", "--", "--a", "3")) == "2"
 
 
-def test_best_yaml_with_one_has_format_2_and_says_its_effect(tmp_path: Path) -> None:
+def test_best_yaml_with_one_says_its_effect(tmp_path: Path) -> None:
     best = answer(**OWN)
     write_best(best, tmp_path / "best.yaml")
-    assert (tmp_path / "best.yaml").read_text().startswith("autotune: 2\n")
     assert read_best(tmp_path / "best.yaml") == best
     assert best.training_config["dataset_options.size"] == 0.5
     assert best.effects is not None
@@ -208,30 +205,17 @@ def test_best_yaml_with_one_has_format_2_and_says_its_effect(tmp_path: Path) -> 
     assert best.effects["options.checkpoint"] == "numerics"
 
 
-def test_best_yaml_without_any_stays_in_format_1(tmp_path: Path) -> None:
+def test_best_yaml_without_any_says_nothing_of_effects(tmp_path: Path) -> None:
     write_best(answer(), tmp_path / "best.yaml")
     text = (tmp_path / "best.yaml").read_text()
-    assert text.startswith("autotune: 1\n")
     assert "effects" not in text
     assert read_best(tmp_path / "best.yaml") == answer()
 
 
-def test_a_reader_of_format_1_refuses_format_2_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_best(answer(**OWN), tmp_path / "best.yaml")
-    monkeypatch.setattr(best_yaml, "FORMAT", 1)
-    with pytest.raises(UsageError, match="format 2 was written by a newer autotune; this one"):
-        read_best(tmp_path / "best.yaml")
-
-
-def test_a_file_that_contradicts_its_format_is_refused(tmp_path: Path) -> None:
+def test_an_effect_of_what_is_not_in_the_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "best.yaml"
     write_best(answer(**OWN), path)
     text = path.read_text()
-    path.write_text(text.replace("autotune: 2", "autotune: 1"))
-    with pytest.raises(UsageError, match="needs autotune: 2"):
-        read_best(path)
     path.write_text(text.replace("effects:\n", "effects:\n  env.OTHER: exact\n"))
     with pytest.raises(UsageError, match=r"best.yaml:\d+:3: env.OTHER is no knob of your own"):
         read_best(path)
@@ -240,17 +224,9 @@ def test_a_file_that_contradicts_its_format_is_refused(tmp_path: Path) -> None:
         read_best(path)
 
 
-def test_a_job_with_one_has_format_2_and_comes_back_as_it_was() -> None:
-    plain = Job(Measure(MeasurePlan()), "cpu", config=TrainingConfig.of({}).as_dict())
+def test_a_job_with_one_comes_back_as_it_was() -> None:
     job = Job(Measure(MeasurePlan()), "cpu", config=TrainingConfig.of(OWN).as_dict())
-    assert [json.loads(job_to_json(one))["format"] for one in (plain, job)] == [1, 2]
     assert job_from_json(job_to_json(job)) == job
-    assert job_from_json(job_to_json(plain)) == plain
-    without = {n: v for n, v in json.loads(job_to_json(plain)).items() if n != "format"}
-    assert job_from_json(json.dumps(without)) == plain, "as it was written before"
-    newer = json.dumps({**json.loads(job_to_json(job)), "format": 3})
-    with pytest.raises(AutotuneError, match="format 3 of the job was written by a newer autotune"):
-        job_from_json(newer)
 
 
 def test_a_row_of_the_sampler_is_the_configuration_that_it_was_made_of(tmp_path: Path) -> None:

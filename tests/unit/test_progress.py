@@ -97,7 +97,7 @@ def test_an_infeasible_trial_shows_its_reason_and_no_rate(
 @pytest.mark.parametrize(
     ("details", "note"),
     [
-        ({"flags": ("raced",)}, "stopped early, clearly slower"),
+        ({"flags": ("stopped_early",)}, "stopped early, clearly slower"),
         ({"disturbed_blocks": 3}, "ok, 3 blocks disturbed by other programs"),
         ({"machine_speed": 0.75}, "ok, machine at 75 % of its first speed"),
     ],

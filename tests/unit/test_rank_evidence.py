@@ -1,66 +1,24 @@
-"""What an answer of several processes says: scaling, the exchange, a rank that others wait for."""
+"""Several processes in an answer, and in a diagnosis: the exchange, a rank that others wait for."""
 
 from dataclasses import replace
 
 import pytest
 
 from autotune.configuration.best_config import read_best
-from autotune.configuration.evidence_parts import OneProcess, Scaling, Straggler
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import processes_lines
 from autotune.console.event_lines import rank_lines
 from autotune.production import Best
 from autotune.report.explain import explanation
-from autotune.searching.confirmation.limits import limits_of_result
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
-from autotune.values.measurement import QUIET, Block
-from autotune.values.outcome import Crashed, Inspected
-from autotune.values.stages import Diagnosed, Loading, SpeedLimits, StageRound, slow_rank
+from autotune.values.outcome import Inspected
+from autotune.values.stages import Diagnosed, Loading, slow_rank
 from autotune.values.workload_facts import RankFacts
-from factories import best_config, cpu_machine, measurement
+from factories import best_config, cpu_machine
 from reporting import report_of, trial
 from scripted_runner import FACTS, ScriptedRunner, at, events_of, options_in
 
 BOTH = RankFacts(comm_dtypes=("float16",))
-
-
-def block(seconds):
-    return Block(seconds, 100, 0.0, noise=QUIET)
-
-
-def rounds_of(count=6, training=2.0, apart=1.5, computing=(1.0, 1.25), loading=(0.2, 0.2)):
-    one = StageRound(
-        block(training),
-        block(max(computing)),
-        block(max(loading)),
-        block(apart),
-        computing,
-        loading,
-    )
-    return SpeedLimits((one,) * count)
-
-
-def test_the_exchange_is_the_difference_of_training_with_and_without_it():
-    limits = limits_of_result(rounds_of(), [measurement(50.0)], None)
-    assert limits.exchange_share == pytest.approx(0.25)
-    assert limits.exchange_share_ci95 == pytest.approx((0.25, 0.25))
-
-
-def test_an_exchange_that_is_hidden_behind_computing_takes_nothing():
-    limits = limits_of_result(rounds_of(apart=2.1), [measurement(50.0)], None)
-    assert limits.exchange_share == 0.0
-    assert limits.exchange_share_ci95 == (0.0, 0.0)
-
-
-def test_the_rank_that_computes_longer_is_the_straggler():
-    limits = limits_of_result(rounds_of(), [measurement(50.0)], None)
-    assert limits.straggler == Straggler(rank=1, stage="computing", ratio=1.25, ci95=(1.25, 1.25))
-
-
-def test_a_rank_that_loads_longer_is_one_too():
-    found = rounds_of(computing=(1.0, 1.01), loading=(0.9, 0.3))
-    straggler = limits_of_result(found, [measurement(50.0)], None).straggler
-    assert (straggler.rank, straggler.stage, straggler.ratio) == (0, "loading", 3.0)
 
 
 def test_equals_within_the_noise_have_no_straggler():
@@ -98,79 +56,18 @@ def test_an_answer_of_several_hosts_says_how_many_processes_each_has(tmp_path, o
     assert ("processes_per_host" in (tmp_path / "best.yaml").read_text()) == (told is not None)
 
 
-def speeds(config, phase):
-    """One process adds up two batches; it is a little more than half as fast as two."""
-    return at(100 if config["accumulation_steps"] == 1 else 60)
-
-
-def test_all_processes_are_compared_with_one_on_as_many_samples(tmp_path):
-    best, runner = searched(tmp_path, speeds, baseline={"num_threads": 2, "num_workers": 1})
-    scaling = best.evidence.scaling
-    assert scaling.ratio == pytest.approx(100 / 60, rel=1e-3)
-    assert scaling.rounds == 6
-    assert scaling.one_process.settings == {
-        "accumulation_steps": 2,
-        "num_threads": 4,
-        "num_workers": 2,
-    }
-    ones = [job for job, asked in zip(runner.jobs, runner.asked, strict=True) if is_one(asked)]
-    assert {(job.processes, job.config["accumulation_steps"]) for job in ones} == {(1, 2)}
-    assert len(ones) == 6
-
-
-def is_one(asked):
-    return "scaling" in asked.folder.parts and asked.folder.name.endswith("-one")
-
-
-def test_one_process_that_fails_leaves_the_answer_without_a_comparison(tmp_path):
-    def measure(config, phase):
-        return at(100) if config["accumulation_steps"] == 1 else Crashed("too large")
-
-    best, _ = searched(tmp_path, measure)
-    assert best.evidence.scaling is None
-    assert best.processes == 2
-
-
-def test_a_search_of_one_process_compares_nothing(tmp_path):
-    events_of(options_in(tmp_path), ScriptedRunner())
-    best = read_best(tmp_path / "best.yaml")
-    assert best.evidence.scaling is None
-    assert "one_process:" not in (tmp_path / "best.yaml").read_text()
-
-
 def answer():
     config = TrainingConfig.of({"batch_size": 64})
     best = best_config(config, TrainingConfig.of({}))
-    one = OneProcess(settings={"accumulation_steps": 2}, samples_per_second=90.0, ci95=(89.0, 91.0))
-    limits = best.evidence.limits.model_copy(
-        update={
-            "exchange_share": 0.125,
-            "exchange_share_ci95": (0.1, 0.15),
-            "straggler": Straggler(rank=1, stage="computing", ratio=1.21, ci95=(1.18, 1.25)),
-        }
-    )
-    scaling = Scaling(one_process=one, ratio=1.667, ci95=(1.6, 1.7), rounds=6)
-    evidence = best.evidence.model_copy(update={"limits": limits, "scaling": scaling})
-    return best.model_copy(update={"evidence": evidence, "processes": 2})
+    return best.model_copy(update={"processes": 2})
 
 
-def test_the_lines_say_what_was_measured():
-    assert processes_lines(answer()) == [
-        "  processes   2 processes, a step of 128 samples: batch_size 64 in each",
-        "  scaling     1.67 times as fast as one process (1.60 to 1.70, 6 rounds), which has "
-        "accumulation_steps=2",
-        "  exchange    of gradients takes 12 % of a step (10 to 15 %)",
-        "  straggler   rank 1 takes 1.21 times as long for computing as the others (1.18 to 1.25), "
-        "which wait for it",
-    ]
+PROCESSES = "2 processes, a step of 128 samples: batch_size 64 in each"
 
 
-def test_production_and_files_keep_the_evidence(tmp_path):
-    from autotune.configuration.best_config import write_best
-
-    write_best(answer(), tmp_path / "best.yaml")
-    assert read_best(tmp_path / "best.yaml") == answer()
-    assert "scaling: 1.67 times as fast as one process" in Best(answer()).explain()
+def test_the_line_says_how_many_trained_together():
+    assert processes_lines(answer()) == [f"  processes   {PROCESSES}"]
+    assert PROCESSES in Best(answer()).explain()
 
 
 def diagnosis(exchange, **changes):
@@ -212,8 +109,6 @@ def test_a_diagnosis_names_the_exchange_and_the_straggler():
     assert rank_lines(diagnosis(None)) == []
 
 
-def test_a_report_tells_it_in_sentences():
+def test_a_report_tells_it_in_a_sentence():
     text = " ".join(explanation(report_of([trial(0), trial(1, 150.0)], answer())))
-    assert "It is 1.67 times as fast as one process" in text
-    assert "The exchange of gradients takes 12 % of a step" in text
-    assert "Of the processes, rank 1 takes 1.21 times as long for computing" in text
+    assert f"It trained in {PROCESSES}." in text

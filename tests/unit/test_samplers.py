@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import optuna
 import pytest
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from click.testing import CliRunner
+from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, GridSampler, RandomSampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from autotune.cli import cli
 from autotune.configuration.search_space import SearchSpace
@@ -19,13 +19,12 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.study.parameters import config_of
 from autotune.study.samplers import (
-    AUTO,
-    SAMPLERS,
     NoRepeatSampler,
     sampler_named,
+    sampler_names,
 )
 from autotune.values.errors import UsageError
-from factories import cpu_machine, narrowed, written
+from factories import TINY_CONV, cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 from study_factories import HOLDS, study_of, tell
 
@@ -70,36 +69,6 @@ def test_the_search_goes_on_behind_neighbours_that_are_all_known(
     assert known & set(space.neighbours(replaced))
 
 
-class Asked(RandomSampler):
-    """Notes the parameters that it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(seed=0)
-        self.names: list[str] = []
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        self.names.append(param_name)
-        return super().sample_independent(study, trial, param_name, param_distribution)
-
-
-def test_a_sampler_is_asked_only_for_what_a_trial_was_not_enqueued_with(
-    space: SearchSpace,
-) -> None:
-    """Optuna keeps the enqueued values in an attribute of its own, `fixed_params`."""
-    base = Asked()
-    study = optuna.create_study(sampler=NoRepeatSampler(base, space, lambda _: False, 0))
-    study.enqueue_trial({"batch_size": 64})
-    distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
-    assert study.ask(distributions).params["batch_size"] == 64
-    assert set(base.names) == set(space.varied()) - {"batch_size"}
-
-
 def test_a_proposal_stands_where_everything_is_known(space: SearchSpace) -> None:
     assert proposals(space, 3, lambda _: True) == proposals(space, 3, lambda _: False)
 
@@ -127,7 +96,7 @@ def test_a_sampler_proposes_the_same_for_the_same_seed(space: SearchSpace) -> No
     distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
     first, second = (
         [study.ask(distributions).params for _ in range(4)]
-        for study in (optuna.create_study(sampler=SAMPLERS["tpe"](5)) for _ in range(2))
+        for study in (optuna.create_study(sampler=sampler_named("TPESampler", 5)) for _ in range(2))
     )
     assert first == second
 
@@ -139,15 +108,23 @@ def test_tpe_takes_account_of_what_others_run(space: SearchSpace) -> None:
         study.tell(study.ask(distributions), value)
     proposed = []
     for _ in range(6):  # as many processes of one seed, each of which has just begun
-        study.sampler = sampler_named("tpe", 5)
+        study.sampler = sampler_named("TPESampler", 5)
         proposed.append(str(study.ask(distributions).params))
     assert len(set(proposed)) > 1
 
 
-def test_the_command_line_takes_every_sampler() -> None:
-    command = cli.get_command(click.Context(cli), "search")
-    (option,) = [one for one in command.params if one.name == "sampler"]
-    assert list(option.type.choices) == [AUTO, *SAMPLERS]
+def test_a_sampler_is_any_class_of_optunas_that_a_seed_makes() -> None:
+    names = sampler_names()
+    assert {"BruteForceSampler", "GPSampler", "NSGAIIISampler", "TPESampler"} <= {*names}
+    assert not {"BaseSampler", "GridSampler", "PartialFixedSampler"} & {*names}
+    assert [type(sampler_named(name, 0)).__name__ for name in names] == names
+
+
+def test_an_unknown_sampler_is_refused_with_those_that_are_known() -> None:
+    done = CliRunner().invoke(cli, ["search", str(TINY_CONV), "--sampler", "tpesampler"])
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert "unknown sampler 'tpesampler'. Did you mean 'TPESampler'? Give one of auto, " in said
 
 
 class Last(BaseSampler):
@@ -270,5 +247,5 @@ def test_a_search_whose_sampler_fails_continues_with_another(url: str, tmp_path:
         events_of(options_in(tmp_path, sampler=sampler), ScriptedRunner())
     study = optuna.load_study(study_name="scripted", storage=url)
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE, TrialState.FAIL]
-    events = events_of(options_in(tmp_path, sampler="random"), ScriptedRunner())
+    events = events_of(options_in(tmp_path, sampler="RandomSampler"), ScriptedRunner())
     assert isinstance(events[-1], Answered)

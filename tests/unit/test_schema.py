@@ -85,9 +85,6 @@ options:
   checkpoint: [false, true]
 dataset_options:
   size: {low: 160, high: 224, step: 32, baseline: 192}
-knobs:
-  collect_every: [0, 1000]
-  depth: {low: 1, high: 4}
 """
 OWN: dict[str, Value] = {
     "env.MALLOC_ARENA_MAX": "2",
@@ -95,11 +92,10 @@ OWN: dict[str, Value] = {
     "flags.optimizer.lr": 0.1,
     "options.checkpoint": True,
     "dataset_options.size": 192,
-    "knobs.collect_every": 0,
 }
 
 
-def of_format_2() -> Any:
+def with_own_knobs() -> Any:
     """A result with knobs of the user's own, in smaller batches of the same effective batch."""
     split: dict[str, Value] = {"batch_size": 16, "accumulation_steps": 4}
     whole = TrainingConfig.of({"batch_size": 64, "env.MALLOC_ARENA_MAX": "4"})
@@ -116,11 +112,11 @@ def test_a_space_with_knobs_of_the_users_own_fits_its_schema(tmp_path: Path) -> 
     assert faults("space", content_of(path)) == []
 
 
-def test_a_result_of_format_2_fits_its_schema(tmp_path: Path) -> None:
+def test_a_result_with_knobs_of_the_users_own_fits_its_schema(tmp_path: Path) -> None:
     path = tmp_path / "best.yaml"
-    path.write_text(dump(of_format_2()))
+    path.write_text(dump(with_own_knobs()))
     best = read_best(path)
-    assert (best.autotune, best.training_config.effective_batch) == (2, 64)
+    assert best.training_config.effective_batch == 64
     assert {*OWN} <= {*best.config}
     assert best.constraints.accuracy.split_error == 1e-7
     assert faults("best", content_of(path)) == []
@@ -141,8 +137,6 @@ def test_a_result_of_format_2_fits_its_schema(tmp_path: Path) -> None:
         ("options:\n  a: [[1]]\n", "is not valid under any"),
         ("options:\n  a: {values: [1], baseline: [2]}\n", "is not valid under any"),
         ("dataset_options:\n  a: {low: 1, high: x}\n", "is not valid under any"),
-        ("knobs:\n  a: {values: [1], effect: exact}\n", "is not valid under any"),
-        ("knobs:\n  a: 1\n", "is not valid under any"),
         ("accumulation_steps: [0]\n", "is not valid under any"),
         ("batchsize: [8]\n", "'batchsize' was unexpected"),
         ("batch_size: []\n", "is not valid under any"),
@@ -231,7 +225,7 @@ def text_for_a_split(content: Any) -> None:
     ],
 )
 def test_a_wrong_result_is_refused_by_both(spoil: Callable[[Any], None], tmp_path: Path) -> None:
-    path, sound = tmp_path / "best.yaml", of_format_2()
+    path, sound = tmp_path / "best.yaml", with_own_knobs()
     assert faults("best", sound) == []
     wrong = copy.deepcopy(sound)
     spoil(wrong)

@@ -98,7 +98,7 @@ def test_a_fused_optimizer_whose_first_update_agrees_needs_no_seeds(
 ) -> None:
     """It holds from the first step on, so that the third one tells nothing more."""
     found = runner(first, update=update, is_known=is_known)
-    if not is_known:  # as in a study of an earlier version
+    if not is_known:
         found.first_steps = lambda config: LOSSES
     best = searched(tmp_path, found, FUSED)
     assert best.config["optimizer_impl"] == "fused"

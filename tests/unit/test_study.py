@@ -9,7 +9,7 @@ from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.finished_trial import best_feasible
-from autotune.study.samplers import AUTO, SAMPLERS
+from autotune.study.samplers import AUTO, sampler_names
 from covering import covers
 from factories import cpu_machine
 from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell
@@ -73,7 +73,7 @@ def test_a_configuration_that_is_still_running_is_not_proposed_again(study) -> N
 
 
 @covers("R16")
-@pytest.mark.parametrize("name", [AUTO, *SAMPLERS])
+@pytest.mark.parametrize("name", [AUTO, *sampler_names()])
 def test_no_sampler_repeats_itself(nine: SearchSpace, name: str) -> None:
     study = study_of(nine, sampler=name)
     values = iter(range(9))
@@ -133,7 +133,7 @@ def test_facts_about_the_study_are_kept(study) -> None:
     study.notes.set_qualities("batch_size=16", (0.5,))
     study.notes.seed_seconds = 2.5
     assert study.notes.qualities == {"batch_size=16": [0.5]}
-    assert study._study.user_attrs["probe_seconds"] == study.notes.seed_seconds == 2.5
+    assert study._study.user_attrs["seed_seconds"] == study.notes.seed_seconds == 2.5
 
 
 def test_the_best_feasible_trial_is_the_fastest_that_holds(study) -> None:

@@ -11,7 +11,7 @@ from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
 from autotune.training.loading.batches import Batches
 from autotune.training.timing import Timer
-from autotune.values.measurement import QUIET, Block, Noise
+from autotune.values.measurement import QUIET, UNEVEN, Block, Noise
 from clockwork import Bench, Clock, Loader
 from covering import covers
 
@@ -129,7 +129,7 @@ def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(
     plan = replace(PLAN, incumbent_seconds_per_sample=1.0, least_samples=80)
     timer = endless([40.0] * 4 + [2.0] * 100).timer()
     timer.time_blocks(plan, 10.0, batch_size=8)
-    assert timer.flags == set()
+    assert timer.flags == {UNEVEN}
 
 
 def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless: MakeBench) -> None:
@@ -283,7 +283,7 @@ def test_after_some_patience_disturbed_blocks_count_as_well(endless: MakeBench) 
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 4 + 6
 
 
-def raced(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[int, set[str]]:
+def stopped(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[int, set[str]]:
     """Blocks of a trial and its flags, against a best trial of so many seconds per block."""
     plan = replace(PLAN, incumbent_seconds_per_sample=incumbent / 8)
     timer = endless(seconds).timer()
@@ -291,22 +291,22 @@ def raced(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[i
 
 
 def test_three_blocks_tell_that_a_trial_is_hopeless(endless: MakeBench) -> None:
-    assert raced([20.0], 10.0, endless) == (3, {"raced"})
+    assert stopped([20.0], 10.0, endless) == (3, {"stopped_early"})
 
 
 def test_one_block_that_is_as_fast_as_the_best_trial_keeps_a_trial_going(
     endless: MakeBench,
 ) -> None:
-    assert raced([20.0, 10.0, 20.0], 10.0, endless)[0] > 3
+    assert stopped([20.0, 10.0, 20.0], 10.0, endless)[0] > 3
 
 
 def test_a_trial_that_is_clearly_slower_ends_at_the_first_look(endless: MakeBench) -> None:
     seconds = [11.0, 12.0] * 6  # would go on, its interval being wide
-    assert raced(seconds, 10.0, endless) == (6, {"raced"})
+    assert stopped(seconds, 10.0, endless) == (6, {"stopped_early"})
 
 
 def test_a_trial_that_may_be_the_best_is_timed_to_the_end(endless: MakeBench) -> None:
-    assert raced([9.5, 12.0] * 6, 10.0, endless) == (12, set())
+    assert stopped([9.5, 12.0] * 6, 10.0, endless) == (12, set())
 
 
 def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench) -> None:

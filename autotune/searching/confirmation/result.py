@@ -38,10 +38,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import own_files
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
+from autotune.searching.confirmation.arithmetic import arithmetic_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
-from autotune.searching.confirmation.limits import time_limits
 from autotune.searching.confirmation.not_proven import not_confirmed, not_proven
-from autotune.searching.confirmation.scaling import time_scaling
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.run.stage_timing import noted_diagnosis
 from autotune.storage.database import masked
@@ -88,7 +87,7 @@ def keep_baseline(
 
 
 def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> BestConfig:
-    """Build the content of best.yaml; times loading and computing alone on the way."""
+    """Build the content of best.yaml; counts the FLOPs of a step on the way."""
     context = prober.context
     answer = BestConfig(
         config=won.trial.config.as_dict(),
@@ -139,8 +138,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
         not_proven=tuple(not_proven(prober, rule_for(prober, len(won.qualities)), won.trial)),
         not_confirmed=tuple(not_confirmed(won.trial, won.failed, context.baseline)),
-        limits=time_limits(prober, won.trial.config, won.runs),
-        scaling=time_scaling(prober, won.trial.config),
+        arithmetic=arithmetic_of(prober, won.trial.config, won.runs),
     )
 
 

@@ -18,7 +18,7 @@ from autotune.searching.run.seconds import (
     round_host_seconds,
     timed_seconds,
 )
-from autotune.searching.run.time_budget import PLAN, RUNS, last_seconds, needs_accuracy
+from autotune.searching.run.time_budget import LIMITS_SECONDS, PLAN, RUNS, needs_accuracy
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
 
@@ -53,7 +53,7 @@ class FirstEstimates:
         a_round = round_host_seconds(context) + 2 * each
         # A candidate's seeds need as many of the baseline's beside them, hence twice.
         conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed()
-        conclusion += last_seconds(context, each)
+        conclusion += LIMITS_SECONDS
         trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
         if context.time_budget_seconds is not None:
             rest = context.time_budget_seconds - self.clock.elapsed - diagnosis - conclusion
@@ -87,7 +87,7 @@ class FirstEstimates:
         each = process_seconds(run)
         start = each - timed_seconds(run)
         once = each + self.context.start_seconds + _DIAGNOSIS_SECONDS
-        once += last_seconds(self.context, each)
+        once += LIMITS_SECONDS
         seed = start + self._a_seed()
         # A candidate's seeds need as many of the baseline's beside them, hence twice.
         accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value, spelled
 from autotune.searching.run.diagnosis import Diagnosis
 
@@ -39,27 +37,6 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
         launch_seconds=diagnosis.stages.launch_seconds if is_full else None,
         paying_threads=diagnosis.paying_threads,
     )
-
-
-def as_asked(
-    space: SearchSpace, own: TrainingConfig, asked: Mapping[str, tuple[Value, ...]]
-) -> SearchSpace:
-    """Return a narrowed space with the values of a study's trials, where it has any.
-
-    Another version may have narrowed it otherwise, and a study's parameters cannot change.
-
-    Args:
-        space: the space as this version narrows it.
-        own: the baseline.
-        asked: the values of each knob that varies in the trials.
-    """
-    if not asked or not asked.keys() <= space.domains.keys():
-        return space
-    domains = {
-        name: asked[name] if name in asked else _own(values, own[name])
-        for name, values in space.domains.items()
-    }
-    return replace(space, domains=domains)
 
 
 def _own(domain: tuple[Value, ...], own: Value) -> tuple[Value, ...]:

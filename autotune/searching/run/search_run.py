@@ -21,7 +21,7 @@ from autotune.processes.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.first_estimates import FirstEstimates
-from autotune.searching.run.narrowing import as_asked, narrowed
+from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import TimeBudget
 from autotune.storage.finished_trial import FinishedTrial, best_feasible
@@ -59,7 +59,6 @@ class SearchRun:
         To be called before the first trial, or with the diagnosis that was noted then.
         """
         space = narrowed(self.context.space, diagnosis)
-        space = as_asked(space, self.context.baseline, self.study.asked())
         self.study.narrow(space)
         # For the time of a run, a configuration at the ceiling may still start faster.
         # A script's stages were seen in few steps, which is too little for an early end.

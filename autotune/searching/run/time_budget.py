@@ -29,9 +29,7 @@ RUNS = 3
 PLAN = MeasurePlan(max_seconds=1.5)
 """Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
 LIMITS_SECONDS = 6.0
-"""Approximate seconds to time the stages of the result alone, and the machine's arithmetic."""
-SCALING_ROUNDS = 6
-"""Rounds of all processes and one: the fewest that have a 95 % interval."""
+"""Approximate seconds to count the arithmetic of the result, and to time that of the machine."""
 FEWEST_TRIALS = 4
 """Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
 OVERTIME = 1 / 10
@@ -147,7 +145,7 @@ class TimeBudget:
         the fewest rounds count, and no re-timing.
         """
         end = self.rounds_seconds(self._best) + self.seeds_seconds(self._best)
-        end += last_seconds(self.context, self.run_seconds())
+        end += LIMITS_SECONDS
         if self.to_time_again is not None:
             end += self.seconds_again(self.to_time_again)
         return end if self.missing_trials else end + self.re_timing_seconds()
@@ -229,22 +227,6 @@ class TimeBudget:
         """Return the deviation of the log rate between baseline processes, at least `least`."""
         rates = [math.log(run.samples_per_second) for run in self.study.notes.baseline_runs or ()]
         return max(least, stdev(rates) if len(rates) > 1 else 0.0)
-
-
-def last_seconds(context: SearchContext, run_seconds: float) -> float:
-    """Estimate the seconds of what follows the rounds: limits, and several processes against one.
-
-    `run_seconds` are those of a timing.
-    """
-    compared = SCALING_ROUNDS * 2 * run_seconds if is_compared_with_one(context) else 0.0
-    return LIMITS_SECONDS + compared
-
-
-def is_compared_with_one(context: SearchContext) -> bool:
-    """Return whether a result is compared with one process: several of a model.py on this host."""
-    options = context.options
-    is_of_host = context.processes > 1 and options.resources.launch is None
-    return is_of_host and options.workload.script is None
 
 
 def needs_accuracy(context: SearchContext) -> bool:

@@ -1,6 +1,5 @@
 """Hold knobs to their contract: a value is in force, is read back, and can be replaced.
 
-Tests hold the knobs of autotune to it, `autotune knobs --check` those in the code of a model.py.
 Each function yields what is broken, in a sentence without a name of the knob.
 """
 
@@ -16,20 +15,13 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Knob, Value, spelled
-from autotune.knobs.own import coded_name
-from autotune.training import inspection
 from autotune.training.apply_settings import Settings
-from autotune.training.coded_knobs import effect_of, place_of, with_errors
 from autotune.training.ranks.world import ALONE, World
-from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 from autotune.values.machine import Machine
-from autotune.values.outcome import Inspected
 
 _SAMPLES = 8
-# Relative difference of losses that rounding alone does not make.
-_ANOTHER_LOSS = 1e-3
 _SHORTEST = 10
 
 
@@ -62,7 +54,7 @@ class Bench:
     def trained(self, **settings: Value) -> Trained:
         """Apply settings beside the others to this process, build the training and take a step."""
         config = TrainingConfig.of({**self.settings, **settings})
-        Settings(config, self.workload.knobs).apply_to_process()
+        Settings(config).apply_to_process()
         workload = self.workload.under(config.as_dict())
         setup = apply(config, workload, self.device, 0, self.dataset, self.world)
         setup.model.train()
@@ -103,16 +95,15 @@ def suggestion_faults(knob: Knob, machine: Machine) -> Iterator[str]:
         yield f"obstacle refuses the default {spelled(knob.default)}: {reason}"
 
 
-def value_faults(bench: Bench, knob: Knob, name: str, value: Value) -> Iterator[str]:
+def value_faults(bench: Bench, knob: Knob, value: Value) -> Iterator[str]:
     """Yield what is broken with a value: it trains, is read back, and so it stays when repeated.
 
     Args:
         bench: the settings under which the knob means something.
         knob: the knob.
-        name: its name in configurations.
         value: one that it can have here.
     """
-    trained = bench.trained(**{name: value})
+    name, trained = knob.name, bench.trained(**{knob.name: value})
     setup, text = trained.setup, spelled(value)
     if not math.isfinite(trained.loss):
         yield f"with {text} the loss of a step is {trained.loss}"
@@ -130,65 +121,6 @@ def return_faults(bench: Bench, name: str, value: Value, default: Value) -> Iter
     bench.trained(**{name: value})
     missed = bench.trained(**{name: default}).setup.not_applied()
     yield from _misread(name, f"{spelled(default)}, the default after {spelled(value)},", missed)
-
-
-def coded_faults(bench: Bench, knob: Knob, machine: Machine) -> Iterator[str]:
-    """Yield what is broken with a knob in the code of a model.py."""
-    yield from text_faults({"summary": knob.summary})
-    yield from suggestion_faults(knob, machine)
-    name, without = coded_name(knob.name), _without(bench, knob)
-    plain = without.trained()
-    if (found := knob.read_back(plain.setup)) != knob.default:
-        yield (
-            f"the default is {spelled(knob.default)}, but without the knob {spelled(found)} is in "
-            "force"
-        )
-    for value in dict.fromkeys((knob.default, *knob.suggestions(machine))):
-        faults = list(value_faults(bench, knob, name, value))
-        yield from faults or return_faults(bench, name, value, knob.default)
-    yield from _changed_losses(bench, without, knob, machine)
-
-
-def check(loaded: LoadedJob) -> Inspected:
-    """Check the knobs of a workload; each that is broken is told with file:line of its class."""
-    workload, device = loaded.workload, loaded.job.device
-    machine = inspection.describe_machine(device)
-    bench = Bench.of(workload, device, loaded.job.config or {})
-    faults = []
-    for knob in workload.knobs:
-        loaded.folder.enter_phase(f"checking the knob {knob.name}")
-        place = place_of(knob, workload.path)
-        found = with_errors(coded_faults(bench, knob, machine))
-        faults += [f"{place}: {knob.name}: {fault}." for fault in found]
-    return Inspected(machine, None, knob_faults=tuple(dict.fromkeys(faults)))
-
-
-def _changed_losses(bench: Bench, without: Bench, knob: Knob, machine: Machine) -> Iterator[str]:
-    """Yield values that change the loss of a first step, and must not by the effect of the knob."""
-    loss = without.trained().loss
-    if _differ(loss, without.trained().loss):
-        return  # the workload itself is not reproducible
-    exact = knob.suggestions(machine) if effect_of(knob) == "exact" else ()
-    for value in dict.fromkeys((knob.default, *exact)):
-        found = bench.trained(**{coded_name(knob.name): value}).loss
-        if _differ(loss, found):
-            is_default = value == knob.default
-            why = "the default must leave training alone" if is_default else "its effect is exact"
-            yield (
-                f"with {spelled(value)} a first step has the loss {found:g} instead of {loss:g}; "
-                f"{why}"
-            )
-
-
-def _differ(one: float, other: float) -> bool:
-    return not math.isclose(one, other, rel_tol=_ANOTHER_LOSS, abs_tol=_ANOTHER_LOSS**2)
-
-
-def _without(bench: Bench, knob: Knob) -> Bench:
-    """Return the bench as it is if model.py does not have a knob."""
-    knobs = tuple(one for one in bench.workload.knobs if one is not knob)
-    settings = {n: value for n, value in bench.settings.items() if n != coded_name(knob.name)}
-    return replace(bench, workload=replace(bench.workload, knobs=knobs), settings=settings)
 
 
 def _misread(name: str, text: str, missed: Iterable[tuple[str, Value, Value]]) -> Iterator[str]:

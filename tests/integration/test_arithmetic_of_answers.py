@@ -1,0 +1,73 @@
+"""The arithmetic in best.yaml: FLOPs of a sample, and the use of the device's rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.job import CountFlops
+from autotune.configuration.training_config import TrainingConfig
+from autotune.processes.runner import SubprocessRunner
+from autotune.searching.search import search
+from autotune.values.outcome import Lost, TrialOutcome
+from autotune.values.stages import CountedFlops
+from children import WORKLOADS
+from factories import cpu_machine
+from hurried_runner import HurriedRunner
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+
+
+def in_proportion(config: TrainingConfig, phase: str) -> TrialOutcome:
+    return at(100.0 * batch_of(config) / 8)
+
+
+def answer_of(folder: Path, runner: ScriptedRunner, trials: int = 5) -> BestConfig:
+    events_of(options_in(folder, trials=trials), runner)
+    return read_best(folder / "best.yaml")
+
+
+def tasks(runner: ScriptedRunner) -> list[CountFlops]:
+    return [job.task for job in runner.jobs if isinstance(job.task, CountFlops)]
+
+
+@pytest.mark.parametrize("outcome", [Lost("the process died"), CountedFlops(uncounted="why")])
+def test_where_it_cannot_be_counted_there_is_none(tmp_path: Path, outcome: TrialOutcome) -> None:
+    runner = ScriptedRunner(in_proportion, counts=lambda task: outcome)
+    assert answer_of(tmp_path, runner).evidence.arithmetic is None
+
+
+def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path: Path) -> None:
+    def counts(task: CountFlops) -> CountedFlops:
+        rate = None if "float32" in task.known_formats else 4e9
+        return CountedFlops(1e6, "float32", matmul_flops_per_second=rate)
+
+    first = ScriptedRunner(in_proportion, counts=counts)
+    found = answer_of(tmp_path, first, trials=4).evidence.arithmetic
+    assert found is not None
+    assert found.matmul_flops_per_second == 4e9
+    again = ScriptedRunner(in_proportion, counts=counts)
+    continued = answer_of(tmp_path, again, trials=5).evidence.arithmetic
+    assert continued is not None
+    assert continued.matmul_flops_per_second == 4e9
+    assert [task.known_formats for task in (*tasks(first), *tasks(again))] == [(), ("float32",)]
+    threads = cpu_machine().default_num_threads
+    assert {task.machine_threads for task in (*tasks(first), *tasks(again))} == {threads}
+
+
+@pytest.mark.slow
+def test_a_search_states_the_use_of_the_arithmetic(tmp_path: Path) -> None:
+    options = changed(
+        options_in(tmp_path, "batch_size: [8, 16, 32, 64]\n", storage=None, trials=4),
+        model_path=WORKLOADS / "plain.py",
+    )
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        list(search(options, HurriedRunner(runner, one_host=True)))
+    arithmetic = read_best(tmp_path / "best.yaml").evidence.arithmetic
+    assert arithmetic is not None
+    assert arithmetic.number_format == "float32"
+    assert arithmetic.flops_per_sample == 64
+    assert arithmetic.matmul_flops_per_second is not None
+    assert arithmetic.mfu is not None
+    assert 0 < arithmetic.mfu < 1
