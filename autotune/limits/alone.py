@@ -95,7 +95,7 @@ class _Stages:
 def _stages(setup: TrainingSetup) -> _Stages:
     clock, wait, world = time.perf_counter, partial(synchronize, setup.device), setup.world
     noise = disturbance.watch(setup.device, clock, world.launcher)
-    compiler = CompileClock(setup.config["compile_mode"] is not None)
+    compiler = CompileClock()
     laps: list[tuple[float, ...]] = []
 
     def timer(step: Step, batches: Batches, each: int) -> Timer:
