@@ -113,13 +113,18 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
         AutotuneError: see `autotune.search`.
     """
     from autotune.commands.execute import run_search as run
+    from autotune.console.answer_lines import answer_lines
+    from autotune.console.progress import answer
 
     given = dict(flags)
     arguments = given.pop("arguments", None)
     values = values_of(model, given)
     progress = values.pop("progress")
     options = _options(values, arguments)
-    return result_of(options, run(options, progress))
+    end = run(options, progress)
+    if progress != "none":
+        answer(answer_lines(end))
+    return result_of(options, end)
 
 
 def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> SearchResult:

@@ -1,11 +1,12 @@
-"""The lines of a search's events where there is no terminal."""
+"""The lines of a search's events where there is no terminal, and of its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotune.console.answer_lines import answer_lines
 from autotune.console.progress import PlainProgress
-from autotune.searching.run.events import Event
+from autotune.searching.run.events import Answered, Event, NothingFeasible
 
 
 def lines_of(events: Iterable[Event]) -> list[str]:
@@ -14,4 +15,6 @@ def lines_of(events: Iterable[Event]) -> list[str]:
     progress = PlainProgress(lines.append)
     for event in events:
         progress.show(event)
+        if isinstance(event, Answered | NothingFeasible):
+            lines += answer_lines(event)
     return lines

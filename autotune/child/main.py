@@ -36,9 +36,10 @@ from autotune.configuration.job import (
     job_to_json,
     without_arguments,
 )
-from autotune.scripting.program import AfterImport, run_call
+from autotune.scripting.program import run_call
 from autotune.scripting.surroundings.kept_files import KeptFiles
 from autotune.scripting.surroundings.record import Record
+from autotune.system.after_import import AfterImport
 from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, is_here, stay_on_cores
 from autotune.system.launched import KNOWN, TELLS, note_of, this_place
 from autotune.system.trial_folder import TrialFolder, write_atomically

@@ -15,6 +15,7 @@ from autotune.comparison.compare import ComparisonOptions, compare
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.job import Measure, MeasurePlan, Profile
 from autotune.console.answer_lines import (
+    answer_lines,
     comparison_line,
     comparison_result,
     last_round_line,
@@ -25,7 +26,7 @@ from autotune.console.estimate import estimate
 from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
-from autotune.console.progress import kept_files, signs_of_life, stopped_lines, to_stderr
+from autotune.console.progress import answer, kept_files, signs_of_life, stopped_lines, to_stderr
 from autotune.console.script_lines import written_lines
 from autotune.console.tables import show_profile_of
 from autotune.context.budget_clock import BudgetedRunner, Clock
@@ -75,8 +76,8 @@ def execute_search(
         with suppress(OSError):  # that the terminal is gone may be why this ends
             _say_how_to_continue(options)
         raise
-    if as_json:
-        sys.stdout.write(result(last) + "\n")
+    data = result(last) if as_json else None
+    answer(answer_lines(last), data, quiet=progress == "none")
     return isinstance(last, Answered)
 
 
@@ -224,9 +225,8 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
         for now in compare(options, runner, folder, tell):
             write(last_round_line(comparison, now))
             comparison = now
-    to_stderr(comparison_line(options, comparison))
-    if as_json:
-        sys.stdout.write(comparison_result(options, comparison) + "\n")
+    data = comparison_result(options, comparison) if as_json else None
+    answer([comparison_line(options, comparison)], data)
     return options.is_met(comparison)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
+from autotune.configuration.evidence_parts import PredictedRun
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.values.text import disturbed_sentence, span
@@ -89,6 +91,44 @@ def undecided_text(metric: str, one: NotProven) -> str:
     )
 
 
+def learning_rate_text(best: BestConfig) -> str | None:
+    """Return what became of the learning rate where a step has other samples; None elsewhere."""
+    own = TrainingConfig.of(best.evidence.baseline.config).effective_batch
+    new, factor = best.as_measured().training_config.effective_batch, best.lr_scaling.factor
+    if new == own:
+        return None
+    if factor != 1:
+        return f"times {factor:g}; batch {own} -> {new}"
+    return f"unchanged; batch {own} -> {new}: check it"
+
+
+def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:
+    """Return when faster settings have paid for the search and their slower start; None if never.
+
+    `seconds` are those of the search; None if not known.
+    """
+    evidence, gain = best.evidence, best.evidence.speedup.ratio - 1
+    if seconds is None or best.keeps_baseline or gain <= 0:
+        return None
+    if (run := evidence.predicted_run) is not None:
+        return _runs_until(seconds, run)
+    rates = evidence.baseline.samples_per_second, evidence.best.samples_per_second
+    start = max(0.0, evidence.break_even_samples * (1 / rates[0] - 1 / rates[1]))
+    return f"after {span((seconds + start) / gain)} of training (the search took {span(seconds)})"
+
+
+def _runs_until(seconds: float, run: PredictedRun) -> str | None:
+    """Return after how many runs of known length a search has paid; None if never."""
+    saved = run.baseline_seconds - run.best_seconds
+    if saved <= 0:
+        return None
+    if saved >= seconds:
+        total = f"{span(seconds)} of search + {span(run.best_seconds)}"
+        return f"in the first run: {total}, instead of {span(run.baseline_seconds)}"
+    runs = math.ceil(seconds / saved)
+    return f"after {runs} runs (the search took {span(seconds)}, each run saves {span(saved)})"
+
+
 def start_text(seconds: tuple[float, float]) -> str:
     """Return how much of a search's seconds its script's starts took, as text."""
     whole, start = seconds
@@ -118,8 +158,8 @@ def explained(best: BestConfig) -> str:
         was, now = run.baseline_seconds, run.best_seconds
         length = f"{run.samples} {evidence.counted}"
         lines.append(f"a run of {length}, predicted: {was:g} s to {now:g} s")
-    if answer.lr_scaling.factor != 1:
-        lines.append(f"learning rates times {answer.lr_scaling.factor:g}")
+    if (text := learning_rate_text(answer)) is not None:
+        lines.append(f"learning rate {text}")
     if accuracy.needs_full_run:
         changes = course_changes(answer)
         lines.append(f"{changes} changed: check one full training before you rely on it")

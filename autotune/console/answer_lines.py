@@ -16,7 +16,9 @@ from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
+    learning_rate_text,
     not_proven_texts,
+    pays_back_text,
     processes_text,
     start_text,
 )
@@ -28,13 +30,16 @@ from autotune.console.script_lines import command_words
 from autotune.knobs.base import Value, spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.text import rounds_text, span
+from autotune.values.text import by_reason, readable, rounds_text, span
 
 SCHEMA_VERSION = 1
 
 
-def answer_lines(event: Answered) -> list[str]:
+def answer_lines(event: Answered | NothingFeasible) -> list[str]:
     """Return the result of a search in a few lines."""
+    if isinstance(event, NothingFeasible):
+        reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
+        return ["Nothing feasible, no file is written:", *reasons]
     best, evidence = event.best, event.best.evidence
     if best.keeps_baseline:
         headline = keep_headline(evidence)
@@ -46,7 +51,6 @@ def answer_lines(event: Answered) -> list[str]:
         )
     accuracy, memory = best.constraints.accuracy, best.constraints.memory
     lines = [
-        "",
         headline,
         *throughput_lines(best),
         *processes_lines(best),
@@ -63,6 +67,14 @@ def answer_lines(event: Answered) -> list[str]:
     lines += searched_lines(evidence.searched, best.changed)
     if event.script_start is not None:
         lines.append(f"  time        {start_text(event.script_start)}")
+    lines += [f"  not varied  {text}" for text in _own_settings(event)]
+    if (text := pays_back_text(best, event.seconds)) is not None:
+        lines.append(f"  pays back   {text}")
+    if (text := learning_rate_text(best)) is not None:
+        hint = (
+            "" if event.script is not None or best.lr_scaling.factor != 1 else ", or --lr-scaling"
+        )
+        lines.append(f"  learning rate  {text}{hint}")
     if event.remark is not None:
         lines.append(f"  note        {event.remark}")
     if accuracy.needs_full_run:
@@ -80,6 +92,15 @@ def deciding_lines(best: BestConfig) -> list[str]:
     if best.constraints.accuracy.metric == "evaluate":
         ways.append("evaluate scatters less on more data")
     return [f"  to decide   {', '.join(ways)}"]
+
+
+def _own_settings(event: Answered) -> list[str]:
+    """Return a clause for each reason for which settings stayed as the script has them."""
+    own = event.best.evidence.baseline.config
+    return [
+        f"{render({name: own.get(name) for name in names})}: {why}"
+        for why, names in by_reason(event.own_settings).items()
+    ]
 
 
 def _use_lines(event: Answered) -> list[str]:
@@ -176,12 +197,6 @@ def accuracy_lines(accuracy: AccuracyEvidence) -> list[str]:
     return [*lines, f"  probes      {accuracy.probe_text}"] if accuracy.probe_text else lines
 
 
-def nothing_lines(event: NothingFeasible) -> list[str]:
-    """Return lines that give the reasons for having no result, each with its count."""
-    reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
-    return ["\nNothing feasible, no file is written:", *reasons]
-
-
 def result(event: Answered | NothingFeasible) -> str:
     """Return the end of a search as one JSON object for programs."""
     if isinstance(event, NothingFeasible):
@@ -193,8 +208,10 @@ def result(event: Answered | NothingFeasible) -> str:
             "path": str(event.path),
             "best": event.best.model_dump(mode="json"),
         }
+        if event.seconds is not None:
+            data["seconds"] = readable(event.seconds)
         if event.script_start is not None:
-            data["seconds"], data["script_start_seconds"] = event.script_start
+            data["script_start_seconds"] = event.script_start[1]
     return json.dumps({"schema_version": SCHEMA_VERSION, **data})
 
 

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from autotune.console.answer_lines import answer_lines, nothing_lines
 from autotune.console.board import Board
 from autotune.console.event_lines import plan_lines, remark_line, stage_lines, waiting_line
 from autotune.console.progress import PlainProgress, Waiting
@@ -114,7 +113,6 @@ class LiveProgress:
         self._drawn = 0.0
         self.board: Board | None = None
         """State of the search; None before the search is planned."""
-        self._last: list[str] = []
         # stdout is for the result alone; lines that others write to stderr are printed above.
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False
@@ -164,7 +162,7 @@ class LiveProgress:
 
     def _update(self, board: Board, event: Event) -> None:
         match event:
-            case Planned():
+            case Planned() | Answered() | NothingFeasible():
                 pass
             case PhaseStarted(phase, detail, eta):
                 board.phase = phase
@@ -185,10 +183,6 @@ class LiveProgress:
                 board.notes.append(remark_line(event))
             case RoundEnded() | RoundVoid():
                 self._round(board, event)
-            case Answered():
-                self._last = answer_lines(event)
-            case NothingFeasible():
-                self._last = nothing_lines(event)
             case _:
                 board.notes.append(remark_line(event))
 
@@ -216,8 +210,7 @@ class LiveProgress:
         self._live.stop()
         if self.board is not None:
             self.board.whole = True
-            self._console.print(self.board)
-        self._say(self._last)
+            self._console.print(self.board, "")
 
     def _say(self, lines: list[str]) -> None:
         for line in lines:

@@ -1,5 +1,7 @@
 """Report running work in plain lines on stderr, and a sign of life after every silent ten seconds.
 
+The answer is not progress: it goes to stdout.
+
 On a terminal `autotune.console.live` draws a table in place of a search's lines.
 `autotune.console.event_lines` renders the events, `autotune.console.answer_lines` the result.
 """
@@ -10,13 +12,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.console.answer_lines import answer_lines, nothing_lines
 from autotune.console.event_lines import (
     doing,
     gain_text,
@@ -80,6 +81,23 @@ def to_stderr(line: str) -> None:
     """Write a line to stderr, without foreign control characters and passwords."""
     sys.stderr.write(clean(line) + "\n")
     sys.stderr.flush()
+
+
+def answer(lines: Iterable[str], data: str | None = None, quiet: bool = False) -> None:
+    """Write an answer to stdout.
+
+    Args:
+        lines: the answer for people.
+        data: the answer for programs; if given, it is on stdout alone, and the lines on stderr.
+        quiet: write nothing to stderr.
+    """
+    if data is None:
+        sys.stdout.writelines(f"{clean(line)}\n" for line in lines)
+    else:
+        sys.stdout.write(f"{data}\n")
+    sys.stdout.flush()
+    if data is not None and not quiet:
+        to_stderr("\n".join(lines))
 
 
 class Waiting:
@@ -168,6 +186,8 @@ class PlainProgress:
                 self._lines(self._stages(event))
             case TrialStarted():
                 pass  # reported when it ends
+            case Answered() | NothingFeasible():
+                self.write("")  # the answer follows, on stdout
             case PhaseStarted("diagnosis", detail, eta) | StepStarted(detail, eta):
                 self.write(f"  {detail}{about_left(eta)}")
             case PhaseStarted(phase, detail):
@@ -179,10 +199,6 @@ class PlainProgress:
                 whose = "" if config == self._timed else f"  {self._differences(config)}"
                 self.write(line + whose)
                 self._timed = config
-            case Answered():
-                self._lines(answer_lines(event))
-            case NothingFeasible():
-                self._lines(nothing_lines(event))
             case _:
                 self.write(remark_line(event))
 

@@ -29,6 +29,8 @@ _SENT = {
     " script says mode=...",
     "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders,"
     " unless the script says otherwise",
+    "Trackio": "Trackio writes into the trials' folders, also where the script names a Space or a"
+    " server",
     "TensorBoard": "TensorBoard's event files are written into the trials' folders",
 }
 

@@ -8,9 +8,12 @@ the torch that is installed, `make test-oldest` on the oldest one.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
+
+from autotune.system.after_import import AfterImport
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -116,12 +119,26 @@ def compile_error() -> type[Exception]:
 
 
 def on_compilation(start: Callable[[], None], end: Callable[[], None]) -> None:
-    """Call `start` and `end` around each compilation; no public event tells its seconds."""
-    from torch._dynamo import callback
+    """Call `start` and `end` around each compilation; no public event tells its seconds.
 
-    # Until torch 2.7 they get no arguments.
-    callback.on_compile_start(lambda *_: start())
-    callback.on_compile_end(lambda *_: end())
+    The compiler, whose import takes seconds, is not imported for it. Registered callbacks would not
+    do, because `torch.compiler.reset` drops them.
+    """
+
+    def watch() -> None:
+        handler: Any = sys.modules["torch._dynamo.callback"].callback_handler
+        handler.run_start_callbacks = _before(handler.run_start_callbacks, start)
+        handler.run_end_callbacks = _before(handler.run_end_callbacks, end)
+
+    AfterImport("torch._dynamo.callback", watch)
+
+
+def _before(original: Callable[..., None], call: Callable[[], None]) -> Callable[..., None]:
+    def both(*args: Any) -> None:  # none until torch 2.7
+        call()
+        original(*args)
+
+    return both
 
 
 def draw_as_eager_does() -> None:

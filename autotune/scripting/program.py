@@ -12,12 +12,10 @@ import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
 
 from autotune.calling.config_file import with_copies
 from autotune.configuration.script import Script
@@ -123,45 +121,3 @@ def _execute(code: CodeType, module: ModuleType) -> None:
     module.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = module
     exec(code, module.__dict__)  # noqa: S102 - the script that the user asked to run
-
-
-class AfterImport(MetaPathFinder):
-    """An import hook that calls a function once a module is imported, at once if it already is.
-
-    So torch is imported when the script does it, after the script has set its environment. A script
-    that only prints its help does not wait for torch.
-    """
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
-        if name in sys.modules:
-            then()
-        else:
-            sys.meta_path.insert(0, self)
-
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
-        """Return the module's own spec with a loader that calls back when it has run.
-
-        A spec alone is no import: many scripts only check that torch is installed.
-        """
-        if fullname != self._name or self not in sys.meta_path:
-            return None
-        later = sys.meta_path[sys.meta_path.index(self) + 1 :]  # the finders before found nothing
-        found = (finder.find_spec(fullname, path, target) for finder in later)
-        spec = next((spec for spec in found if spec is not None), None)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is not None:
-            load = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._imported()
-
-            loader.exec_module = exec_module
-        return spec
-
-    def _imported(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-            self._then()

@@ -25,7 +25,8 @@ from autotune.configuration.script import Plan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
-from autotune.scripting.program import AfterImport, run_module, run_script
+from autotune.scripting.program import run_module, run_script
+from autotune.system.after_import import AfterImport
 from autotune.system.launched import this_place
 from autotune.values.text import by_reason, clean
 

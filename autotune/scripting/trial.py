@@ -115,8 +115,7 @@ class Trial:
         """Prepare the task; return what asks for its steps, given the processes of the script."""
         match self._job.task:
             case Measure(plan):
-                compiler = CompileClock(self._interposition.config["compile_mode"] is not None)
-                parts = (self._interposition, self._stream, compiler, self._folder)
+                parts = (self._interposition, self._stream, CompileClock(), self._folder)
                 stopwatch = Stopwatch(*parts, self._start - process_start, self._start)
                 return partial(stopwatch.timing, plan)
             case Probe() as task:

@@ -127,14 +127,14 @@ def use_device(device: torch.device) -> None:
 def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
     loaded.folder.enter_phase("build")
+    compiler = CompileClock()
     build_seconds = 0.0 if loaded.prepared is None else loaded.prepared.dataset_seconds
     start = time.perf_counter()
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
-    build_seconds += time.perf_counter() - start
+    build_seconds += time.perf_counter() - start - compiler.seconds
     loaded.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)
-    compiler = CompileClock(loaded.config["compile_mode"] is not None)
     peak = memory.PeakWatch(setup.device)
     timer = _timer(setup, step, setup.batches_per_step, setup.loader, compiler, peak)
     batch_size = setup.loader.batch_size or 1

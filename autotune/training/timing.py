@@ -377,17 +377,19 @@ class Timer:
 
 
 class CompileClock:
-    """A counter of the seconds between the start and end events of torch.compile's compilations."""
+    """A counter of the seconds between the start and end events of torch.compile's compilations.
 
-    def __init__(self, compiles: bool) -> None:
+    It counts those of the user's own code, too, and costs nothing where nothing is compiled.
+    """
+
+    def __init__(self) -> None:
         self.events = 0
         """Number of compilations started plus those ended so far."""
         self.seconds = 0.0
-        if compiles:
-            on_compilation(
-                start=lambda: self._note(-time.perf_counter()),
-                end=lambda: self._note(time.perf_counter()),
-            )
+        on_compilation(
+            start=lambda: self._note(-time.perf_counter()),
+            end=lambda: self._note(time.perf_counter()),
+        )
 
     def _note(self, signed_now: float) -> None:
         self.events += 1

@@ -163,7 +163,8 @@ class Measurement:
     """Seconds of the untimed first steps, each synchronised; compilation and cuDNN's search happen
     here."""
     compile_seconds: float
-    """Part of the warm-up that torch.compile reports as its own."""
+    """Seconds that torch.compile reports as its own, in the first steps and later; those of the
+    user's building are counted here, not in `build_seconds`."""
     start_seconds: float
     """Seconds from process start until torch and the workload were imported."""
     build_seconds: float
@@ -327,7 +328,8 @@ class Measurement:
         if not self.warmup_step_seconds:
             return self.compile_seconds
         steady = self.steady_step_seconds or min(self.warmup_step_seconds)
-        return max(0.0, sum(self.warmup_step_seconds) - steady * len(self.warmup_step_seconds))
+        beyond = sum(self.warmup_step_seconds) - steady * len(self.warmup_step_seconds)
+        return max(self.compile_seconds, beyond)
 
     @property
     def _parts(self) -> list[Part]:

@@ -20,6 +20,7 @@ LOAD = "import autotune; autotune.load('studies/digits_cnn/recorded_best.yaml')"
         ("import autotune.searching.search", "torch"),
         ("import autotune.export.tensorboard", "torch tensorboard"),
         ("import autotune.child.main, autotune.training.tasks", "optuna sqlalchemy"),
+        ("from autotune.training.timing import CompileClock; CompileClock()", "torch._dynamo"),
     ],
 )
 def test_importing_loads_nothing_that_it_does_not_need(statement: str, unloaded: str) -> None:

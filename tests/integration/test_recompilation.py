@@ -1,17 +1,46 @@
-"""A compilation after the warm-up is counted, as the compiler itself reports it."""
+"""Compilations are counted as the compiler itself reports them, whoever asked for them."""
 
 from pathlib import Path
 
-from autotune.values.outcome import Measured
-from children import WORKLOADS, job_for, run_child
+import pytest
+
+from asked_scripts import Ask
+from autotune.configuration.job import Measure
+from autotune.knobs.base import Value
+from autotune.processes.runner import SubprocessRunner
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Measured, TrialOutcome
+from children import QUICK, WORKLOADS, job_for, run_child
 
 
-def test_a_model_that_is_compiled_again_while_it_is_timed_is_flagged(tmp_path: Path) -> None:
-    job = job_for(WORKLOADS / "recompiles.py", {"compile_mode": "default"})
-    outcome = run_child(tmp_path, job)
+def measured(outcome: TrialOutcome) -> Measurement:
     assert isinstance(outcome, Measured), outcome
-    run = outcome.measurement
+    return outcome.measurement
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings"),
+    [("recompiles.py", {"compile_mode": "default"}), ("compiles_itself.py", {})],
+)
+def test_a_model_that_is_compiled_again_while_it_is_timed_is_flagged(
+    workload: str, settings: dict[str, Value], tmp_path: Path
+) -> None:
+    run = measured(run_child(tmp_path, job_for(WORKLOADS / workload, settings)))
     assert "recompiled" in run.flags
-    assert run.compile_seconds > 0
+    assert run.one_time_seconds >= run.compile_seconds > 0
     slowest = max(block.seconds for block in run.blocks)
     assert slowest < run.compile_seconds, "no block that counts holds a compilation"
+
+
+@pytest.mark.parametrize(
+    ("when", "flags"), [("once", {"recompiled"}), ("in every step", {"recompiled", "unsteady"})]
+)
+def test_a_script_that_compiles_by_itself_is_watched(
+    when: str, flags: set[str], tmp_path: Path
+) -> None:
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        ask = Ask(runner, tmp_path / "trial")
+        run = measured(ask("recompiles.py", when, task=Measure(QUICK), settings={}))
+    assert flags <= set(run.flags)
+    assert ("unsteady" in run.flags) == ("unsteady" in flags)
+    assert run.one_time_seconds >= run.compile_seconds > 0

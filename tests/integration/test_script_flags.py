@@ -496,18 +496,49 @@ def set_tracking_uri(uri):
 
 set_registry_uri = set_tracking_uri
 """
+TRACKIO = """
+import os
+PLACE = os.environ.get("TRACKIO_DIR") or "the user's own"
+SPACE = os.environ.get("TRACKIO_SPACE_ID")
+
+
+def init(project, name=None, space_id=None, server_url=None, *, bucket_id=None, webhook_url=None):
+    said(project, space_id or SPACE, server_url, bucket_id, webhook_url)
+
+
+def alert(title, text=None, webhook_url=None):
+    said(title, webhook_url)
+
+
+def sync(project, space_id=None):
+    said("sent", space_id)
+
+
+freeze = sync
+
+
+def said(*words):
+    open("trackio_said", "a").write(f"{PLACE} {words}\\n")
+"""
 
 
 def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
-    runner: SubprocessRunner, folder: Path
+    runner: SubprocessRunner, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Modules of their names stand in for both, with the real ones' parameters."""
+    """Modules of their names stand in for them, with the real ones' parameters."""
+    monkeypatch.setenv("TRACKIO_SPACE_ID", "me/space")
     (folder / "wandb.py").write_text(WANDB)
+    (folder / "trackio.py").write_text(TRACKIO)
     (folder / "mlflow").mkdir()
     (folder / "mlflow" / "tracking.py").write_text(MLFLOW)
     (folder / "mlflow" / "__init__.py").write_text("from mlflow.tracking import *\n")
     lines = [
-        "import mlflow, wandb",
+        "import mlflow, trackio, wandb",
+        "trackio.init('real', None, 'me/space', 'http://host.invalid', bucket_id='me/bucket')",
+        "trackio.init(project='mine', webhook_url='http://host.invalid')",
+        "trackio.alert('slow', webhook_url='http://host.invalid')",
+        "trackio.sync('real', 'me/space')",
+        "trackio.freeze('real', space_id='me/space')",
         "from wandb import init",
         "wandb.init(project='real', mode='online')",
         "init('me', 'mine')",
@@ -521,7 +552,13 @@ def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
     (folder / "train.py").write_text("\n".join(lines))
     found = seen(runner, folder, "argparse", "--epochs", "99")
     shutil.copy(SCRIPT, folder / "train.py")
-    assert found.trackers == ("wandb", "MLflow")
+    assert found.trackers == ("wandb", "MLflow", "Trackio")
+    kept = (folder / "trial" / "trackio").absolute()
+    assert (folder / "trackio_said").read_text().splitlines() == [
+        f"{kept} ('real', None, None, None, None)",
+        f"{kept} ('mine', None, None, None, None)",
+        f"{kept} ('slow', None)",
+    ]
     assert (folder / "wandb_said").read_text() == "real disabled\nmine disabled\n"
     place = (folder / "trial" / "mlflow").absolute().as_uri()
     assert set((folder / "mlflow_said").read_text().split()) == {place}

@@ -20,7 +20,7 @@ from autotune.report.explain import explanation
 from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
 from autotune.study.find_study import find_study
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import Measured, Observed, TrialOutcome
 from children import autotune, hurried
 from factories import measurement, written
 from scripted_runner import ScriptedRunner, events_of, options_in
@@ -47,9 +47,12 @@ def starting(config: object, phase: object) -> TrialOutcome:
 
 
 def searched(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, script: ScriptOptions | None
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: ScriptOptions | None,
+    seen: Observed = SEEN,
 ) -> tuple[SlowToStart, Answered]:
-    runner = SlowToStart(starting, observed=SEEN)
+    runner = SlowToStart(starting, observed=seen)
     use_clock(monkeypatch, lambda: runner.now)
     options = options_in(folder, SPACE, script=script, trials=2)
     answered = events_of(options, runner)[-1]
@@ -80,6 +83,16 @@ def test_a_model_py_has_no_such_start(tmp_path: Path, monkeypatch: pytest.Monkey
     assert answered.script_start is None
     assert not [line for line in answer_lines(answered) if line.startswith("  time ")]
     assert read_report(find_study(str(tmp_path))).script_start is None
+
+
+def test_the_answer_names_settings_that_are_the_script_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = replace(SEEN, fixed={"num_threads": "the script sets it itself"})
+    _, answered = searched(tmp_path, monkeypatch, ScriptOptions(()), seen)
+    own = answered.best.evidence.baseline.config["num_threads"]
+    told = f"  not varied  num_threads={own}: the script sets it itself"
+    assert told in answer_lines(answered)
 
 
 @pytest.mark.slow

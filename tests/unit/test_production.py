@@ -153,10 +153,10 @@ def test_it_says_what_else_has_to_be_known(best: Best) -> None:
     )
     said = longer.explain()
     assert "a run of 5000 samples, predicted: 50 s to 35.5 s" in said
-    assert "learning rates times 2" in said
+    assert "learning rate times 2" in said
     assert "check one full training" in said
     assert "predicted" not in best.explain()
-    assert "learning rates" not in best.explain()
+    assert "learning rate times" not in best.explain()
 
 
 def test_settings_that_are_kept_are_said_to_be(best: Best) -> None:
@@ -170,6 +170,7 @@ def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(be
         "allowed: 0.009 worse",
         "probes: 4096 samples each (0.41 of an epoch, 0.2 % of the run); a difference below 0.006 "
         "would not show",
+        "learning rate unchanged; batch 8 -> 16: check it",
         "the batch size changed: check one full training before you rely on it",
         "not proven: trial 7 (batch_size=64) was faster in its trial, but evaluate 0.88 is not "
         "proven to keep the limit 0.891 (6 seeds)",

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.evidence_parts import PredictedRun, Searched
+from autotune.configuration.evidence_parts import LearningRate, PredictedRun, Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import result, searched_lines
+from autotune.console.answer_lines import answer_lines, result, searched_lines
 from autotune.console.progress import PlainProgress
 from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions
 from autotune.context.search_context import SearchContext
@@ -123,15 +123,11 @@ def test_before_the_trials_each_step_is_told_with_the_time_left(
     ]
 
 
-def test_a_faster_answer_is_told_with_its_interval_and_what_to_change(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(Answered(best_config(FASTER.config, BASELINE), Path("best.yaml")))
-    text = "\n".join(lines)
+def test_a_faster_answer_is_told_with_its_interval_and_what_to_change() -> None:
+    text = "\n".join(answer_lines(Answered(best_config(FASTER.config, BASELINE), Path("b.yaml"))))
     assert "1.50x faster than your settings (1.45 to 1.55, 6 rounds): batch_size=64" in text
     assert "throughput  100 -> 150 samples/s in the confirmation" in text
-    assert "best.yaml" in text
+    assert "b.yaml" in text
 
 
 def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
@@ -170,26 +166,67 @@ def test_a_trial_that_makes_room_for_another_is_named_with_it(
     assert lines == ["  trial 2 is set aside for trial 1"]
 
 
-def test_the_time_of_a_run_is_told_where_it_was_asked_for(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
+def test_the_time_of_a_run_is_told_where_it_was_asked_for() -> None:
     best = best_config(FASTER.config, BASELINE)
     run = PredictedRun(samples=6000, baseline_seconds=90.0, best_seconds=59.0)
     evidence = best.evidence.model_copy(update={"predicted_run": run})
-    progress.show(Answered(best.model_copy(update={"evidence": evidence}), Path("best.yaml")))
+    best = best.model_copy(update={"evidence": evidence})
+    lines = answer_lines(Answered(best, Path("best.yaml"), seconds=62.0))
     assert "  run         of 6000 samples, predicted: 1 min 30 s -> 59 s" in lines
+    paid = "  pays back   after 2 runs (the search took 1 min 2 s, each run saves 31 s)"
+    assert paid in lines
+    total = "in the first run: 30 s of search + 59 s, instead of 1 min 30 s"
+    assert f"  pays back   {total}" in answer_lines(Answered(best, Path("best.yaml"), seconds=30.0))
 
 
-def test_the_answer_of_a_script_ends_with_the_command_that_trains_with_it(
-    shown: tuple[PlainProgress, list[str]],
+def test_an_answer_says_when_its_search_has_paid_for_itself() -> None:
+    best = best_config(FASTER.config, BASELINE)
+    lines = answer_lines(Answered(best, Path("best.yaml"), seconds=312.0))
+    paid = "after 10 min 24 s of training (the search took 5 min 12 s)"
+    assert f"  pays back   {paid}" in lines, "1.5 times as fast: half a second gained a second"
+    slow = best.evidence.model_copy(update={"break_even_samples": 54000})
+    lines = answer_lines(
+        Answered(best.model_copy(update={"evidence": slow}), Path("best.yaml"), seconds=312.0)
+    )
+    paid = "after 16 min 24 s of training (the search took 5 min 12 s)"
+    assert f"  pays back   {paid}" in lines, "180 s more to start"
+    kept = answer_lines(Answered(best_config(BASELINE, BASELINE), Path("b.yaml"), seconds=9.0))
+    assert not [line for line in kept if "pays back" in line]
+
+
+@pytest.mark.parametrize(("script", "hint"), [(None, ", or --lr-scaling"), (ScriptOptions(()), "")])
+def test_a_learning_rate_that_stayed_beside_another_batch_is_told(
+    script: ScriptOptions | None, hint: str
 ) -> None:
-    progress, lines = shown
+    best = best_config(FASTER.config, BASELINE)
+    lines = answer_lines(Answered(best, Path("best.yaml"), script=script))
+    assert f"  learning rate  unchanged; batch 16 -> 64: check it{hint}" in lines
+    scaled = best.model_copy(update={"lr_scaling": LearningRate(rule="linear", factor=2.0)})
+    lines = answer_lines(Answered(scaled, Path("best.yaml"), script=script))
+    assert "  learning rate  times 2; batch 16 -> 64" in lines
+    same = best_config(BASELINE.replace(num_workers=2), BASELINE)
+    assert not [it for it in answer_lines(Answered(same, Path("b.yaml"))) if "learning" in it]
+
+
+def test_settings_that_are_the_script_s_own_are_told_with_the_reason() -> None:
+    own = BASELINE.replace(amp_dtype="bfloat16", num_threads=1)
+    why = "the script does so itself"
+    fixed = {"amp_dtype": why, "num_threads": "the script sets it itself", "compile_mode": why}
+    best = best_config(own.replace(batch_size=64), own)
+    lines = answer_lines(Answered(best, Path("best.yaml"), own_settings=fixed))
+    told = [line for line in lines if line.startswith("  not varied")]
+    assert told == [
+        f"  not varied  amp_dtype=bfloat16, compile_mode=null: {why}",
+        "  not varied  num_threads=1: the script sets it itself",
+    ]
+
+
+def test_the_answer_of_a_script_ends_with_the_command_that_trains_with_it() -> None:
     script = ScriptOptions(("--epochs", "90", "--token", "planted"))
     best = best_config(FASTER.config, BASELINE)
     found = best.provenance.model_copy(update={"model": "train.py"})
     best = best.model_copy(update={"provenance": found})
-    progress.show(Answered(best, Path("best.yaml"), script=script))
+    lines = answer_lines(Answered(best, Path("best.yaml"), script=script))
     assert lines[-1] == ("  use it      autotune run best.yaml train.py --epochs 90 --token '***'")
 
 
@@ -202,17 +239,13 @@ def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had(
     )
 
 
-def test_the_baseline_as_answer_says_keep_your_settings(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(Answered(best_config(BASELINE, BASELINE), Path("best.yaml")))
+def test_the_baseline_as_answer_says_keep_your_settings() -> None:
+    lines = answer_lines(Answered(best_config(BASELINE, BASELINE), Path("best.yaml")))
     assert any(line.startswith("Keep your settings") for line in lines)
 
 
-def test_nothing_feasible_counts_each_reason(shown: tuple[PlainProgress, list[str]]) -> None:
-    progress, lines = shown
-    progress.show(NothingFeasible({"out of host memory": 3}))
+def test_nothing_feasible_counts_each_reason() -> None:
+    lines = answer_lines(NothingFeasible({"out of host memory": 3}))
     assert "  3 x out of host memory" in lines
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce, wraps
 from typing import Any
 
-from autotune.scripting.program import AfterImport
+from autotune.system.after_import import AfterImport
 
 
 @dataclass(frozen=True, slots=True)

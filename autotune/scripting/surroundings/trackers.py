@@ -1,7 +1,7 @@
 """Experiment trackers: results of a trial stay out of the places of real trainings.
 
-wandb and Comet are told to do nothing. MLflow, Neptune, ClearML and TensorBoard write into the
-trial's folder. A mode or a place that a script names in its code counts for Comet, Neptune and
+wandb and Comet are told to do nothing. MLflow, Neptune, ClearML, Trackio and TensorBoard write into
+the trial's folder. A mode or a place that a script names in its code counts for Comet, Neptune and
 ClearML alone.
 
 A script may write into the folder of its TensorBoard writer, too. So that is made for the first
@@ -19,7 +19,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from autotune.scripting.program import AfterImport
+from autotune.system.after_import import AfterImport
 
 # Modules that send results somewhere, each with its name for people.
 TRACKERS = {
@@ -29,7 +29,17 @@ TRACKERS = {
     "neptune": "Neptune",
     "neptune_scale": "Neptune",
     "clearml": "ClearML",
+    "trackio": "Trackio",
 }
+# Trackio's variables for Spaces, servers and buckets that get what is logged, and who is alerted.
+_TRACKIO_SENDS_TO = (
+    "TRACKIO_SPACE_ID",
+    "TRACKIO_SERVER_URL",
+    "TRACKIO_BUCKET_ID",
+    "TRACKIO_DATASET_ID",
+    "TRACKIO_REGISTRY_BUCKET_ID",
+    "TRACKIO_WEBHOOK_URL",
+)
 # What torch's SummaryWriter and tensorboardX write their event files with.
 _WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
 # Which make a folder of their own if their first argument, of one of these names, is left out.
@@ -55,13 +65,17 @@ class Trackers:
     def switch_off(self) -> None:
         """Keep results of this process from leaving the trial's folder.
 
-        Side effects: sets the switches of `_switches` in the environment, and changes wandb, MLflow
-        and the event writers of TensorBoard once they are imported.
+        Side effects: sets the switches of `_switches` in the environment, removes those by which
+        Trackio sends, and changes wandb, MLflow, Trackio and the event writers of TensorBoard once
+        they are imported.
         """
         switches = _switches(self._folder.absolute())
         os.environ.update(switches)
+        for name in _TRACKIO_SENDS_TO:
+            os.environ.pop(name, None)
         AfterImport("wandb", _disable_wandb)
         AfterImport("mlflow", partial(_keep_mlflow, switches["MLFLOW_TRACKING_URI"]))
+        AfterImport("trackio", _keep_trackio)
         for module in _WRITERS:
             AfterImport(module, partial(self._redirect, module))
         for module in _SUMMARIES:
@@ -126,7 +140,17 @@ def _keep_mlflow(place: str) -> None:
         sys.modules["mlflow"].set_tracking_uri(place)
 
 
-def _hold(module: str, name: str, **named: str) -> None:
+def _keep_trackio() -> None:
+    """Let Trackio write to `TRACKIO_DIR`, whatever Space or server a script or a library names."""
+    nowhere = dict.fromkeys(("space_id", "server_url", "bucket_id", "dataset_id", "webhook_url"))
+    for name in ("init", "alert"):
+        _hold("trackio", name, **nowhere)
+    # Both only send.
+    for name in ("sync", "freeze"):
+        setattr(sys.modules["trackio"], name, lambda *_, **__: None)
+
+
+def _hold(module: str, name: str, **named: str | None) -> None:
     """Let a function of a module have these arguments whenever it is called."""
     *owners, last = name.split(".")
     # Another version, or another module of that name.
@@ -135,7 +159,7 @@ def _hold(module: str, name: str, **named: str) -> None:
         setattr(owner, last, _with(getattr(owner, last), **named))
 
 
-def _with(original: Callable[..., Any], **named: str) -> Callable[..., Any]:
+def _with(original: Callable[..., Any], **named: str | None) -> Callable[..., Any]:
     """Return a function that passes these arguments instead of those that its caller gives."""
     shape = signature(original)
 
@@ -151,8 +175,8 @@ def _with(original: Callable[..., Any], **named: str) -> Callable[..., Any]:
 def _switches(folder: Path) -> dict[str, str]:
     """Return the trackers' own variables that keep results off their servers and in `folder`.
 
-    wandb 0.31, mlflow 3.17, comet_ml 3.58, neptune 1.14 and clearml 2.1 were tried. Neptune's two
-    packages share only the mode "offline", which writes files.
+    wandb 0.31, mlflow 3.17, comet_ml 3.58, neptune 1.14, clearml 2.1 and trackio 0.43 were tried.
+    Neptune's two packages share only the mode "offline", which writes files.
     """
     return {
         "WANDB_MODE": "disabled",
@@ -165,4 +189,6 @@ def _switches(folder: Path) -> dict[str, str]:
         "NEPTUNE_LOG_DIRECTORY": str(folder / "neptune"),  # of neptune_scale
         "CLEARML_OFFLINE_MODE": "1",
         "CLEARML_CACHE_DIR": str(folder / "clearml"),
+        "TRACKIO_DIR": str(folder / "trackio"),
+        "TRACKIO_TRACE_SESSIONS_DIR": str(folder / "trackio" / "traces"),
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.seconds import compiles_alike
 from autotune.storage.finished_trial import FinishedTrial
+from autotune.storage.trial_details import TrialDetails
 from autotune.values.measurement import Measurement
 from autotune.values.objectives import fixed_seconds
 
@@ -25,7 +26,7 @@ class ColdCosts:
     baseline_runs: Sequence[Measurement]
 
     def compile_seconds(self, config: TrainingConfig) -> float:
-        """Return the seconds of torch.compile with an empty cache; 0 without compiling."""
+        """Return the seconds of torch.compile with an empty cache; 0 if nothing compiled."""
         return self._highest(config, "compile_seconds")
 
     def fixed_seconds(self, config: TrainingConfig, run: Measurement) -> float:
@@ -42,10 +43,8 @@ class ColdCosts:
         return (trial.details.fixed_seconds or 0.0) + max(0.0, cold - own)
 
     def _highest(self, config: TrainingConfig, name: str) -> float:
-        if config["compile_mode"] is None:
-            return 0.0
-        alike = [t for t in self.trials if compiles_alike(t.config, config)]
-        seen = [float(getattr(trial.details, name) or 0.0) for trial in alike]
+        alike = [trial for trial in self.trials if compiles_alike(trial.config, config)]
+        seen: list[TrialDetails | Measurement] = [trial.details for trial in alike]
         if any(trial is self.trials[0] for trial in alike):
-            seen += [float(getattr(run, name)) for run in self.baseline_runs]
-        return max(seen, default=0.0)
+            seen += self.baseline_runs
+        return max((getattr(one, name) or 0.0 for one in seen if one.compile_seconds), default=0.0)

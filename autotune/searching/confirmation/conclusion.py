@@ -20,7 +20,7 @@ from autotune.searching.run.stopping import end_reason
 from autotune.searching.run.time_budget import measured_trials
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
 from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.note_types import Answer
+from autotune.storage.note_types import WHOLE, Answer
 from autotune.values.errors import NotSearchedEnoughError, StorageError
 from autotune.values.measurement import Measurement
 
@@ -58,7 +58,7 @@ def conclude(
         won = replace(won, speedup=won.speedup.model_copy(update=rounds))
     won = replace(won, failed=tuple((one.trial, one.reason) for one in confirmation.failed))
     best = build_answer(accuracy.prober, costs, won)
-    search.note_starts()
+    search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
 
@@ -127,5 +127,13 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
         shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
         told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
     remark = "; ".join(filter(None, told)) or None
-    script = search.context.options.workload.script
-    return Answered(best, out, remark, search.study.notes.script_start, script)
+    notes, seen = search.study.notes, search.context.observed
+    return Answered(
+        best,
+        out,
+        remark,
+        seconds=notes.phase_seconds.get(WHOLE),
+        script_start=notes.script_start,
+        script=search.context.options.workload.script,
+        own_settings={} if seen is None else seen.fixed,
+    )

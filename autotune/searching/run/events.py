@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -176,10 +177,14 @@ class Answered:
     path: Path
     remark: str | None = None
     """Sentence for the reader of the trials' ratios; mostly None."""
+    seconds: float | None = None
+    """Seconds of the search, in all of its runs; None if not known."""
     script_start: tuple[float, float] | None = None
     """Seconds of the search and, of these, of the script's starts; None for a model.py."""
     script: ScriptOptions | None = None
     """The script that was searched; None for a model.py."""
+    own_settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that stayed as the script has them, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,11 +128,11 @@ class SearchRun:
             if seconds > _LEAST_NOTED:
                 self.study.notes.add_phase_seconds(phase, seconds)
 
-    def note_starts(self) -> None:
+    def note_seconds(self) -> None:
         """Add the seconds of this run and of the script's starts in it to the study's notes."""
+        self.study.notes.add_phase_seconds(WHOLE, max(0.0, self.clock.elapsed))
         if self.context.observed is not None:
             self.study.notes.add_phase_seconds(START, self.starts.seconds)
-            self.study.notes.add_phase_seconds(WHOLE, max(0.0, self.clock.elapsed))
 
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
         """Return a run adjusted for comparison, so that neither forking nor drift matters.

@@ -1,0 +1,72 @@
+"""The answer of a search is on stdout, its progress on stderr, however it is shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from children import WORKLOADS
+from command_line import Done, command
+from factories import written
+from scripted_runner import ScriptedRunner, at, batch_of
+
+Search = Callable[..., Done]
+FASTER, KEPT = "2.00x faster than your settings", "Keep your settings"
+
+
+class Runner(ScriptedRunner):
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+    """`autotune search` of two batch sizes; `rates` has the samples/s of each."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(WORKLOADS / "plain.py", "model.py")
+    written(tmp_path, "batch_size: [8, 64]\n", "space.yaml")
+
+    def searched(faster: float, *words: str) -> Done:
+        runner = Runner(lambda config, _: at(100 if batch_of(config) == 8 else 100 * faster))
+        monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda *_, **__: runner)
+        return command("search", "model.py", "--space", "space.yaml", "--trials", "2", *words)
+
+    return searched
+
+
+@pytest.mark.parametrize("mode", ["auto", "rich", "plain", "none"])
+@pytest.mark.parametrize(("faster", "headline"), [(2.0, FASTER), (0.5, KEPT)])
+def test_every_display_leaves_the_answer_to_stdout(
+    search: Search, mode: str, faster: float, headline: str
+) -> None:
+    done = search(faster, "--progress", mode)
+    assert done.code == 0, done.err
+    assert done.out.startswith(headline)
+    assert "written to" in done.out
+    assert headline not in done.err
+    assert ("best so far" in done.err) == (mode != "none")
+    assert "best so far" not in done.out
+
+
+@pytest.mark.parametrize("mode", ["plain", "none"])
+def test_json_alone_is_on_stdout_where_it_was_asked_for(search: Search, mode: str) -> None:
+    done = search(2.0, "--json", "--progress", mode)
+    told = json.loads(done.out)
+    assert told["answer"] == "faster"
+    assert told["seconds"] >= 0
+    assert (FASTER in done.err) == (mode != "none")
+
+
+def test_it_says_when_it_pays_back_and_that_the_learning_rate_stayed(search: Search) -> None:
+    done = search(2.0)
+    assert "\n  pays back   after " in done.out
+    assert "\n  learning rate  unchanged; batch 8 -> 64: check it, or --lr-scaling\n" in done.out
+    again = search(2.0)
+    assert "\n  pays back   after " in again.out, "a known answer is told once more"
