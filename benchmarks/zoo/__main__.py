@@ -196,7 +196,8 @@ def save(rows: Sequence[Sequence[str]], load: float, command: str) -> None:
     table = {
         "title": "A zoo of scripts, each searched by one command",
         "about": "Scripts of benchmarks/zoo/scripts, written as the documentation of each library"
-        " writes a training, searched without any option but the budget. `failed` counts the"
+        " writes a training, searched without any option but the budget. The data are small and"
+        " made up; reinforcement balances a simulated pole. `failed` counts the"
         " configurations that ran out of memory, crashed, or hung, or of which a setting did not"
         " take effect;"
         " `starting` is the share of the seconds in which the script was starting. Exit 9 is a"
