@@ -103,6 +103,7 @@ docs: $(CORE)
 	$(BIN)/python docs/knobs_page.py > docs/knobs.md
 	$(BIN)/python docs/best_yaml_page.py > docs/best_yaml.md
 	$(BIN)/python -m benchmarks.page
+	$(BIN)/python docs/results.py
 	$(BIN)/python tests/covering.py
 
 # Pages, command line and docstrings as one site; a link within it that leads nowhere is an error.

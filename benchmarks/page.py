@@ -3,8 +3,9 @@
     python -m benchmarks.page
 
 A file holds one table: title, about, command (text, a list, or null where none is kept), machine,
-load, columns and rows; notes and the day on which it was recorded where they are known. Numbers
-stand on the page as they stand in the file. To add a table, write a file and name it in SECTIONS.
+load, columns and rows; notes and the day on which it was recorded where they are known. `sleeping`
+names the rows, or is true for all, whose time is that of a sleep in the workload. Numbers stand on
+the page as they stand in the file. To add a table, write a file and name it in SECTIONS.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Other tools": ("rivals", "rivals_later", "rivals_four"),
     "Timing": ("overhead", "hosts", "ddp", "ddp_settings", "blocks", "numerics"),
     "Knobs": ("knobs", "knobs_compile"),
+    "On a GPU": ("h200",),
     "Comparing": (
         "same_settings",
         "same_settings_watch",
@@ -59,8 +61,9 @@ _INTRODUCTION = """\
 
 `python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table stands beside
 the command that made it. An interval (low, high) is a 95 % interval,
-unless its table says otherwise. An empty cell has no value.
-GPU results: `studies/h200/README.md`.
+unless its table says otherwise. An empty cell has no value. README shows the results of "A zoo of
+scripts", "A search of a script beside one of a model.py", "A training loop of one's own under the
+answer", "Each knob turned alone" and "Searches on one H200".
 """
 
 
@@ -87,6 +90,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _table(result: Mapping[str, Any]) -> str:
     lines = [f"### {result['title']}", "", *_wrapped(result["about"]), "", *_command(result), ""]
     lines += [*_wrapped(_circumstances(result)), ""]
+    if sleeping := result.get("sleeping"):
+        lines += [*_wrapped(_warning(sleeping)), ""]
     lines += [_row(result["columns"]), _row(["---"] * len(result["columns"]))]
     lines += map(_row, result["rows"])
     if "notes" in result:
@@ -105,6 +110,14 @@ def _command(result: Mapping[str, Any]) -> Iterator[str]:
 def _circumstances(result: Mapping[str, Any]) -> str:
     day = f"Recorded {result['recorded']}. " if "recorded" in result else ""
     return f"{day}Machine: {result['machine']}. Load: {result['load']}."
+
+
+def _warning(sleeping: Sequence[str] | bool) -> str:
+    of = "the training" if sleeping is True else f"the training of {', '.join(sleeping)}"
+    return (
+        f"For a part of its time, {of} sleeps where another one reads or evaluates. Its ratios say "
+        "nothing of a training that decodes or computes instead."
+    )
 
 
 def _row(cells: Sequence[str | None]) -> str:

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+import opening
+import yaml
+
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence_parts import Part
 
@@ -26,30 +29,10 @@ The answer of a search. It is readable without autotune, in PyTorch's own words,
 beside every claim. `make docs` writes this page.
 
 ```yaml
-autotune: 1
-config:
-  batch_size: 64
-  num_workers: 0
-  amp_dtype: bfloat16
-  ...
-evidence:
-  objective: throughput
-  baseline:
-    config: ...
-    samples_per_second: 1569.0
-    ci95: [1491.2, 1751.4]
-  changed: {batch_size: 64, amp_dtype: bfloat16, ...}
-  best:
-    samples_per_second: 3346.4
-    ci95: [2881.3, 3669.8]
-  speedup: {ratio: 2.0371, ci95: [1.8245, 2.4609], rounds: 6, ...}
-  ...
-constraints:
-  memory: {peak_bytes: 908755968, limit_bytes: 23254381854, margin: -0.9609}
-  accuracy: {metric: evaluate, baseline: 0.962037, best: 0.969444, margin: -0.0177, ...}
-machine: {device: cpu, cores: 2, torch: 2.15.0+cu132, python: 3.11.7, ...}
-provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
+{example}
 ```
+
+This is the file of the search that README shows, shortened.
 
 - A margin at or below 0 holds, as in Optuna.
 - If `config` equals `evidence.baseline.config`, the answer is "keep your settings".
@@ -70,10 +53,30 @@ provenance: {study: digits_cnn, trial: 4, model: ..., model_sha256: ..., ...}
 JSON Schema. `autotune.load("best.yaml").answer` is the file as an object with these fields.
 """
 
+_SPEED = dict.fromkeys(("samples_per_second", "ci95"))
+_SHOWN: dict[str, Any] = {
+    "autotune": None,
+    "config": dict.fromkeys(("batch_size", "num_workers", "amp_dtype", "channels_last")),
+    "evidence": {
+        "objective": None,
+        "baseline": _SPEED,
+        "best": _SPEED,
+        "speedup": dict.fromkeys(("ratio", "ci95", "rounds")),
+    },
+    "constraints": {
+        "memory": dict.fromkeys(("peak_bytes", "limit_bytes", "margin")),
+        "accuracy": dict.fromkeys(("metric", "baseline", "best", "margin", "seeds")),
+    },
+    "machine": dict.fromkeys(("device", "cores", "torch", "python")),
+    "provenance": dict.fromkeys(("study", "trial", "model", "created")),
+}
+
 
 def best_yaml_page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_sections(BestConfig, "")])
+    recorded = yaml.safe_load(opening.BEST.read_text(encoding="utf-8"))
+    example = "\n".join(opening.excerpt(recorded, _SHOWN))
+    return "\n".join([_HEAD.replace("{example}", example), *_sections(BestConfig, "")])
 
 
 def _sections(part: type[Part], path: str) -> Iterator[str]:

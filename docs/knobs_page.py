@@ -8,7 +8,7 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, spelled
 
 _EFFECTS = {
-    "exact": "nothing: the same numbers, sooner",
+    "exact": "nothing beyond what differs from run to run: the same training, sooner",
     "numerics": "rounding",
     "statistics": "the course of training",
 }

@@ -46,8 +46,9 @@ def opening() -> str:
     log, best = LOG.read_text(encoding="utf-8"), BEST.read_text(encoding="utf-8")
     facts = yaml.safe_load(best)
     shown = "\n".join(_lines(log.splitlines()))
-    told = "\n".join(_excerpt(facts, _SHOWN))
+    told = "\n".join(excerpt(facts, _SHOWN))
     trials = sum(_TRIAL.match(line) is not None for line in log.splitlines())
+    day, cores = facts["provenance"]["created"][:10], facts["machine"]["cores"]
     return f"""\
 ```
 $ {COMMAND}
@@ -55,11 +56,12 @@ $ {COMMAND}
 {shown}
 ```
 
-This search had {trials} trials on {facts["machine"]["cores"]} cores without a GPU. It is shortened,
-and it is not one of the table above; the whole log is `{LOG.relative_to(ROOT)}`. Rates of trials
-were measured in the search, and `throughput` in the confirmation, which timed both settings anew:
-each the median of its side. The speed-up is the median of the rounds' own ratios. A terminal shows
-a search like this:
+autotune printed these lines on {day}. The search had {trials} trials on {cores} cores without a
+GPU and is in none of the tables above. The lines are shortened: the whole log is
+`{LOG.relative_to(ROOT)}`. Rates of trials were
+measured in the search, and `throughput` in the confirmation, which timed both settings again: each
+the median of its side. The speed-up is the median of the rounds' own ratios. A terminal shows a
+search like this:
 
 ![a search in a terminal](docs/progress.svg)
 
@@ -112,13 +114,14 @@ def _telling(log: Sequence[str], trials: Mapping[int, str]) -> list[int]:
     return sorted({*leaders[-2:], *others} - {0}) or [0]
 
 
-def _excerpt(data: Mapping[str, Any], shown: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def excerpt(data: Mapping[str, Any], shown: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield the lines of the parts that `shown` names; three dots stand for the others."""
     for name, inner in shown.items():
         if inner is None:
             yield indent + dump({name: data[name]}).strip()
         else:
             yield f"{indent}{name}:"
-            yield from _excerpt(data[name], inner, indent + "  ")
+            yield from excerpt(data[name], inner, indent + "  ")
     if data.keys() - shown.keys():
         yield f"{indent}..."
 

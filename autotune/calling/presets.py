@@ -1,4 +1,4 @@
-"""Maps for families of scripts, shipped as YAML files."""
+"""Maps of batches for families of scripts, shipped as YAML files."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ def shipped_presets() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def with_preset(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
-    """Return the user's own maps, and those of a preset for the knobs that these leave.
+def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
+    """Return the maps of a preset, except for knobs that the user's own maps name.
 
     Raises:
         UsageError: there is no such preset.
     """
     if name is None:
-        return tuple(own)
+        return ()
     shipped = shipped_presets()
     if name not in shipped:
         raise UsageError(
             f"--preset {name!r} is none of {', '.join(shipped)}.{did_you_mean(name, shipped)}"
         )
     maps = read(shipped[name]).value["map"]
-    # A setting may take several words, such as --amp --amp-dtype=bfloat16.
-    ways = [(knob, way if isinstance(way, list) else [way]) for knob, way in maps.items()]
-    preset = [flag_from(f"{knob}={word}") for knob, words in ways for word in words]
+    preset = [flag_from(f"{knob}={way}") for knob, way in maps.items()]
     mapped = {flag.knob for flag in own}
-    return (*own, *(flag for flag in preset if flag.knob not in mapped))
+    return tuple(flag for flag in preset if flag.knob not in mapped)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.commands import common
-from autotune.commands import script_options as scripts
 from autotune.system.interpreter import APPLIES
 from autotune.values.errors import UsageError
 
@@ -73,7 +72,6 @@ class _BeforeTheScript(click.Command):
     "batch_size=train.bs (a word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its "
     "config file). Repeatable.",
 )
-@scripts.PRESET
 @click.option(
     "--strict",
     is_flag=True,
@@ -95,7 +93,6 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     """
     from autotune.calling.config_file import check_files
     from autotune.calling.flag import flag_from, variables_of
-    from autotune.calling.presets import with_preset
     from autotune.configuration.best_config import read_best
     from autotune.configuration.script import with_flags
     from autotune.configuration.training_config import TrainingConfig, environ_of
@@ -110,7 +107,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     doubt = _doubt(answer, script, measured, arguments)
     allow = flags["allow"] is not None or (not doubt and answer.judged_numerics)
     known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
-    maps = with_preset(flags["preset"], [flag_from(text) for text in (*flags["maps"], *known)])
+    maps = [flag_from(text) for text in (*flags["maps"], *known)]
     if faults := list(check_files(maps, arguments)):
         raise UsageError("\n".join(faults))
     plan = _planned(answer, maps, allow, is_measured=measured is not None)
@@ -118,7 +115,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
     if flags["strict"]:
         _refuse_withheld(plan)
-    for line in start_lines(plan, maps, arguments, "" if allow else doubt):
+    for line in start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
         common.say(line)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.

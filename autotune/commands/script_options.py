@@ -49,7 +49,7 @@ MAP = click.option(
 PRESET = click.option(
     "--preset",
     metavar="NAME",
-    help="Map the flags of a family of scripts: hf, lightning or timm. --map comes before.",
+    help="Map the batch flags of a family of scripts: hf, lightning or timm. --map comes before.",
 )
 METRIC_REGEX = click.option(
     "--metric-regex",
@@ -117,6 +117,8 @@ def script_options(
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
+    from autotune.calling.flag import flag_from
+    from autotune.calling.presets import preset_maps
     from autotune.configuration.script import ScriptOptions
 
     own = {name: flags.pop(name) for name in _OF_SCRIPTS}
@@ -127,11 +129,11 @@ def script_options(
         given = (f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value)
         _check_for_scripts(model, list(given))
         return None
-    maps, preset = _searched(own["preset"], own["maps"])
+    maps = tuple(flag_from(text) for text in own["maps"] if text != _NO_MAP)
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
         flags=maps,
-        preset=preset,
+        preset=preset_maps(own["preset"], maps),
         proposes=_NO_MAP not in own["maps"],
         only_exact=own["only"] is not None,
         metric=own["metric_regex"],
@@ -143,21 +145,6 @@ def script_options(
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
     return options
-
-
-def _searched(preset: str | None, maps: Sequence[str]) -> tuple[tuple[Flag, ...], ...]:
-    """Return the maps of the command line, and those of a preset that a search can vary.
-
-    Raises:
-        UsageError: there is no such preset, or a map is none.
-    """
-    from autotune.calling.flag import flag_from
-    from autotune.calling.presets import with_preset
-    from autotune.configuration.training_config import BATCH_KNOBS
-
-    own = [flag_from(text) for text in maps if text != _NO_MAP]
-    added = with_preset(preset, own)[len(own) :]
-    return tuple(own), tuple(flag for flag in added if flag.knob in BATCH_KNOBS)
 
 
 def _file_of(model: Path, module: str | None, python: Interpreter) -> Path:
@@ -208,7 +195,7 @@ def called_script(
     """
     from autotune.calling.config_file import check_files
     from autotune.calling.flag import flag_from
-    from autotune.calling.presets import with_preset
+    from autotune.calling.presets import preset_maps
     from autotune.configuration.script import ScriptOptions
 
     module = str(model) if flags.pop("as_module", False) else None
@@ -227,7 +214,7 @@ def called_script(
     options = ScriptOptions(
         arguments or (),
         own,
-        with_preset(preset, own)[len(own) :],
+        preset_maps(preset, own),
         proposes=_NO_MAP not in maps,
         keeps_nothing=True,
         module=module,

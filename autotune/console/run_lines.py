@@ -14,13 +14,18 @@ _ALLOW = "--allow numerics"
 
 
 def start_lines(
-    plan: Plan, maps: Sequence[Flag], arguments: Sequence[str], doubt: str
+    plan: Plan,
+    maps: Sequence[Flag],
+    measured: Sequence[str],
+    arguments: Sequence[str],
+    doubt: str,
 ) -> Iterator[str]:
     """Yield the lines; what is left to PyTorch's defaults, here and when measured, has none.
 
     Args:
         plan: the settings and how they reach the script.
         maps: the ways in which the script takes settings.
+        measured: those of them that the search measured, as `--map` spells them.
         arguments: the script's arguments as they were typed.
         doubt: why the file's evidence may not hold for this training; empty if it does.
     """
@@ -33,7 +38,8 @@ def start_lines(
         yield f"{doubt}: only settings that keep the arithmetic{kept} are applied{others}"
     told = [plan.setting(name) for name in plan.told]
     told += [
-        f"{plan.setting(flag.knob)} by {flag.name}{_in_place_of(plan, flag, arguments)}"
+        f"{plan.setting(flag.knob)} by {flag.name}{_unmeasured(flag, measured)}"
+        f"{_in_place_of(plan, flag, arguments)}"
         for flag in maps
         if flag.knob in plan.by_flag and flag.carries(plan.settings[flag.knob])
     ]
@@ -41,6 +47,12 @@ def start_lines(
         yield f"to apply: {', '.join(told)}"
     for reason, settings in by_reason(plan.withheld).items():
         yield f"left out: {', '.join(settings)} ({reason})"
+
+
+def _unmeasured(flag: Flag, measured: Sequence[str]) -> str:
+    """Return a remark on a flag that may change the trained model and that no search measured."""
+    is_known = flag.text in measured or knob_named(flag.knob).effect == "exact"
+    return "" if is_known else " (a flag that the search did not measure)"
 
 
 def _in_place_of(plan: Plan, flag: Flag, arguments: Sequence[str]) -> str:

@@ -77,12 +77,10 @@ def known_maps(
     if faults:
         raise UsageError("\n".join(faults))
     unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
-    # Of the words of one setting all are needed.
-    lacking = {f.left for f in script.preset if not unknown.keys().isdisjoint(f.words)}
-    known = [flag for flag in script.preset if flag.left not in lacking]
+    known = [flag for flag in script.preset if unknown.keys().isdisjoint(flag.words)]
     notes = (
         f"the preset's --map {flag.text} is left out: this script has no such flag"
         for flag in script.preset
-        if not unknown.keys().isdisjoint(flag.words)
+        if flag not in known
     )
     return replace(script, flags=(*script.flags, *known)), tuple(notes)

@@ -38,7 +38,10 @@ class NumThreads(Knob):
     values = Integers(1, 1024, nullable=True)
     summary = "Intra-op CPU threads of the training process; null is PyTorch's own choice."
     pays = "On CPU: fewer threads leave cores to DataLoader workers and shorten barriers."
-    hurts = "Too few starve large operations; more than cores make threads wait for each other."
+    hurts = (
+        "Too few starve large operations; more than cores make threads wait for each other. "
+        "Another number of threads adds in another order, which changes the last digits."
+    )
     call = "torch.set_num_threads(...)"
     source = "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html"
 

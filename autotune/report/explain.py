@@ -24,7 +24,7 @@ from autotune.values.text import rounds_text, size
 
 _RUNNERS_UP = 5
 _PROBES = {
-    "exact": "it trains with exactly the same numbers",
+    "exact": "its settings change no more than another run of yours does",
     "gate": "a numerics check found only rounding errors",
     "probe": "accuracy probes trained both on equally many samples",
     "gate and probe": "a numerics check found only rounding errors, and accuracy probes trained "

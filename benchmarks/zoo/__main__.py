@@ -35,6 +35,7 @@ RESULTS = HERE.parent / "results" / "zoo.json"
 COLUMNS = [
     "script",
     "answer",
+    "judged by",
     "configurations",
     "failed",
     "seconds",
@@ -104,7 +105,7 @@ def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
     """Search one script in a folder of its own and return its row of the table."""
     missing = [name for name in entry.needs if importlib.util.find_spec(name) is None]
     if missing:
-        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 8]
+        return [entry.name, f"not run: {', '.join(missing)} is not installed", *[""] * 9]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "images" in entry.arguments:
@@ -116,7 +117,7 @@ def row(entry: Entry, seconds: int, by_hand: bool) -> list[str]:
         log.write_text(run.stderr)
         tries = list(compared(folder, entry, log)) if by_hand else [""] * 3
         if run.returncode:
-            return [entry.name, refusal(run), "", "", took, "", "", *tries]
+            return [entry.name, refusal(run), "", "", "", took, "", "", *tries]
         return [entry.name, *told(json.loads(run.stdout), took), *tries]
 
 
@@ -138,7 +139,10 @@ def refusal(run: subprocess.CompletedProcess[str]) -> str:
 
 
 def told(found: dict, took: str) -> list[str]:
-    """Return the answer, configurations measured and failed, seconds, starting, and settings."""
+    """Return the answer and its judge, configurations measured and failed, seconds and settings.
+
+    The share of the seconds in which the script was starting comes before the settings.
+    """
     evidence, config = found["best"]["evidence"], found["best"]["config"]
     searched = evidence["searched"]
     counts = [str(searched["measured"]), str(searched["failed"])]
@@ -147,7 +151,8 @@ def told(found: dict, took: str) -> list[str]:
     changed = [f"{name} {value}" for name, value in config.items() if value != baseline[name]]
     answer = f"{speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})" if changed else "kept"
     starting = f"{found['script_start_seconds'] / found['seconds']:.0%}"
-    return [answer, *counts, took, starting, ", ".join(changed)]
+    judge = found["best"]["constraints"]["accuracy"].get("judged_by", "nothing")
+    return [answer, judge, *counts, took, starting, ", ".join(changed)]
 
 
 def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:
@@ -191,7 +196,8 @@ def save(rows: Sequence[Sequence[str]], load: float, command: str) -> None:
     table = {
         "title": "A zoo of scripts, each searched by one command",
         "about": "Scripts of benchmarks/zoo/scripts, written as the documentation of each library"
-        " writes a training, searched without any option but the budget. `failed` counts the"
+        " writes a training, searched without any option but the budget. The data are small and"
+        " made up; reinforcement balances a simulated pole. `failed` counts the"
         " configurations that ran out of memory, crashed, or hung, or of which a setting did not"
         " take effect;"
         " `starting` is the share of the seconds in which the script was starting. Exit 9 is a"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
-from autotune.calling.presets import with_preset
 from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Measure, Observe
 from autotune.configuration.script import Script, ScriptOptions
@@ -315,13 +314,6 @@ def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) ->
     assert plan.context.options.workload.script.flags == preset[:1]
     text = "\n".join(plan_lines(plan.context))
     assert "the preset's --map accumulation_steps=--grad-accum is left out: this script has" in text
-
-
-def test_of_the_words_of_one_setting_none_is_passed_if_the_script_lacks_one(tmp_path: Path) -> None:
-    around = Surroundings((BATCH, ScriptFlag(("--amp",), None)), ("--",))
-    preset = with_preset("timm", ())
-    plan, _ = planned(tmp_path, around, replace(JUDGED, preset=preset, proposes=False))
-    assert maps(plan) == ["batch_size=--batch-size"]
 
 
 def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:

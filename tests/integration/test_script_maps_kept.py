@@ -11,6 +11,8 @@ import pytest
 
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import Value
 from children import autotune
 from command_line import command
 from factories import written
@@ -61,6 +63,45 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
         "the arithmetic are applied\n"
         "autotune: left out: batch_size=32 (needs --map batch_size=--batch-size)\n"
     ) in shown.stderr
+
+
+@pytest.mark.parametrize("preset", ["hf", "lightning", "timm"])
+def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
+    tmp_path: Path, path: Path, preset: str
+) -> None:
+    """A search measures mixed precision by autocast around the model, not by the script's flag."""
+    judged_numerics(path, amp_dtype="bfloat16")
+    refused = command("run", path, "--preset", preset, "--print-command", tmp_path / "train.py")
+    assert refused.code == USAGE
+    assert "No such option '--preset'" in refused.err
+    assert not refused.out
+    shown = autotune(tmp_path, "run", "--print-command", path, "train.py")
+    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stdout + shown.stderr
+    assert "to apply: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.stderr
+
+
+def test_a_map_that_the_search_did_not_measure_is_said_to_be_unmeasured(
+    tmp_path: Path, path: Path
+) -> None:
+    judged_numerics(path, amp_dtype="bfloat16")
+    mapped = ("--map", "amp_dtype:bfloat16=--bf16", "--map", "batch_size=--batch-size")
+    shown = autotune(tmp_path, "run", "--print-command", *mapped, path, "train.py")
+    assert shown.stdout.strip().endswith("train.py --bf16 --batch-size 32"), shown.stderr
+    assert (
+        "to apply: amp_dtype=bfloat16 by --bf16 (a flag that the search did not measure), "
+        "batch_size=32 by --batch-size\n"
+    ) in shown.stderr
+
+
+def judged_numerics(path: Path, **settings: Value) -> None:
+    """Rewrite an answer with more settings, and a quality that covers changed arithmetic."""
+    answer = read_best(path)
+    accuracy = answer.constraints.accuracy.model_copy(update={"judged_by": "training loss"})
+    update = {
+        "config": TrainingConfig.of({**answer.config, **settings}).as_dict(),
+        "constraints": answer.constraints.model_copy(update={"accuracy": accuracy}),
+    }
+    write_best(answer.model_copy(update=update), path)
 
 
 def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps_the_arithmetic(

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from autotune.calling.flag import Flag
-from autotune.calling.presets import with_preset
+from autotune.calling.flag import Flag, flag_from
+from autotune.calling.presets import preset_maps
 from autotune.commands import execute
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, TrialOutcome
 from children import QUICK, autotune, hurried
@@ -165,43 +164,42 @@ def _trial(
 
 
 @pytest.mark.parametrize(
-    ("name", "flag"),
+    ("name", "flags"),
     [
-        ("hf", "--per_device_train_batch_size 64 --gradient_accumulation_steps 1 --fp16"),
-        ("timm", "--batch-size 64 --grad-accum-steps 1 --amp --amp-dtype=float16"),
-        (
-            "lightning",
-            "--data.batch_size 64 --trainer.accumulate_grad_batches 1 --trainer.precision=16-mixed",
-        ),
+        ("hf", ("--per_device_train_batch_size", "--gradient_accumulation_steps")),
+        ("timm", ("--batch-size", "--grad-accum-steps")),
+        ("lightning", ("--data.batch_size", "--trainer.accumulate_grad_batches")),
     ],
 )
-def test_a_preset_fills_the_maps_of_its_family(folder: Path, name: str, flag: str) -> None:
-    path = best(folder, batch_size=64, amp_dtype="float16")
-    words = ("--preset", name, "--print-command", "train.py")
-    assert command("run", path, *words).out.strip().endswith(f"train.py {flag}")
-    own = command("run", path, "--map", "batch_size=--bs", *words).out
-    assert own.strip().endswith(f"train.py --bs 64 {flag.partition(' 64 ')[2]}")
-
-
-def preset_words(name: str, *own: str, **settings: Value) -> tuple[str, ...]:
-    """The arguments that a script of this family gets."""
-    return with_flags(own, with_preset(name, ()), TrainingConfig.of(settings))
+def test_a_preset_maps_the_batches_of_its_family(name: str, flags: tuple[str, str]) -> None:
+    config = TrainingConfig.of({"batch_size": 64, "amp_dtype": "float16"})
+    size, steps = flags
+    assert with_flags((), preset_maps(name, ()), config) == (size, "64", steps, "1")
+    own = (Flag("batch_size", "--bs"),)
+    assert with_flags((), preset_maps(name, own), config) == (steps, "1")
 
 
 def test_words_that_two_values_share_stand_there_for_either_and_for_none_of_them() -> None:
-    batch = ("--batch-size", "32", "--grad-accum-steps", "1")
-    bfloat16 = preset_words("timm", batch_size=32, amp_dtype="bfloat16")
-    assert bfloat16 == (*batch, "--amp", "--amp-dtype=bfloat16")
-    assert preset_words("timm", *bfloat16, batch_size=32) == batch
-    again = preset_words("timm", *bfloat16, batch_size=32, amp_dtype="float16")
-    assert again == (*batch, "--amp", "--amp-dtype=float16")
+    ways = [
+        flag_from(f"amp_dtype:{dtype}={word}")
+        for dtype in ("bfloat16", "float16")
+        for word in ("--amp", f"--amp-dtype={dtype}")
+    ]
+
+    def words(dtype: str | None, *own: str) -> tuple[str, ...]:
+        return with_flags(own, ways, TrainingConfig.of({"amp_dtype": dtype}))
+
+    bfloat16 = words("bfloat16")
+    assert bfloat16 == ("--amp", "--amp-dtype=bfloat16")
+    assert words(None, *bfloat16) == ()
+    assert words("float16", *bfloat16) == ("--amp", "--amp-dtype=float16")
 
 
 @pytest.mark.parametrize(
     ("dtype", "precision"),
     [("bfloat16", "bf16-mixed"), ("float16", "16-mixed"), (None, "32-true")],
 )
-def test_lightnings_own_parser_takes_the_preset(dtype: str | None, precision: str) -> None:
+def test_lightnings_own_parser_takes_mapped_settings(dtype: str | None, precision: str) -> None:
     installed("lightning")
     from jsonargparse import ArgumentParser
     from lightning.pytorch import Trainer
@@ -209,21 +207,24 @@ def test_lightnings_own_parser_takes_the_preset(dtype: str | None, precision: st
     parser = ArgumentParser()
     parser.add_class_arguments(Trainer, "trainer")
     parser.add_argument("--data.batch_size", type=int)
-    words = preset_words("lightning", "--trainer.precision", "32-true", amp_dtype=dtype)
-    assert parser.parse_args(list(words)).trainer.precision == precision
+    mixed = (
+        "amp_dtype:bfloat16=--trainer.precision=bf16-mixed",
+        "amp_dtype:float16=--trainer.precision=16-mixed",
+    )
+    flags = (*preset_maps("lightning", ()), *map(flag_from, mixed))
+    config = TrainingConfig.of({"batch_size": 64, "amp_dtype": dtype})
+    words = with_flags(("--trainer.precision", "32-true"), flags, config)
+    read = parser.parse_args(list(words))
+    assert (read.trainer.precision, read.data.batch_size) == (precision, 64)
 
 
-@pytest.mark.parametrize(("dtype", "found"), [("bfloat16", (True, False)), (None, (False, False))])
-def test_hugging_faces_own_parser_takes_the_preset(
-    tmp_path: Path, dtype: str | None, found: tuple[bool, bool]
-) -> None:
+def test_hugging_faces_own_parser_takes_the_preset(tmp_path: Path) -> None:
     installed("transformers")
     from transformers import HfArgumentParser, TrainingArguments
 
     own = ("--output_dir", str(tmp_path), "--use_cpu")
-    words = preset_words("hf", *own, batch_size=64, amp_dtype=dtype)
+    words = with_flags(own, preset_maps("hf", ()), TrainingConfig.of({"batch_size": 64}))
     (read,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(list(words))
-    assert (read.bf16, read.fp16) == found
     assert read.per_device_train_batch_size == 64
 
 
@@ -236,7 +237,7 @@ def words_of(name: str, folder: Path, script: str) -> tuple[object, ...]:
     }.get(name, (name, script))
 
 
-@pytest.mark.parametrize("name", ["search", "run", "compare", "profile"])
+@pytest.mark.parametrize("name", ["search", "compare", "profile"])
 def test_an_unknown_preset_is_refused(folder: Path, name: str) -> None:
     first, *words = words_of(name, folder, "train.py")
     done = command(first, "--preset", "lightening", *words)

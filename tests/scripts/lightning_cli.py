@@ -24,17 +24,15 @@ class Classifier(lightning.LightningModule):
 
     def training_step(self, batch, number):
         images, labels = batch
-        out = self.layer(images)
-        self.seen = len(images), number + 1, out.dtype
-        return nn.functional.cross_entropy(out, labels)
+        self.seen = len(images), number + 1
+        return nn.functional.cross_entropy(self.layer(images), labels)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
     def on_train_end(self):
-        size, number, dtype = self.seen
-        steps = self.trainer.global_step
-        print(f"trained on {size} images {number} times in {steps} steps of {dtype}")
+        size, number = self.seen
+        print(f"trained on {size} images {number} times in {self.trainer.global_step} steps")
 
 
 LightningCLI(Classifier, Images)

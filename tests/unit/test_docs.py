@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from autotune.cli import cli
 from autotune.configuration.space_file import shipped_spaces
 from autotune.values.errors import (
@@ -23,8 +25,14 @@ from autotune.values.errors import (
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a program of `docs/`, which is no package, import another one."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+
+
 def program(name: str) -> Any:
-    """Load a program of `docs/`, which is no package."""
+    """Load a program of `docs/`."""
     place = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert place is not None
     assert place.loader is not None
@@ -64,6 +72,14 @@ def test_the_example_of_the_readme_is_the_recorded_search() -> None:
     written = readme.partition(page.BEGIN)[2].partition(page.END)[0]
     assert written == page.opening(), "README.md is stale: run `python docs/opening.py`"
     assert len(written.splitlines()) > 20
+
+
+def test_the_results_of_the_readme_are_the_recorded_ones() -> None:
+    page = program("results")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    written = readme.partition(page.BEGIN)[2].partition(page.END)[0]
+    assert written == page.results(), "README.md is stale: run `python docs/results.py`"
+    assert len(written.splitlines()) > 40
 
 
 def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:

@@ -1,0 +1,99 @@
+"""Numbers in README and the quick start are recorded, and none rests on a dataset that sleeps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.configuration.script import BY_FLAG_ALONE, is_harmless
+from autotune.configuration.space_file import read_space, shipped_spaces
+from autotune.knobs import ALL_KNOBS, knob_named
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "get_started.md")
+H200 = ROOT / "studies" / "h200"
+LOGS = (*H200.rglob("*.log"), *(ROOT / "studies").glob("*/recorded_search.log"))
+NUMBER = re.compile(r"\d+\.\d+|\d+")
+HEADLINE = re.compile(r"(\d+\.\d+)x?(?: faster than your settings)? \((\d+\.\d+) to (\d+\.\d+)")
+KNOB = re.compile(r"`([a-z0-9_]+)[`:]")
+
+
+def recorded() -> set[tuple[float, ...]]:
+    """Each three numbers that follow each other in a recorded row of a training that works."""
+    lines = [line for path in LOGS for line in path.read_text(encoding="utf-8").splitlines()]
+    lines += (H200 / "README.md").read_text(encoding="utf-8").splitlines()
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        awake = [row for row in result["rows"] if not sleeps(result, row)]
+        lines += map(json.dumps, awake)
+    found = ([float(number) for number in NUMBER.findall(line)] for line in lines)
+    return {three for row in found for three in zip(row, row[1:], row[2:], strict=False)}
+
+
+def sleeps(result: dict[str, Any], row: list[Any]) -> bool:
+    sleeping = result.get("sleeping", [])
+    return sleeping is True or row[0] in sleeping
+
+
+def headlines(page: Path) -> Iterator[tuple[float, ...]]:
+    for found in HEADLINE.findall(page.read_text(encoding="utf-8")):
+        yield tuple(map(float, found))
+
+
+def settings_of(page: Path, heading: str) -> Iterator[tuple[set[str], str]]:
+    """The settings in the first cell of each row of the table below a heading, with the rest."""
+    text = page.read_text(encoding="utf-8").partition(heading)[2]
+    table = re.search(r"\n\n((?:\|.*\n)+)", text)
+    assert table is not None, heading
+    for row in table[1].splitlines()[2:]:
+        first, _, rest = row.removeprefix("| ").partition(" | ")
+        yield set(KNOB.findall(first)), rest
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_speed_up_is_a_recorded_one_of_a_training_that_does_not_sleep(page: Path) -> None:
+    found = list(headlines(page))
+    assert found
+    assert not set(found) - recorded()
+
+
+@pytest.mark.parametrize("name", ["budget_real", "run_throughput", "dear_data"])
+def test_a_table_with_a_dataset_that_sleeps_says_so(name: str) -> None:
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert any(sleeps(result, row) for row in result["rows"])
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    section = page.partition(f"### {result['title']}\n")[2].partition("\n### ")[0]
+    assert "sleeps" in section
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_outcome_without_an_answer_stands_beside_the_others(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    answers = text.partition("| outcome |")[2].partition("\n\n")[0].casefold()
+    assert "faster than your settings" in answers
+    assert "keep your settings" in answers
+    assert "not searched enough" in answers
+    assert "| 9 |" in answers
+
+
+def test_the_settings_that_the_readme_lists_are_those_of_the_default_space() -> None:
+    rows = settings_of(PAGES[0], "## What it tunes")
+    listed = {name for names, _ in rows for name in names}
+    offered = read_space(shipped_spaces()["default"]).offers
+    assert listed == {name for name in offered if not knob_named(name).of_ranks}
+
+
+def test_the_page_on_scripts_says_which_settings_need_no_evidence_and_which_a_flag() -> None:
+    rows = list(settings_of(ROOT / "docs" / "script_details.md", "## What reaches the script"))
+    always = {name for names, rest in rows if rest.endswith("| always |") for name in names}
+    by_flag = {name for names, rest in rows if "`--map`" in rest for name in names}
+    free = {k.name for k in ALL_KNOBS if is_harmless(k) and not k.script_obstacle}
+    # `--deterministic` of the search asks for it.
+    assert always == free - {*BY_FLAG_ALONE, "deterministic"}
+    assert by_flag == {*BY_FLAG_ALONE, "amp_dtype"}
