@@ -17,6 +17,7 @@ import optuna
 import pytest
 from hypothesis import settings
 
+import forking
 import leaks
 from autotune.commands import execute
 from autotune.configuration.search_space import SearchSpace
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     leaks.begin()
+    forking.begin(leaks.temporary() / "servers")
     if config.getoption("--no-children"):
         sys.addaudithook(_skip_at_a_start)
 
@@ -63,6 +65,13 @@ def no_host_is_left() -> Iterator[None]:
     before = leaks.traces()
     yield
     _refuse(leaks.left_since(before))
+
+
+@pytest.fixture(autouse=True)
+def new_interpreters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of a test with the mark `fresh` are not forked by a server of this suite."""
+    if request.node.get_closest_marker("fresh"):
+        monkeypatch.delenv(forking.PLACE)
 
 
 @pytest.fixture(autouse=True)
