@@ -252,10 +252,10 @@ def _become_within(base: dict[str, str]) -> None:
 
     def replaced(path: str, argv: list[str], environ: dict[str, str]) -> NoReturn:
         words = argv[1:]
-        if path == sys.executable and words[:2] == ["-P", "-c"]:
-            if is_fit("training", base, environ, words):
-                os.execve = execve
-                raise Become(words, environ)
+        is_ours = path == sys.executable and words[:2] == ["-P", "-c"]
+        if is_ours and is_fit("training", base, environ, words):
+            os.execve = execve
+            raise Become(words, environ)
         execve(path, argv, environ)
 
     os.execve = replaced

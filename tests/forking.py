@@ -137,7 +137,7 @@ class _Start:
         plain = close_fds and not shell and group == -1 and umask < 0
         plain = plain and gid is gids is uid is None and isinstance(args, (list, tuple))
         self.words = (words_of(args) or []) if plain else []
-        self.cwd = os.fsdecode(cwd or os.getcwd())
+        self.cwd = os.fsdecode(cwd or Path.cwd())
         self.env = dict(os.environ if env is None else env)
         self.pass_fds = tuple(pass_fds)
         self.pipes = pipes
