@@ -30,6 +30,7 @@ from autotune.values.outcome import Gated, Inspected, Lost, Measured, Probed, Tr
 from autotune.values.script_losses import FirstLosses
 from autotune.values.stages import CountedFlops, Profiled
 from autotune.values.workload_facts import WorkloadFacts
+from databases import empty_database
 from factories import cpu_machine, measurement, written
 
 Phase = Literal[
@@ -177,16 +178,25 @@ def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOpti
     model = folder / "model.py"
     if not model.exists():
         written(folder, "# trains\n", "model.py")
+    database = folder / "study.db"
+    is_new = not database.exists() and not (folder / "results.jsonl").exists()
+    if is_new and changes.get("storage", "") is not None:
+        empty_database(database)
     options = SearchOptions.of(
         model_path=model,
         study="scripted",
-        storage=f"sqlite:///{folder / 'study.db'}",
+        storage=f"sqlite:///{database}",
         folder=folder,
         out=folder / "best.yaml",
         space=str(written(folder, space)),
         trials=5,
     )
     return changed(options, **changes)
+
+
+def unstored_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOptions:
+    """The same with a study in memory, which is over with the search: fifteen times as fast."""
+    return options_in(folder, space, storage=None, **changes)
 
 
 def changed(options: SearchOptions, **changes: Any) -> SearchOptions:
