@@ -19,6 +19,7 @@ from autotune.configuration.best_config import (
     Throughput,
 )
 from autotune.configuration.evidence_parts import (
+    Arithmetic,
     MachineRecord,
     MemoryEvidence,
     NotConfirmed,
@@ -177,6 +178,7 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
             speedup=Speedup(ratio=1.5, ci95=(1.45, 1.55), rounds=6),
             compile_seconds=0.0,
             break_even_samples=0,
+            arithmetic=Arithmetic(flops_per_sample=1e6, number_format="float32"),
         ),
         constraints=ConstraintEvidence(
             memory=MemoryEvidence(peak_bytes=GIB, limit_bytes=2 * GIB, margin=-0.5),

@@ -25,11 +25,11 @@ class GateEvidence(Part):
     update_error: float | None = None
     """Relative error of the optimizer's first update from equal gradients; None in recorded checks
     without it."""
-    path_error: float
+    path_error: float | None = None
     """Distance of the weights after the first steps from the reference's, divided by the distance
-    that the reference's moved."""
-    reach_error: float
-    """Relative difference in the distance that the weights moved."""
+    that the reference's moved; None for a script."""
+    reach_error: float | None = None
+    """Relative difference in the distance that the weights moved; None for a script."""
     buffer_error: float | None = None
     """As `path_error`, of the buffers; None in recorded checks without it."""
 

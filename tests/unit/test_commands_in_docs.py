@@ -60,7 +60,6 @@ RUN_BY = {
     "studies/digits_cnn/artifacts": "tests/integration/test_dashboard.py",
     "accelerate launch": EXPORTED,
     "accelerate launch --config_file FILE train.py": EXPORTED,
-    "python train.py -c FILE ...": "nothing: timm's train.py is not in its package",
     "sh FILE train.py --its --arguments": EXPORTED,
     "torchrun --nproc-per-node N": EXPORTED,
     "torchrun --nnodes": EXPORTED,
