@@ -70,11 +70,8 @@ class Speedup(Part):
     rounds: int
     """Rounds behind ratio and interval; if the settings are kept, those that candidates lost."""
     disturbed_rounds: int | None = None
-    """Rounds that count although other programs, the host or the GPU disturbed them.
-
-    If the settings are kept: only the disturbed rounds that speak against the candidates. None
-    without rounds, if unknown, and in older files.
-    """
+    """Rounds that count although other programs, the host or the GPU disturbed them; if the
+    settings are kept, those that speak against the candidates. None without rounds, if unknown."""
     repeated_rounds: int | None = None
     """Rounds that were void because they were disturbed, and were repeated."""
 
@@ -82,7 +79,7 @@ class Speedup(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit", "changed", "scaling"})
+    left_out_if_none = frozenset({"unit", "changed", "scaling", "not_read_back"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
@@ -105,6 +102,8 @@ class Evidence(Part):
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
     not_confirmed: tuple[NotConfirmed, ...] = ()
     """Trials that were faster than the result and could not be probed or timed again."""
+    not_read_back: tuple[str, ...] | None = None
+    """Changed variables of the user's own; nothing tells that anything reads them. None without."""
     limits: StageLimits | None
     scaling: Scaling | None = None
     """All processes against one; None for one process, and if that was not measured."""

@@ -132,6 +132,19 @@ def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
     yield from (knob for knob in map(own_knob, names) if knob is not None)
 
 
+def variables_set(settings: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the user's own variables that are set among these settings.
+
+    A process reads its environment back; nothing tells that a library looks at the variable. Those
+    of which torch or OpenMP tells it belong to other knobs.
+    """
+    yield from (
+        knob.name
+        for knob in own_knobs(settings)
+        if knob.kind == "env" and settings[knob.name] is not None
+    )
+
+
 def described(facts: WorkloadFacts) -> dict[str, KnobFacts]:
     """Return the descriptions of the knobs in the code of model.py, by name."""
     return {told.name: told for told in facts.knobs}
