@@ -11,6 +11,7 @@ from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.evidence_parts import PredictedRun
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
+from autotune.knobs.base import spelled
 from autotune.values.text import disturbed_sentence, span
 
 
@@ -72,14 +73,21 @@ def processes_text(best: BestConfig) -> str | None:
 
 
 def not_proven_texts(best: BestConfig) -> list[str]:
-    """Return a clause on each faster trial that was not proven accurate enough, or confirmed."""
+    """Return a clause on each variable that nothing read back, and on faster trials left open.
+
+    These were not proven accurate enough, or could not be confirmed.
+    """
     metric, open_ones = best.constraints.accuracy.metric, best.evidence.not_proven
     failed = [
         f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but could not be "
         f"confirmed: {one.reason}"
         for one in best.evidence.not_confirmed
     ]
-    return failed + [undecided_text(metric, one) for one in open_ones]
+    unread = [
+        f"env {name.removeprefix('env.')}={spelled(best.config.get(name))}: nothing read it back"
+        for name in best.evidence.not_read_back or ()
+    ]
+    return unread + failed + [undecided_text(metric, one) for one in open_ones]
 
 
 def undecided_text(metric: str, one: NotProven) -> str:

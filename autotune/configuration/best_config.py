@@ -84,7 +84,7 @@ class Speedup(Part):
 class Evidence(Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit", "changed", "arithmetic"})
+    left_out_if_none = frozenset({"unit", "changed", "arithmetic", "not_read_back"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
@@ -109,6 +109,8 @@ class Evidence(Part):
     """Trials that were faster than the result and could not be probed or timed again."""
     arithmetic: Arithmetic | None = None
     """None for a script, and if the FLOPs of a step could not be counted."""
+    not_read_back: tuple[str, ...] | None = None
+    """Changed variables of the user's own; nothing tells that anything reads them. None without."""
 
     @property
     def counted(self) -> str:

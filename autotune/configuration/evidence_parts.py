@@ -14,7 +14,7 @@ from pydantic import (
 
 from autotune.knobs.base import Value
 from autotune.values.lr_scaling import LrRule
-from autotune.values.text import size
+from autotune.values.text import size, span
 
 Pair = tuple[float, float]
 # best_config checks the values: it reports one fault where pydantic's union reports three.
@@ -50,10 +50,21 @@ class DeviceMemoryEvidence(Part):
     """Memory outside of the allocator: the driver's context, libraries, other processes."""
 
 
+class MemoryGrowth(Part):
+    """Memory that grew from block to block in nearly all timed processes, in bytes an hour."""
+
+    left_out_if_none = frozenset({"baseline", "best"})
+    baseline: float | None = None
+    """Under the user's settings; None if it did not grow, or would not reach the limit within three
+    days or the length of the run."""
+    best: float | None = None
+    """Under the answer's settings; None as above."""
+
+
 class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
-    left_out_if_none = frozenset({"device", "longest_of", "dataset_samples"})
+    left_out_if_none = frozenset({"device", "longest_of", "dataset_samples", "growth_per_hour"})
     peak_bytes: int
     limit_bytes: int
     margin: float
@@ -67,6 +78,8 @@ class MemoryEvidence(Part):
     """
     dataset_samples: int | None = None
     """Samples of the dataset, beside those that were looked at."""
+    growth_per_hour: MemoryGrowth | None = None
+    """None if memory was not seen to grow."""
 
     @property
     def in_words(self) -> str:
@@ -74,12 +87,27 @@ class MemoryEvidence(Part):
         text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
         if self.longest_of is not None:
             text += f", with the longest of {self.longest_of} of {self.dataset_samples} samples"
-        if self.device is None:
-            return text
-        own = self.device
+        if (own := self.device) is not None:
+            text += (
+                f" (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
+                f"free {size(own.free)})"
+            )
+        return f"{text}{self._growth_in_words}"
+
+    @property
+    def _growth_in_words(self) -> str:
+        """Return how fast memory grows, to follow another text; empty if it does not."""
+        growth = self.growth_per_hour
+        if growth is None:
+            return ""
+        own = "" if growth.baseline is None else f"your settings: {size(round(growth.baseline))}"
+        if growth.best is None:
+            return f"; it grows no more ({own} an hour)"
+        left = span(3600 * max(0, self.limit_bytes - self.peak_bytes) / growth.best)
+        own = f" ({own})" if own and growth.best != growth.baseline else ""
         return (
-            f"{text} (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
-            f"free {size(own.free)})"
+            f"; it grows by {size(round(growth.best))} an hour{own}, to the limit in {left}: the "
+            "training keeps tensors, or fills a cache"
         )
 
 

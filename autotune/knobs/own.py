@@ -115,6 +115,19 @@ def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
     yield from (knob for knob in map(own_knob, names) if knob is not None)
 
 
+def variables_set(settings: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the user's own variables that are set among these settings.
+
+    A process reads its environment back; nothing tells that a library looks at the variable. Those
+    of which torch or OpenMP tells it belong to other knobs.
+    """
+    yield from (
+        knob.name
+        for knob in own_knobs(settings)
+        if knob.kind == "env" and settings[knob.name] is not None
+    )
+
+
 def unknown_options(
     names: Iterable[str], signatures: Mapping[str, Signature]
 ) -> Iterator[tuple[str, str]]:

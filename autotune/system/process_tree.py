@@ -73,6 +73,8 @@ class MemoryPeak:
 
     def __init__(self, tree: ProcessTree, host: int | None) -> None:
         self.bytes = 0
+        self.private_bytes = 0
+        """Bytes that no file holds, at the last look: the sum over all processes."""
         self._tree = tree
         self._host = host
         self._processes: tuple[int, ...] = ()
@@ -88,6 +90,7 @@ class MemoryPeak:
         """
         below = self._tree.descendants()
         processes = (self._tree.root, *below)
+        self.private_bytes = sum(map(private_bytes, processes))
         host = () if self._host is None else (self._host,)
         resident = sum(map(resident_bytes, (*processes, *host)))
         # A smaller sum may be more memory, if pages that were shared are private now.
@@ -106,6 +109,15 @@ def tree_bytes(processes: Iterable[int], host: int | None) -> int:
     process would hold them too. Pages that only the host holds and has written do not count.
     """
     return sum(map(_proportional_bytes, processes)) + (0 if host is None else _lent_bytes(host))
+
+
+def private_bytes(pid: int) -> int:
+    """Return the resident bytes of a process that no file or shared memory holds; 0 once gone."""
+    try:
+        resident, shared = (_PROC / str(pid) / "statm").read_bytes().split()[1:3]
+        return (int(resident) - int(shared)) * _PAGE
+    except (OSError, ValueError):
+        return 0
 
 
 def resident_bytes(pid: int) -> int:

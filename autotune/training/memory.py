@@ -7,6 +7,7 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -105,6 +106,13 @@ class PeakWatch:
         return allocator_retries(self._device) - self._retries
 
     @property
+    def in_use(self) -> int | None:
+        """Bytes in use at the last look: of tensors on an accelerator, else of all processes."""
+        if self._device.type == "cpu":
+            return self._peak.private_bytes or None
+        return torch.accelerator.memory_allocated(self._device)
+
+    @property
     def bytes(self) -> int:
         """Peak memory so far in bytes; on CPU with the workers."""
         return max(peak_memory_bytes(self._device), self._peak.bytes)
@@ -130,14 +138,14 @@ def between_blocks(noise: Callable[[], Noise], peak: PeakWatch | None) -> Callab
     """Return the function that a timer calls after the warm-up and after each block.
 
     It reads the memory first and the noise last, so that the reading itself is not counted as noise
-    of the next block.
+    of the next block. The memory in use then is part of what it returns.
     """
     if peak is None:
         return noise
 
     def look() -> Noise:
         peak.look()
-        return noise()
+        return replace(noise(), memory_bytes=peak.in_use)
 
     return look
 

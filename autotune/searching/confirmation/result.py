@@ -6,7 +6,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
@@ -25,10 +25,8 @@ from autotune.configuration.best_config import (
 )
 from autotune.configuration.evidence_parts import (
     Blocks,
-    DeviceMemoryEvidence,
     LearningRate,
     MachineRecord,
-    MemoryEvidence,
     PredictedRun,
     Stages,
     Steps,
@@ -37,9 +35,11 @@ from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import own_files
+from autotune.knobs.own import variables_set
 from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
 from autotune.searching.confirmation.arithmetic import arithmetic_of
 from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.memory_evidence import memory_evidence
 from autotune.searching.confirmation.not_proven import not_confirmed, not_proven
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.run.stage_timing import noted_diagnosis
@@ -93,7 +93,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
         constraints=ConstraintEvidence(
-            memory=_memory(context, won.runs),
+            memory=memory_evidence(context, won.baseline_runs, won.runs),
             accuracy=accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
         lr_scaling=LearningRate(
@@ -116,6 +116,7 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evidence:
     context = prober.context
     baseline = _throughput(won.baseline_runs)
+    changed = won.trial.config.differences(context.baseline)
     return Evidence(
         objective=context.objective.name,
         unit=None if context.counts_samples else "steps",
@@ -128,7 +129,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
             steps=baseline.steps,
             stages=_stages(prober),
         ),
-        changed=won.trial.config.differences(context.baseline),
+        changed=changed,
         best=_throughput(won.runs),
         speedup=won.speedup,
         compile_seconds=round(costs.compile_seconds(won.trial.config), 3),
@@ -137,6 +138,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
         not_proven=tuple(not_proven(prober, rule_for(prober, len(won.qualities)), won.trial)),
+        not_read_back=tuple(variables_set(changed)) or None,
         not_confirmed=tuple(not_confirmed(won.trial, won.failed, context.baseline)),
         arithmetic=arithmetic_of(prober, won.trial.config, won.runs),
     )
@@ -262,28 +264,6 @@ def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
 
 def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:
     return median(costs.fixed_seconds(config, run) for run in runs)
-
-
-def _memory(context: SearchContext, runs: Sequence[Measurement]) -> MemoryEvidence:
-    peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
-    found = [run.longest_among for run in runs if run.longest_among is not None]
-    among = min(found, key=lambda lengths: lengths.looked_at, default=None)
-    return MemoryEvidence(
-        peak_bytes=peak,
-        limit_bytes=limit,
-        margin=round(peak / limit - 1, 4),
-        device=_device_memory(runs),
-        longest_of=None if among is None else among.looked_at,
-        dataset_samples=None if among is None else among.dataset,
-    )
-
-
-def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
-    """Return the accelerator's memory in the process that left least of it free."""
-    found = [run.device_memory for run in runs if run.device_memory is not None]
-    if not found:
-        return None
-    return DeviceMemoryEvidence(**asdict(min(found, key=lambda memory: memory.free)))
 
 
 def _machine(context: SearchContext) -> MachineRecord:

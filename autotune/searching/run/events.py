@@ -178,7 +178,7 @@ class Answered:
     remark: str | None = None
     """Sentence for the reader of the trials' ratios; mostly None."""
     seconds: float | None = None
-    """Seconds of the search, in all of its runs; None if not known."""
+    """Seconds of the runs of the search that came to their end; None if not known."""
     script_start: tuple[float, float] | None = None
     """Seconds of the search and, of these, of the script's starts; None for a model.py."""
     script: ScriptOptions | None = None
