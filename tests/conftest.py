@@ -17,6 +17,7 @@ import optuna
 import pytest
 from hypothesis import settings
 
+import covered
 import leaks
 from autotune.commands import execute
 from autotune.configuration.search_space import SearchSpace
@@ -36,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make test-quick`."""
     text = "skip a test as soon as it starts a process"
     parser.addoption("--no-children", action="store_true", help=text)
+    covered.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     leaks.begin()
     if config.getoption("--no-children"):
         sys.addaudithook(_skip_at_a_start)
+    covered.record(config)
 
 
 def _skip_at_a_start(event: str, arguments: tuple[object, ...]) -> None:

@@ -1,15 +1,18 @@
 """The rows of docs/reliability.md that a test covers: a test says so by `@covers("T3")`.
 
-`python tests/covering.py` writes the table of tests at the end of that page.
+`python tests/covering.py` writes the table of tests at the end of that page. `python
+tests/covering.py check FILE`, after whole runs of `pytest --covered FILE`, ends with 1 and names
+the rows of which no test ran and passed; `check-long` looks at tests marked `long` instead.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pytest
@@ -32,20 +35,32 @@ def rows_of(page: str) -> list[str]:
     return re.findall(r"^\| ([A-Z]\d+) \|", page.partition(BEGIN)[0], re.MULTILINE)
 
 
-def marked() -> list[tuple[str, str]]:
+class Mark(NamedTuple):
+    """A row, and a test that covers it."""
+
+    row: str
+    test: str
+    is_long: bool
+    """True if `make test-long` alone runs the test."""
+
+
+def marked() -> list[Mark]:
     """Return each row with a test that covers it, in the order of files and lines."""
     return [
-        (row, f"{path.relative_to(TESTS)}::{test.name}")
+        Mark(row, f"{path.relative_to(TESTS)}::{test.name}", is_long)
         for path in sorted(TESTS.rglob("test_*.py"))
-        for test in _tests(path.read_text(encoding="utf-8"))
+        for test, is_long in _tests(path.read_text(encoding="utf-8"))
         for row in _rows(test)
     ]
 
 
-def _tests(code: str) -> Iterator[ast.FunctionDef]:
+def _tests(code: str) -> Iterator[tuple[ast.FunctionDef, bool]]:
+    is_long = False
     for node in ast.parse(code).body if "@covers(" in code else []:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            is_long = "pytest.mark.long" in ast.unparse(node.value)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node
+            yield node, is_long or "pytest.mark.long" in map(ast.unparse, node.decorator_list)
 
 
 def _rows(test: ast.FunctionDef) -> Iterator[str]:
@@ -55,14 +70,28 @@ def _rows(test: ast.FunctionDef) -> Iterator[str]:
 
 
 def with_tests(page: str) -> str:
-    """Return the page with the table of tests as the marks give it."""
+    """Return the page with the table of tests as the marks give it, those in `long` named so."""
     before, _, rest = page.partition(BEGIN)
     marks = marked()
     table = ["| | tests |", "|---|---|"]
     for row in rows_of(page):
-        table.append(f"| {row} | {' '.join(f'`{test}`' for r, test in marks if r == row)} |")
+        tests = [f"`{mark.test}`{' (long)' * mark.is_long}" for mark in marks if mark.row == row]
+        table.append(f"| {row} | {' '.join(tests)} |")
     return "\n".join([f"{before}{BEGIN}", "", *table, "", END]) + rest.partition(END)[2]
 
 
+def not_shown(marks: list[Mark], passed: set[str], is_long: bool) -> list[str]:
+    """Return the rows that have a test of this kind, and none that ran and passed."""
+    return sorted({mark.row for mark in marks if mark.is_long == is_long} - passed)
+
+
+def _check(task: str, file: Path) -> str | None:
+    passed = set(file.read_text(encoding="utf-8").split())
+    rows = not_shown(marked(), passed, is_long=task == "check-long")
+    return f"no test of {', '.join(rows)} in {PAGE.name} ran and passed" if rows else None
+
+
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(_check(sys.argv[1], Path(sys.argv[2])))
     PAGE.write_text(with_tests(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -71,7 +71,6 @@ def test_it_is_compared_in_as_many_processes_as_the_file_says(
     done = autotune(folder, "compare", "train.py", best, "--rounds", "6", "--json", *LONG)
     assert done.returncode == 0, done.stderr
     assert '"ratio"' in done.stdout
-    assert nobody_is_left(folder)
 
 
 @pytest.mark.parametrize("how", ["run starts them", "torchrun starts run"])

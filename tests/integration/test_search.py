@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import optuna
 import pytest
@@ -37,8 +36,6 @@ BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
 FLAGS = ["--space", "space.yaml", "--trials", "4", "--out", "best.yaml"]
 FLAGS += ["--accuracy-samples", "512"]
 INTERRUPTED, MISMATCH = 130, 6
-# Less than five; here others may keep the cores busy.
-MOST_SECONDS_TO_END = 3 * 5
 
 # A search of the template, in a process that can be asked afterwards what it imported.
 DRIVER = """
@@ -76,9 +73,7 @@ def interrupted(tmp_path_factory):
     assert wait_until(begun.exists, seconds=240), (folder / "stderr.txt").read_text()
     search.send_signal(signal.SIGINT)
     assert wait_until(lambda: "again to end it" in (folder / "stderr.txt").read_text(), seconds=10)
-    start = time.monotonic()
     assert stop(search, signal.SIGINT) == INTERRUPTED
-    assert time.monotonic() - start < MOST_SECONDS_TO_END
     return folder
 
 
