@@ -79,7 +79,10 @@ def test_a_search_states_each_stage_alone_with_its_interval(tmp_path: Path) -> N
         (limits.compute, limits.compute_ci95),
         (limits.loader, limits.loader_ci95),
     ):
-        assert interval is None or (rate is not None and interval[0] <= rate <= interval[1])
+        assert (rate is None) == (interval is None)
+        assert rate is None or interval[0] <= rate <= interval[1]
+    # Where others disturb it, a stage alone may be timed slower than training: hardly both.
+    assert limits.compute is not None or limits.loader is not None
     assert limits.number_format == "float32"
     assert limits.flops_per_sample == 64
     assert limits.matmul_flops_per_second is not None

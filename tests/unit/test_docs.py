@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli import cli
-from autotune.configuration.space_file import shipped_spaces
 from autotune.values.errors import (
     AutotuneError,
     MismatchError,
@@ -64,10 +63,6 @@ def test_the_example_of_the_readme_is_the_recorded_search() -> None:
     written = readme.partition(page.BEGIN)[2].partition(page.END)[0]
     assert written == page.opening(), "README.md is stale: run `python docs/opening.py`"
     assert len(written.splitlines()) > 20
-
-
-def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
-    assert sorted(shipped_spaces()) == ["cpu", "cuda", "ddp", "default", "full", "loader", "quick"]
 
 
 def test_the_example_of_a_search_space_is_read_as_it_stands(tmp_path: Path) -> None:
