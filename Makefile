@@ -25,7 +25,7 @@ OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py
 READER ?= best.yaml
 
-.PHONY: demo test test-quick test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-real test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -53,23 +53,21 @@ demo: SHARED := yes
 demo: $(CORE)
 	$(BIN)/autotune search $(MODEL) --space quick
 
-# Two at a time, a file each: most of a test is waiting for a process that it started. What fails beside another
-# test is run once more, alone: many tests time real processes.
+# What trains nothing, and one search of a model.py and of a script: tests/tiers.py. Reports lie in build/.
 test: $(TEST)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile || { \
-	    [ $$? -eq 1 ] && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; }
+	$(BIN)/python tests/run_tests.py test -m 'not real and not long'
 
-# A test that starts a process is skipped.
-test-quick: $(TEST)
-	$(BIN)/python -m pytest --numprocesses=2 --no-children -m 'not slow' tests/architecture tests/unit tests/contract
+# The promises with real processes, which `check` adds.
+test-real: $(TEST)
+	$(BIN)/python tests/run_tests.py real -m 'real and not long'
 
-# Whole searches and comparisons that `test` leaves out, alone, since these time several processes. Then fifty times
-# as many generated inputs, a search that is killed at 200 random moments instead of 20, and five seeds of each golden.
+# All that `test` and `test-real` leave out. Then fifty times as many generated inputs, a search that is killed at
+# 200 random moments instead of 20, and five seeds of each golden.
 test-long: $(TEST)
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python tests/run_tests.py long -m long
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
 	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/integration/test_kills.py tests/integration/test_real_kills.py
-	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest tests/integration/test_goldens.py
+	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest -m '' tests/integration/test_goldens.py
 
 # The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With
 # OLDEST_TORCH=2.6.0 on the oldest to which settings are applied.
@@ -83,13 +81,13 @@ fuzz: $(TEST)
 	$(BIN)/python -m pip install --quiet atheris
 	PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(READER) -max_total_time=60
 
-# Everything, as .ci/run does. `test` runs as a second make: the suite comes last, after every quick check.
+# As .ci/run does. The tests run as a second make, after every quick check.
 check: $(ALL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/deptry autotune
-	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test test-real
 
 # The versions of everything that is installed, for CI. Run it after `make clean check`.
 lock: $(ALL)

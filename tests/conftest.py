@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import single_threaded  # noqa: F401 (before numpy is imported)
 
 # isort: split
-import optuna
 import pytest
 from hypothesis import settings
 
-import covered
+import covering
+import durations
+import forking
 import leaks
+import tiers
 from autotune.commands import execute
 from autotune.configuration.search_space import SearchSpace
 from autotune.processes.devices import device_locks
 from autotune.processes.runner import SubprocessRunner
+from databases import empty_database
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from needs import installed, missing
 from one_host import OneHost
@@ -37,7 +40,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make test-quick`."""
     text = "skip a test as soon as it starts a process"
     parser.addoption("--no-children", action="store_true", help=text)
-    covered.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,9 +47,28 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     leaks.begin()
+    forking.begin(leaks.temporary() / "servers")
     if config.getoption("--no-children"):
         sys.addaudithook(_skip_at_a_start)
-    covered.record(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests their tiers, and the order in which they end soonest."""
+    tiers.mark(items)
+    covering.note(items)
+    durations.longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep tests that would wait for each other in one process."""
+    return durations.scheduler(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell where the time went."""
+    durations.tell(terminalreporter)
 
 
 def _skip_at_a_start(event: str, arguments: tuple[object, ...]) -> None:
@@ -66,6 +87,13 @@ def no_host_is_left() -> Iterator[None]:
     before = leaks.traces()
     yield
     _refuse(leaks.left_since(before))
+
+
+@pytest.fixture(autouse=True)
+def new_interpreters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of a test with the mark `fresh` are not forked by a server of this suite."""
+    if request.node.get_closest_marker("fresh"):
+        monkeypatch.delenv(forking.PLACE)
 
 
 @pytest.fixture(autouse=True)
@@ -109,18 +137,10 @@ def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with Optuna's tables and no study: creating them takes half a second."""
-    path = tmp_path_factory.mktemp("database") / "study.db"
-    optuna.storages.RDBStorage(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
-def url(tmp_path: Path, empty_database: Path) -> str:
+def url(tmp_path: Path) -> str:
     """The URL of a database of its own."""
-    shutil.copy(empty_database, tmp_path / "study.db")
+    empty_database(tmp_path / "study.db")
     return f"sqlite:///{tmp_path}/study.db"
 
 

@@ -24,8 +24,8 @@ _SHARED = Path("/dev/shm")
 _PATIENCE_SECONDS = 2.0
 # Shared memory has no owner: where two tests run at a time, it may be the other's.
 _NEIGHBOURS_SECONDS = 200.0
-# Python and Inductor keep one each, until the process ends that asked for it.
-_KEPT = (b"multiprocessing.resource_tracker", b"compile_worker")
+# Python, Inductor and this suite keep one each, until the process ends that asked for it.
+_KEPT = (b"multiprocessing.resource_tracker", b"compile_worker", b"fork_server.py")
 _HOST = b"autotune.child.warm_host"
 STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
@@ -46,6 +46,11 @@ def begin() -> None:
     _temporary = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autotune-tests-")
     tempfile.tempdir = None
     sys.addaudithook(_count_start)
+
+
+def temporary() -> Path:
+    """Return the folder for what is temporary in this run."""
+    return Path(_temporary)
 
 
 def end() -> None:
@@ -168,7 +173,8 @@ def _family() -> Iterator[psutil.Process]:
 def _named(process: psutil.Process) -> str:
     """Number, start and command line: unique, and telling."""
     with suppress(psutil.Error):
-        return f"process {process.pid} {process.create_time()} {' '.join(process.cmdline())}"
+        words = " ".join(process.cmdline()).strip()
+        return f"process {process.pid} {process.create_time()} {words}"
     return f"process {process.pid}, gone"
 
 

@@ -30,6 +30,7 @@ from autotune.values.outcome import Gated, Inspected, Lost, Measured, Probed, Tr
 from autotune.values.script_losses import FirstLosses
 from autotune.values.stages import Profiled
 from autotune.values.workload_facts import WorkloadFacts
+from databases import empty_database
 from factories import cpu_machine, in_turns, measurement, written
 
 Phase = Literal[
@@ -177,10 +178,12 @@ def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOpti
     model = folder / "model.py"
     if not model.exists():
         written(folder, "# trains\n", "model.py")
+    if not (database := folder / "study.db").exists() and not (folder / "results.jsonl").exists():
+        empty_database(database)
     options = SearchOptions.of(
         model_path=model,
         study="scripted",
-        storage=f"sqlite:///{folder / 'study.db'}",
+        storage=f"sqlite:///{database}",
         folder=folder,
         out=folder / "best.yaml",
         space=str(written(folder, space)),

@@ -15,6 +15,7 @@ from autotune.searching.run.events import Answered
 from children import WORKLOADS, nobody_is_left
 from children import autotune as run_autotune
 from covering import covers
+from databases import empty_database
 from factories import written
 from needs import missing
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
@@ -119,16 +120,14 @@ def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path)
 @pytest.mark.parametrize(
     "study", ["../../x", "a/b", "C:\\x", "-rf", "n" * 300, "\U0001f600", "'--"]
 )
-def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(
-    study, tmp_path, empty_database, monkeypatch
-):
+def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(study, tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
     model = written(home, "# trains\n", "model.py")
     options = options_of(model, study=study, trials=2)
     options.study.folder.mkdir(parents=True)
-    shutil.copy(empty_database, options.study.folder / "study.db")
+    empty_database(options.study.folder / "study.db")
     events = events_of(options, ScriptedRunner())
     assert isinstance(events[-1], Answered)
     assert {path.name for path in tmp_path.iterdir()} == {"home"}
@@ -141,13 +140,13 @@ def test_a_study_of_any_name_stays_in_its_folder_and_keeps_its_name(
 @covers("S5")
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_disk_that_runs_full_ends_the_search_with_what_is_free_and_keeps_its_trials(
-    is_full, tmp_path, empty_database
+    is_full, tmp_path
 ):
     disk = tmp_path / "disk"
     disk.mkdir()
     if not can_mount(disk):
         missing("`unshare --mount` as root of its own", "run in a container that may mount")
-    shutil.copy(empty_database, tmp_path)
+    empty_database(tmp_path / "study.db")
     shutil.copy(PLAIN, tmp_path / "mine.py")
     script = written(tmp_path, ON_A_SMALL_DISK, "script.py")
     mount = 'mount -t tmpfs -o size=2m none "$1" && cp "$2" "$1" && exec "$3" "$4" "$1" "$5"'

@@ -17,6 +17,7 @@ from children import WORKLOADS, job_for, nobody_is_left, wait_until
 from covering import covers
 from factories import written
 
+pytestmark = pytest.mark.fresh
 PLAIN = WORKLOADS / "plain.py"
 
 

@@ -11,16 +11,17 @@ from autotune.configuration.flag_types import folder_name
 from autotune.dashboard.serve import ServeOptions, serve
 from autotune.study.find_study import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
+from databases import empty_database
 from needs import installed
 
 
 @pytest.fixture
-def folder(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which somebody searched for "mine" and "a/b"; the current one."""
     for name in ("mine", "a/b"):
         place = tmp_path / "studies" / folder_name(name)
         place.mkdir(parents=True)
-        (place / "study.db").write_bytes(empty_database.read_bytes())
+        empty_database(place / "study.db")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,0 +1,60 @@
+"""Run tests, then what failed once more, alone: `python tests/run_tests.py NAME [ARGUMENTS]`.
+
+NAME is that of the reports, build/NAME.xml and build/NAME-again.xml; ARGUMENTS are pytest's. Many
+tests start real processes and time them, so a busy machine may fail one. It is told which tests
+needed a second run, and more than three are a failure.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+MOST_AGAIN = 3
+_FAILED, _NOTHING_COLLECTED = 1, 5
+# Two at a time, a file each: most of a test is waiting for a process that it started.
+_BESIDE_OTHERS = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
+_ALONE = ("--last-failed", "--last-failed-no-failures=none")
+
+
+def main() -> int:
+    """Return the exit code."""
+    name, *arguments = sys.argv[1:]
+    report = Path("build", f"{name}.xml")
+    code = _run(report, *_BESIDE_OTHERS, *arguments)
+    if code != _FAILED:
+        return code
+    again = failed(report)
+    print(f"\n{len(again)} failed beside other tests:", *again, sep="\n  ", flush=True)
+    if len(again) > MOST_AGAIN:
+        print(f"More than {MOST_AGAIN} are not run again.")
+        return code
+    code = _run(report.with_name(f"{name}-again.xml"), *_ALONE, *arguments)
+    if code in (0, _NOTHING_COLLECTED):
+        print(f"{len(again)} of at most {MOST_AGAIN} needed a second run.")
+        return 0 if code == 0 else _FAILED
+    return code
+
+
+def _run(report: Path, *arguments: str) -> int:
+    command = [sys.executable, "-m", "pytest", f"--junitxml={report}", *arguments]
+    return subprocess.run(command, check=False).returncode
+
+
+def failed(report: Path) -> Sequence[str]:
+    """Return the tests that failed in a run, or before or after it."""
+    cases = Xml.parse(report).iter("testcase")
+    return sorted(
+        {
+            f"{case.get('classname')}::{case.get('name')}"
+            for case in cases
+            if case.find("failure") is not None or case.find("error") is not None
+        }
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
