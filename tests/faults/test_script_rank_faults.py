@@ -20,9 +20,9 @@ from faulty_ranks import DEADLINE
 Ends = Callable[..., TrialOutcome]
 
 
-@pytest.fixture(params=["forked", pytest.param("launched", marks=pytest.mark.long)])
-def outcome_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ends]:
-    with SubprocessRunner(tmp_path / "inductor", warm=request.param == "forked") as runner:
+@pytest.fixture
+def outcome_of(tmp_path: Path) -> Iterator[Ends]:
+    with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(InTwo(runner, DEADLINE), tmp_path / "trial")
 
         def run(fault: str, *arguments: str, script: str = "faulty_rank.py") -> TrialOutcome:
@@ -30,8 +30,6 @@ def outcome_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ends]
 
         yield run
     assert nobody_is_left(tmp_path)
-    how = (tmp_path / "trial" / "launch").read_text()
-    assert how.startswith("forked" if request.param == "forked" else "fresh interpreter")
 
 
 @covers("T25")
