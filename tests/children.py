@@ -121,6 +121,11 @@ def nobody_is_left(folder: Path) -> bool:
     return wait_until(lambda: not children_of(folder), seconds=2.0)
 
 
+def only_its_host_is_left(folder: Path) -> bool:
+    """Return True if all children but one, the warm host, end within 2 s."""
+    return wait_until(lambda: len(children_of(folder)) <= 1, seconds=2.0)
+
+
 def children_of(folder: Path) -> list[psutil.Process]:
     """Living processes that a runner started for `folder`, at any depth and in any session.
 

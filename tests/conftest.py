@@ -16,6 +16,7 @@ import single_threaded  # noqa: F401 (before numpy is imported)
 import pytest
 from hypothesis import settings
 
+import covering
 import durations
 import forking
 import leaks
@@ -55,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests their tiers, and the order in which they end soonest."""
     tiers.mark(items)
+    covering.note(items)
     durations.longest_first(items)
 
 

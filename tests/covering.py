@@ -1,21 +1,26 @@
 """The rows of docs/reliability.md that a test covers: a test says so by `@covers("T3")`.
 
-`python tests/covering.py` writes the table of tests at the end of that page.
+`python tests/covering.py` writes the table of tests at the end of that page. `python
+tests/covering.py check REPORTS...` reads pytest's reports of whole runs (--junitxml); it ends with
+1 and names the rows of which no test ran and passed. `check-long` looks at long tests instead.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from xml.etree import ElementTree as Xml
 
 if TYPE_CHECKING:
     import pytest
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "reliability.md"
+TIERS = TESTS / "tiers.txt"
 BEGIN = "<!-- `make docs` writes this table from the marks of the tests -->"
 END = "<!-- end of the table -->"
 
@@ -32,20 +37,53 @@ def rows_of(page: str) -> list[str]:
     return re.findall(r"^\| ([A-Z]\d+) \|", page.partition(BEGIN)[0], re.MULTILINE)
 
 
-def marked() -> list[tuple[str, str]]:
+class Mark(NamedTuple):
+    """A row, and a test that covers it."""
+
+    row: str
+    test: str
+    is_long: bool
+    """True if `make test-long` alone runs the test."""
+
+
+def note(items: Iterable[pytest.Item]) -> None:
+    """Let reports say which rows each test covers."""
+    for item in items:
+        rows = {row for mark in item.iter_markers("covers") for row in mark.args}
+        item.user_properties += [("covers", row) for row in sorted(rows)]
+
+
+def passed_in(reports: Iterable[Path]) -> set[str]:
+    """Return the rows of the tests that ran and passed."""
+    cases = [case for report in reports for case in Xml.parse(report).iter("testcase")]
+    return {
+        str(one.get("value"))
+        for case in cases
+        if not {"failure", "error", "skipped"} & {part.tag for part in case}
+        for one in case.iter("property")
+        if one.get("name") == "covers"
+    }
+
+
+def marked() -> list[Mark]:
     """Return each row with a test that covers it, in the order of files and lines."""
+    _, _, long = TIERS.read_text(encoding="utf-8").partition("[long]")
+    late = set(long.partition("\n\n")[0].split())
     return [
-        (row, f"{path.relative_to(TESTS)}::{test.name}")
+        Mark(row, f"{file}::{test.name}", is_long or bool({file, f"{file}::{test.name}"} & late))
         for path in sorted(TESTS.rglob("test_*.py"))
-        for test in _tests(path.read_text(encoding="utf-8"))
+        if (file := str(path.relative_to(TESTS)))
+        for test, is_long in _tests(path.read_text(encoding="utf-8"), path.parent.name in late)
         for row in _rows(test)
     ]
 
 
-def _tests(code: str) -> Iterator[ast.FunctionDef]:
+def _tests(code: str, is_long: bool) -> Iterator[tuple[ast.FunctionDef, bool]]:
     for node in ast.parse(code).body if "@covers(" in code else []:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            is_long |= "pytest.mark.long" in ast.unparse(node.value)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node
+            yield node, is_long or "pytest.mark.long" in map(ast.unparse, node.decorator_list)
 
 
 def _rows(test: ast.FunctionDef) -> Iterator[str]:
@@ -55,14 +93,27 @@ def _rows(test: ast.FunctionDef) -> Iterator[str]:
 
 
 def with_tests(page: str) -> str:
-    """Return the page with the table of tests as the marks give it."""
+    """Return the page with the table of tests as the marks give it, those in `long` named so."""
     before, _, rest = page.partition(BEGIN)
     marks = marked()
     table = ["| | tests |", "|---|---|"]
     for row in rows_of(page):
-        table.append(f"| {row} | {' '.join(f'`{test}`' for r, test in marks if r == row)} |")
+        tests = [f"`{mark.test}`{' (long)' * mark.is_long}" for mark in marks if mark.row == row]
+        table.append(f"| {row} | {' '.join(tests)} |")
     return "\n".join([f"{before}{BEGIN}", "", *table, "", END]) + rest.partition(END)[2]
 
 
+def not_shown(marks: list[Mark], passed: set[str], is_long: bool) -> list[str]:
+    """Return the rows that have a test of this kind, and none that ran and passed."""
+    return sorted({mark.row for mark in marks if mark.is_long == is_long} - passed)
+
+
+def _check(task: str, reports: Iterable[Path]) -> str | None:
+    rows = not_shown(marked(), passed_in(reports), is_long=task == "check-long")
+    return f"no test of {', '.join(rows)} in {PAGE.name} ran and passed" if rows else None
+
+
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(_check(sys.argv[1], map(Path, sys.argv[2:])))
     PAGE.write_text(with_tests(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,34 +1,21 @@
-"""Processes of a launcher go wrong, or the launcher does: named, ended, nothing left."""
+"""The user's launcher goes wrong: it is named, all ends, nothing is left."""
 
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Job, job_to_json
 from autotune.processes.runner import SubprocessRunner
 from autotune.processes.running_child import OF_RANKS
 from autotune.values.errors import TooManyLostError
-from autotune.values.outcome import Crashed, Lost, TimedOut, TrialOutcome, UserError
-from children import WORKLOADS, children_of, job_for, nobody_is_left, wait_until
+from autotune.values.outcome import Lost, TimedOut, TrialOutcome, UserError
+from children import nobody_is_left
 from covering import covers
-from factories import written
+from faulty_ranks import LEAVES_OTHERS, START, launching
 
-KILLED, HANGS, RAISES = 16, 17, 18
-DEADLINE = 30.0
-# Each stand-in starts two ranks in torch's words; like srun, it leaves the others if one fails.
-START = """
-for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT={port} "$@" &
-done
-"""
-LEAVES_OTHERS = "#!/bin/bash\n" + START + "wait\n"
 ENDS_LATE = "#!/bin/bash\ntrap 'sleep 2; kill -KILL $(jobs -p); exit 143' TERM\n" + START + "wait\n"
 # `wait` returns for a signal, ignored ones aside.
 NEVER_ENDS = "#!/bin/bash\ntrap '' TERM\n" + START + "wait\n"
@@ -36,35 +23,13 @@ STARTS_ONE = """#!/bin/bash
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} exec "$@"
 """
 HIDES = "#!/bin/bash\nmv $(dirname $1)/rank $(dirname $1)/hidden\n" + START + "wait -n\nexit $?\n"
-PARENT = """
-import sys
-from pathlib import Path
-from autotune.configuration.job import job_from_json
-from autotune.processes.runner import SubprocessRunner
-
-folder = Path(sys.argv[1])
-job = job_from_json((folder / "wanted.json").read_text())
-SubprocessRunner(folder / "inductor", warm=False).run(job, folder / "trial")
-"""
-
 Runs = Callable[..., TrialOutcome]
-
-
-def launching(folder: Path, script: str, batch_size: int) -> Job:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    launcher = written(folder, script.replace("{port}", str(port)), "launcher")
-    launcher.chmod(0o755)
-    job = job_for(
-        WORKLOADS / "ranks.py", {"batch_size": batch_size}, deadline_seconds=DEADLINE, host=None
-    )
-    return replace(job, processes=2, launch=(str(launcher),))
 
 
 @pytest.fixture
 def outcome_of(tmp_path: Path) -> Runs:
-    def run(script: str, batch_size: int = HANGS) -> TrialOutcome:
-        job = launching(tmp_path, script, batch_size)
+    def run(script: str) -> TrialOutcome:
+        job = launching(tmp_path, script)
         with SubprocessRunner(tmp_path / "inductor") as runner:
             try:
                 return runner.run(job, tmp_path / "trial")
@@ -79,24 +44,6 @@ def on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """To this process, the ranks run on another host, which has no lifeline to it."""
     for module in ("autotune.system.launched", "autotune.system.child_ties"):
         monkeypatch.setattr(f"{module}.this_host", lambda: "here")
-
-
-@covers("T28")
-def test_a_rank_that_is_killed_is_named_and_not_the_one_that_lost_it(outcome_of: Runs) -> None:
-    found = outcome_of(LEAVES_OTHERS, KILLED)
-    assert found == Crashed("rank 1 ended without a result; log: stderr.rank1.log")
-
-
-@covers("T28")
-def test_a_rank_that_raises_ends_those_that_the_launcher_leaves(outcome_of: Runs) -> None:
-    found = outcome_of(LEAVES_OTHERS, RAISES)
-    assert isinstance(found, UserError), found
-    assert "rank 1: ValueError: rank 1 does not like this batch" in found.detail
-
-
-@covers("T28")
-def test_a_rank_that_hangs_ends_with_all_others_within_seconds(outcome_of: Runs) -> None:
-    assert outcome_of(LEAVES_OTHERS) == TimedOut("measure", DEADLINE)
 
 
 @covers("T29")
@@ -149,18 +96,3 @@ def test_a_launcher_that_does_not_end_them_ends_the_search(
         TooManyLostError, match=r"has not ended rank 0 on .*, rank 1 on .* within 1"
     ):
         outcome_of(NEVER_ENDS)
-
-
-@covers("T27")
-def test_launcher_and_ranks_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    written(tmp_path, job_to_json(launching(tmp_path, LEAVES_OTHERS, HANGS)), "wanted.json")
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
-        phases = [tmp_path / "trial" / name for name in ("phase", "phase.rank1")]
-
-        def is_measuring() -> bool:
-            return all(one.exists() and one.read_text() == "measure" for one in phases)
-
-        assert wait_until(is_measuring, seconds=120)
-        assert len(children_of(tmp_path)) == 3, "the launcher and two ranks"
-        parent.kill()
-    assert nobody_is_left(tmp_path)

@@ -17,6 +17,7 @@ from children import autotune as run_autotune
 from covering import covers
 from databases import empty_database
 from factories import written
+from needs import missing
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 USAGE, WORKLOAD, STORAGE = 2, 4, 5
@@ -144,7 +145,7 @@ def test_a_disk_that_runs_full_ends_the_search_with_what_is_free_and_keeps_its_t
     disk = tmp_path / "disk"
     disk.mkdir()
     if not can_mount(disk):
-        pytest.skip("no file system of its own can be mounted here")
+        missing("`unshare --mount` as root of its own", "run in a container that may mount")
     empty_database(tmp_path / "study.db")
     shutil.copy(PLAIN, tmp_path / "mine.py")
     script = written(tmp_path, ON_A_SMALL_DISK, "script.py")

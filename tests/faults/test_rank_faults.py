@@ -1,4 +1,4 @@
-"""One of two processes goes wrong: the trial says which, both end, nothing is left."""
+"""One of two processes goes wrong, or their launcher: the trial says which, and all end."""
 
 import subprocess
 import sys
@@ -9,6 +9,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from asked_scripts import SCRIPTS
 from autotune.configuration.job import Inspect, job_to_json
 from autotune.processes import runner as runner_of_jobs
 from autotune.processes.runner import SubprocessRunner
@@ -26,8 +27,8 @@ from autotune.values.outcome import (
 from children import WORKLOADS, children_of, job_for, nobody_is_left, wait_until
 from covering import covers
 from factories import written
+from faulty_ranks import DEADLINE, LAUNCHED, MODEL, OWN, SCRIPT, job_of, outcome_of
 
-KILLED, HANGS, RAISES, STOPPED, STUBBORN, DIVERGES = 16, 17, 18, 19, 20, 21
 PARENT = """
 import sys
 from pathlib import Path
@@ -38,84 +39,112 @@ folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
 SubprocessRunner(folder / "inductor", warm=False).run(job, folder / "trial")
 """
-# Seconds; two processes import torch on a busy machine.
-DEADLINE = 40.0
-
-
-@pytest.fixture
-def outcome_of(tmp_path):
-    def run(job):
-        with SubprocessRunner(tmp_path / "inductor") as runner:
-            outcome = runner.run(replace(job, processes=2), tmp_path / "trial")
-        assert nobody_is_left(tmp_path)
-        return outcome
-
-    return run
+AS_LONG = pytest.param(LAUNCHED, marks=pytest.mark.long)
+WITHOUT = "rank 1 ended without a result; log: stderr.rank1.log"
+KILLED = "rank 1 was killed by SIGKILL; log: stderr.rank1.log"
+ENDED = "rank 1 ended with code 3 and without a result; log: stderr.rank1.log"
 
 
 def log_of(folder, name: str) -> str:
     return (folder / "trial" / name).read_text(encoding="utf-8", errors="replace")
 
 
-def faulty(batch_size: int, **options):
-    return job_for(WORKLOADS / "ranks.py", {"batch_size": batch_size}, **options)
+@covers("T23", "T28")
+@pytest.mark.parametrize(
+    ("way", "fault", "said"),
+    [
+        (MODEL, "killed", KILLED),
+        (SCRIPT, "killed", KILLED),
+        pytest.param(LAUNCHED, "killed", KILLED, marks=pytest.mark.long),
+        (SCRIPT, "leaves", ENDED),
+        (OWN, "killed", WITHOUT),
+    ],
+)
+def test_a_rank_that_dies_is_named_and_not_the_one_that_lost_its_peer(way, fault, said, tmp_path):
+    assert outcome_of(way, fault, tmp_path) == Crashed(said)
+    if way in (SCRIPT, LAUNCHED):
+        how = "forked" if way == SCRIPT else "fresh interpreter"
+        assert log_of(tmp_path, "launch").startswith(how)
 
 
-@covers("T23")
-def test_a_killed_rank_is_named_and_not_the_one_that_lost_its_peer(outcome_of):
-    outcome = outcome_of(faulty(KILLED))
-    assert outcome == Crashed("rank 1 was killed by SIGKILL; log: stderr.rank1.log")
-
-
-@covers("T23")
-def test_a_rank_that_raises_is_named_with_its_line_and_its_log(outcome_of, tmp_path):
-    outcome = outcome_of(faulty(RAISES))
-    assert isinstance(outcome, UserError)
-    assert "rank 1: ValueError: rank 1 does not like this batch" in outcome.detail
+@covers("T23", "T28")
+@pytest.mark.parametrize(
+    ("way", "fault"),
+    [
+        (MODEL, "raises"),
+        (SCRIPT, "raises"),
+        pytest.param(LAUNCHED, "raises", marks=pytest.mark.long),
+        (SCRIPT, "exits"),
+        (OWN, "raises"),
+    ],
+)
+def test_a_rank_that_raises_is_named_with_its_line_and_its_log(way, fault, tmp_path):
+    outcome = outcome_of(way, fault, tmp_path)
+    assert isinstance(outcome, UserError), outcome
+    raised = fault == "raises"
+    error = "ValueError: rank 1 does not like this batch"
+    assert f"rank 1: {error if raised else 'the code called sys.exit(7)'}" in outcome.detail
     assert "log: stderr.rank1.log" in outcome.detail
-    assert outcome.where.startswith(f"{WORKLOADS / 'ranks.py'}:")
-    assert "does not like this batch" in log_of(tmp_path, "stderr.rank1.log")
-    assert (tmp_path / "trial" / "outcome.rank1.json").exists()
+    of_model = way in (MODEL, OWN)
+    place = WORKLOADS / "ranks.py" if of_model else SCRIPTS / "faulty_rank.py"
+    assert outcome.where.startswith(f"{place}:")
+    assert not raised or "does not like this batch" in log_of(tmp_path, "stderr.rank1.log")
+    assert not of_model or (tmp_path / "trial" / "outcome.rank1.json").exists()
+
+
+@covers("T24", "T28")
+@pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), (SCRIPT, "hangs"), (OWN, "hangs")])
+def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
+    outcome = outcome_of(way, fault, tmp_path, DEADLINE)
+    assert isinstance(outcome, TimedOut), outcome
+    assert outcome.limit_seconds == DEADLINE
+    if way != OWN:
+        assert outcome.phase == "measure"
+        where = "in goes_wrong" if way == SCRIPT else "in go_wrong"
+        assert where in log_of(tmp_path, "stderr.rank1.log"), "the stack says where"
 
 
 @covers("T24")
-@pytest.mark.parametrize("batch_size", [pytest.param(HANGS, marks=pytest.mark.long), STUBBORN])
-def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(batch_size, outcome_of, tmp_path):
-    outcome = outcome_of(faulty(batch_size, deadline_seconds=DEADLINE))
-    assert outcome == TimedOut("measure", DEADLINE)
-    assert "in go_wrong" in log_of(tmp_path, "stderr.rank1.log"), "the stack says where"
-
-
-@covers("T24")
-def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(outcome_of):
-    outcome = outcome_of(faulty(STOPPED))
+@pytest.mark.parametrize("way", [MODEL, SCRIPT, AS_LONG])
+def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(way, tmp_path):
+    outcome = outcome_of(way, "stopped", tmp_path)
     assert isinstance(outcome, Measured), describe(outcome)
     assert any(block.noise.stopped for block in outcome.measurement.blocks)
 
 
 @covers("T23")
-def test_a_loss_that_is_no_number_on_one_rank_fails_the_trial(outcome_of):
-    outcome = outcome_of(faulty(DIVERGES))
+@pytest.mark.parametrize("way", [MODEL, SCRIPT, AS_LONG])
+def test_a_loss_that_is_no_number_on_one_rank_fails_the_trial(way, tmp_path):
+    outcome = outcome_of(way, "diverges", tmp_path)
     assert isinstance(outcome, NonFinite), outcome
     assert outcome.detail.startswith("rank ")
 
 
+@pytest.fixture
+def in_two(tmp_path):
+    def run(job):
+        with SubprocessRunner(tmp_path / "inductor") as runner:
+            return runner.run(replace(job, processes=2), tmp_path / "trial")
+
+    return run
+
+
 @covers("T25")
-def test_a_stream_that_each_process_would_read_in_full_is_refused(outcome_of):
+def test_a_stream_that_each_process_would_read_in_full_is_refused(in_two):
     job = replace(job_for(WORKLOADS / "rank_streams.py", task=Inspect()), config=None)
-    outcome = outcome_of(job)
+    outcome = in_two(job)
     assert isinstance(outcome, Rejected), outcome
     assert "samples of ranks 0 and 1 are the same" in outcome.detail
 
 
 @covers("T25")
-def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(outcome_of, tmp_path):
+def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(in_two, tmp_path):
     source = "import rank_streams\nrank_streams.SPLITS = True\nfrom rank_streams import *\n"
     path = f"import sys; sys.path.insert(0, {str(WORKLOADS)!r})\n"
     model = written(tmp_path, path + source, "model.py")
-    inspected = outcome_of(replace(job_for(model, task=Inspect()), config=None))
+    inspected = in_two(replace(job_for(model, task=Inspect()), config=None))
     assert isinstance(inspected, Inspected), inspected
-    outcome = outcome_of(job_for(model, deadline_seconds=120.0))
+    outcome = in_two(job_for(model, deadline_seconds=120.0))
     assert isinstance(outcome, Rejected), outcome
     assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
 
@@ -140,7 +169,7 @@ def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch)
 
     killer = threading.Thread(target=kill_launcher)
     killer.start()
-    job = replace(faulty(HANGS), processes=2)
+    job = job_of(MODEL, "hangs", tmp_path)
     with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
         outcome = runner.run(job, tmp_path / "trial")
     assert children_of(tmp_path) == []
@@ -150,9 +179,9 @@ def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch)
 
 
 @covers("T27")
-def test_launcher_and_ranks_end_with_a_parent_that_is_killed(tmp_path):
-    job = replace(faulty(HANGS), processes=2)
-    written(tmp_path, job_to_json(job), "wanted.json")
+@pytest.mark.parametrize("way", [MODEL, OWN])
+def test_launcher_and_ranks_end_with_a_parent_that_is_killed(way, tmp_path):
+    written(tmp_path, job_to_json(job_of(way, "hangs", tmp_path)), "wanted.json")
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
         phases = [tmp_path / "trial" / name for name in ("phase", "phase.rank1")]
 

@@ -104,11 +104,6 @@ def test_strict_refuses_an_answer_that_was_made_for_something_else(tmp_path):
     assert "elsewhere.yaml was" in refused(tmp_path, MISMATCH, model, here, elsewhere, "--strict")
 
 
-def test_a_model_that_is_not_there_is_refused(tmp_path):
-    good = answer(tmp_path, "good.yaml", batch_size=16)
-    assert "absent.py does not exist" in refused(tmp_path, USAGE, "absent.py", good)
-
-
 @pytest.mark.parametrize(
     ("workload", "words", "launch"),
     [

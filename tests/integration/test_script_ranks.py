@@ -16,7 +16,7 @@ from autotune.child.fork_ranks import environ_of_rank
 from autotune.configuration.job import Measure, Observe, Probe
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, Probed
-from children import QUICK, nobody_is_left
+from children import QUICK, only_its_host_is_left
 from covering import covers
 from factories import written
 from needs import installed
@@ -39,9 +39,15 @@ def main() -> None:"""
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder by which the children of the runner are known."""
+    return tmp_path_factory.mktemp("runner")
+
+
+@pytest.fixture(scope="module")
+def runner(place: Path) -> Iterator[SubprocessRunner]:
     """One warm host for all of them."""
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+    with SubprocessRunner(place / "inductor") as runner:
         yield runner
 
 
@@ -63,7 +69,7 @@ def variant(folder: Path, *changes: tuple[str, str]) -> str:
     return str(written(folder, source, "train.py"))
 
 
-def test_it_is_observed_with_all_its_processes(ask: Ask) -> None:
+def test_it_is_observed_with_all_its_processes(ask: Ask, place: Path) -> None:
     seen = observed(ask("ddp_loop.py", *LONG, task=Observe(loss_seconds=1.0, source="x")))
     assert (seen.processes, seen.on_host) == (2, 2)
     assert seen.samples_per_second == pytest.approx(2 * 16 * seen.steps_per_second)
@@ -73,7 +79,7 @@ def test_it_is_observed_with_all_its_processes(ask: Ask) -> None:
     assert seen.workload.ranks is not None
     assert not seen.workload.ranks.graph_obstacle
     assert "ddp_bucket_mb" not in seen.fixed
-    assert nobody_is_left(ask.folder)
+    assert only_its_host_is_left(place)
 
 
 def test_it_is_timed_as_one_training_forked_from_the_warm_host(ask: Ask) -> None:

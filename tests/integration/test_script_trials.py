@@ -21,7 +21,7 @@ from autotune.values.outcome import (
     Probed,
     Rejected,
 )
-from children import QUICK, nobody_is_left
+from children import QUICK, only_its_host_is_left
 from covering import covers
 from needs import installed
 
@@ -33,9 +33,15 @@ NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "optimizer_impl")
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder by which the children of the runner are known."""
+    return tmp_path_factory.mktemp("runner")
+
+
+@pytest.fixture(scope="module")
+def runner(place: Path) -> Iterator[SubprocessRunner]:
     """One warm host for all of them."""
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
+    with SubprocessRunner(place / "inductor") as runner:
         yield runner
 
 
@@ -179,11 +185,13 @@ def test_output_of_a_script_is_no_outcome(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("way", ["catches everything", "forks", "changes its folder"])
-def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(ask: Ask, way: str) -> None:
+def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(
+    ask: Ask, way: str, place: Path
+) -> None:
     """One that forks trains in both processes, of which the first is timed."""
     outcome = ask("faulty.py", way, task=Measure(QUICK), settings={"num_workers": 0})
     assert isinstance(outcome, Measured), outcome
-    assert nobody_is_left(ask.folder)
+    assert only_its_host_is_left(place)
 
 
 def test_a_file_that_each_step_writes_is_named(ask: Ask, tmp_path: Path) -> None:
@@ -215,14 +223,12 @@ def test_files_that_are_changed_without_being_opened_are_named(ask: Ask, tmp_pat
     assert set(around.folders) == {str(folder)}
 
 
-def test_a_trial_leaves_no_process_and_no_checkpoint(
-    ask: Ask, tmp_path: Path, runner: SubprocessRunner
-) -> None:
+def test_a_trial_leaves_no_process_and_no_checkpoint(ask: Ask, tmp_path: Path, place: Path) -> None:
     observed(ask("faulty.py", "spawns"))
     saved = tmp_path / "model.pt"
     observed(ask("faulty.py", "saves", str(saved)))
     assert not saved.exists()
-    assert nobody_is_left(ask.folder)
+    assert only_its_host_is_left(place)
 
 
 def test_a_trial_times_the_script_under_the_settings(ask: Ask) -> None:

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import optuna
 import pytest
@@ -37,9 +36,7 @@ SPACE = "batch_size: [8, 64]\nnum_workers: [0, 1]\npersistent_workers: [true]\n"
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
 FLAGS = ["--space", "space.yaml", "--trials", "4", "--out", "best.yaml"]
 FLAGS += ["--accuracy-samples", "512"]
-INTERRUPTED, MISMATCH = 130, 6
-# Less than five; here others may keep the cores busy.
-MOST_SECONDS_TO_END = 3 * 5
+INTERRUPTED = 130
 
 # A search of the template, in a process that can be asked afterwards what it imported.
 DRIVER = """
@@ -77,9 +74,7 @@ def interrupted(tmp_path_factory):
     assert wait_until(begun.exists, seconds=240), (folder / "stderr.txt").read_text()
     search.send_signal(signal.SIGINT)
     assert wait_until(lambda: "again to end it" in (folder / "stderr.txt").read_text(), seconds=10)
-    start = time.monotonic()
     assert stop(search, signal.SIGINT) == INTERRUPTED
-    assert time.monotonic() - start < MOST_SECONDS_TO_END
     return folder
 
 
@@ -99,17 +94,6 @@ def test_an_interrupted_search_says_that_it_can_be_continued(interrupted):
     assert nobody_is_left(interrupted)
     states = [trial.state.name for trial in study_in(interrupted).trials]
     assert states == ["COMPLETE", "COMPLETE", "FAIL"]
-
-
-def test_a_changed_model_does_not_continue_the_study(interrupted):
-    model = interrupted / "mine.py"
-    source = model.read_text()
-    model.write_text(source + "\n# changed\n")
-    done = run_autotune(interrupted, "search", "mine.py", *FLAGS)
-    model.write_text(source)
-    assert done.returncode == MISMATCH
-    assert "the contents of the file that trains: not those of the study" in done.stderr
-    assert "--study NAME" in done.stderr
 
 
 def test_the_continued_search_measures_the_rest_and_keeps_what_was_there(finished):

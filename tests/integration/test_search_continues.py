@@ -6,6 +6,7 @@ import optuna
 import pytest
 import yaml
 
+from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered, NothingFeasible, Planned, TrialsEnded
 from autotune.values.errors import (
     AutotuneError,
@@ -96,9 +97,13 @@ def test_an_interrupted_trial_is_failed_and_comes_again(tmp_path):
         events_of(options, stopped)
     assert states(options) == ["COMPLETE", "COMPLETE", "FAIL"]
 
-    resumed = ScriptedRunner(in_proportion)
-    assert events_of(options, resumed)[-1].best.config["batch_size"] == 128
+    resumed, interrupted = ScriptedRunner(in_proportion), stopped.batches("trial")[-1]
+    another = min({16, 32, 64, 128} - set(stopped.batches("trial")))
+    asked = (TrainingConfig.of({"batch_size": another}),)
+    events = events_of(options_in(tmp_path, warm_start=asked), resumed)
+    assert events[-1].best.config["batch_size"] == 128
     assert resumed.batches("baseline") == []
+    assert resumed.batches("trial")[:2] == [interrupted, another]
     assert sorted(states(options)) == ["COMPLETE"] * 5 + ["FAIL"]
 
 

@@ -6,18 +6,10 @@ from autotune.configuration.accuracy_rule import Tolerance
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import survey
 from autotune.searching.run.events import NothingFeasible
-from autotune.values.errors import StorageError, StudyMismatchError, TooManyLostError, UsageError
-from autotune.values.outcome import Lost, Measured, OutOfMemory
-from scripted_runner import (
-    ScriptedRunner,
-    at,
-    batch_of,
-    changed,
-    events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
-)
+from autotune.values.errors import StorageError, StudyMismatchError, UsageError
+from autotune.values.outcome import Measured, OutOfMemory
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of
+from scripted_runner import unstored_in as options_in
 
 
 def in_proportion(config, phase):
@@ -54,14 +46,6 @@ def test_a_baseline_whose_probe_runs_out_of_memory_is_nothing_feasible(tmp_path)
     events = events_of(options_in(tmp_path), OutOfMemoryProbes(in_proportion))
     assert isinstance(events[-1], NothingFeasible)
     assert "accuracy probe: out of host memory" in next(iter(events[-1].reasons))
-
-
-def test_three_lost_trials_in_a_row_stop_the_search(tmp_path):
-    def lost_trials(config, phase):
-        return Lost("disk full") if phase == "trial" else at(100)
-
-    with pytest.raises(TooManyLostError, match="disk full"):
-        events_of(options_in(tmp_path), ScriptedRunner(lost_trials))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

@@ -57,13 +57,6 @@ def own(baseline: dict[str, Value], machine: Machine) -> TrainingConfig:
 
 @FEW
 @given(seed=st.integers(0, 2**32))
-def test_a_drawn_configuration_is_its_own_canonical_form(space: SearchSpace, seed: int) -> None:
-    config = space.sample(Random(seed))
-    assert TrainingConfig.of(config.as_dict()) == config
-
-
-@FEW
-@given(seed=st.integers(0, 2**32))
 def test_a_drawn_configuration_can_run_there_unless_it_is_the_users_own(
     space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int
 ) -> None:

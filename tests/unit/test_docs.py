@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from autotune.cli import cli
-from autotune.configuration.space_file import shipped_spaces
 from autotune.values.errors import (
     AutotuneError,
     MismatchError,
@@ -80,10 +79,6 @@ def test_the_results_of_the_readme_are_the_recorded_ones() -> None:
     written = readme.partition(page.BEGIN)[2].partition(page.END)[0]
     assert written == page.results(), "README.md is stale: run `python docs/results.py`"
     assert len(written.splitlines()) > 40
-
-
-def test_every_search_space_is_shipped_and_says_what_it_is_for() -> None:
-    assert sorted(shipped_spaces()) == ["cpu", "cuda", "ddp", "default", "full", "loader", "quick"]
 
 
 def test_the_example_of_a_search_space_is_read_as_it_stands(tmp_path: Path) -> None:

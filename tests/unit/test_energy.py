@@ -28,6 +28,7 @@ from autotune.values.measurement import Measurement, Noise
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from children import WORKLOADS, job_for, run_child
 from factories import cuda_machine, measurement
+from factories import written as file_with
 from reporting import Page
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
 from shown_events import lines_of
@@ -164,7 +165,21 @@ def test_nothing_is_said_where_nothing_tells(tmp_path: Path) -> None:
     assert "Energy" not in Page(page(read_report(find_study(str(tmp_path))))).text
 
 
-def test_a_child_tells_what_this_machine_tells(tmp_path: Path) -> None:
-    found = run_child(tmp_path, job_for(WORKLOADS / "plain.py"))
+COUNTS = """
+import itertools
+from autotune.training import disturbance
+
+joules = itertools.count()
+disturbance.package_energy = lambda: ((next(joules) * 1_000_000, 0),)
+"""
+
+
+def test_a_child_tells_the_energy_of_each_of_its_blocks(tmp_path: Path) -> None:
+    """Its counter, which few machines let anyone read, is a joule further at each reading."""
+    counting = file_with(tmp_path, (WORKLOADS / "plain.py").read_text() + COUNTS, "counts.py")
+    found = run_child(tmp_path, job_for(counting))
     assert isinstance(found, Measured)
-    assert (found.measurement.joules_per_sample is not None) is bool(package_energy())
+    blocks = found.measurement.blocks
+    assert [block.noise.joules for block in blocks] == [1.0] * len(blocks)
+    samples = sum(block.samples for block in blocks)
+    assert found.measurement.joules_per_sample == pytest.approx(len(blocks) / samples)

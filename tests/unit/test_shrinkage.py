@@ -85,15 +85,3 @@ def test_a_drift_is_told_from_the_configurations() -> None:
     slower = np.where(np.arange(len(true)) < len(true) // 2, 0.0, -0.3)
     noise = 0.01 * np.random.default_rng(0).normal(size=len(true))
     assert error(shrunk(configs, true + slower + noise)[0], true - 0.15) < 0.06
-
-
-def test_rates_without_a_common_pattern_stay_what_was_timed() -> None:
-    true = np.concatenate([truth(0.15)] * 2)
-    timings = timed(true, 0, drift=0.0, noise=0.01)
-    assert error(shrunk([*CONFIGS, *CONFIGS], timings)[0], true) < 0.015
-
-
-def test_a_configuration_that_was_timed_twice_has_one_rate() -> None:
-    timings = timed(np.concatenate([truth(0.03)] * 2), 0)
-    found = shrunk([*CONFIGS, *CONFIGS], timings)[0]
-    assert found[: len(CONFIGS)] == pytest.approx(found[len(CONFIGS) :])

@@ -16,6 +16,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.sampling.acquisition import Observations
 from autotune.sampling.encoding import Encoding
+from autotune.sampling.memory import MemoryModel
 from autotune.study import surrogate_sampler
 from factories import cpu_machine, cuda_machine, narrowed, written
 from study_factories import CRASHED, HOLDS, OOM, add, finish, study_of
@@ -192,12 +193,23 @@ def test_peaks_tell_what_fits_before_it_is_tried(tmp_path: Path) -> None:
         assert ran_out <= 5, "half of the configurations do not fit"
 
 
-def test_a_device_on_which_nothing_was_allocated_tells_nothing_of_what_fits(tmp_path: Path) -> None:
-    study = study_of(narrowed(written(tmp_path, MEMORY), cpu_machine(), {"batch_size": 4}))
-    study.use_sampler("auto", 0)
-    for _ in range(4):
-        number, _ = study.ask()
-        finish(study, number, 3.0, {**HOLDS, "memory": -1.0})
+def test_a_device_on_which_nothing_was_allocated_tells_nothing_of_what_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def proposed(memory: float) -> list[TrainingConfig]:
+        study = study_of(narrowed(written(tmp_path, MEMORY), cpu_machine(), {"batch_size": 4}))
+        study.use_sampler("auto", 0)
+        found = []
+        for _ in range(4):
+            number, config = study.ask()
+            finish(study, number, 3.0, {**HOLDS, "memory": memory})
+            found.append(config)
+        return found
+
+    unused, tight = proposed(-1.0), proposed(-0.01)
+    monkeypatch.setattr(MemoryModel, "fits", lambda _, rows: np.ones(len(rows)))
+    assert proposed(-1.0) == unused
+    assert proposed(-0.01) != tight, "a peak does tell"
 
 
 def test_a_crash_is_not_walked_into_again_and_again(space: SearchSpace) -> None:
