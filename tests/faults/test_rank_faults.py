@@ -39,7 +39,7 @@ job = job_from_json((folder / "wanted.json").read_text())
 SubprocessRunner(folder / "inductor", warm=False).run(job, folder / "trial")
 """
 # Seconds; two processes import torch on a busy machine.
-DEADLINE = 40.0
+DEADLINE = 12.0
 
 
 @pytest.fixture

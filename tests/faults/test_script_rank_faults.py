@@ -25,7 +25,7 @@ from covering import covers
 from factories import written
 
 # Seconds; two processes start on a busy machine.
-DEADLINE = 30.0
+DEADLINE = 12.0
 
 
 Ends = Callable[..., TrialOutcome]

@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from autotune.system.interpreter import _NEEDED, APPLIES
+from autotune.system.interpreter import _NEEDED
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -88,25 +88,6 @@ def test_what_is_installed_here_can_be_locked() -> None:
     assert "torch" in locked
     assert "autotune" not in locked
     assert not any("+" in version for version in locked.values())
-
-
-def test_jobs_run_what_is_there() -> None:
-    found = jobs()
-    assert set(found) == {"locked", "lowest", "oldest-torch", "newest", "long"}
-    assert (ROOT / found["locked"]["env"]["LOCK"]).is_file()
-    runs = [step["run"] for job in found.values() for step in job["steps"] if "run" in step]
-    lowest = f"python .ci/versions.py lowest > {found['lowest']['env']['LOCK']}"
-    everything = "make test TESTED='.[all,torch]'"
-    assert runs == [
-        ".ci/run",
-        lowest,
-        everything,
-        "make test-oldest",
-        "make .venv/.installed-all",
-        "make test",
-        "make test-long",
-    ]
-    assert found["oldest-torch"]["env"]["OLDEST_TORCH"] == "{}.{}.0".format(*APPLIES)
 
 
 def test_every_python_that_the_package_names_is_tried() -> None:
