@@ -62,7 +62,8 @@ def tell(terminal: pytest.TerminalReporter) -> None:
     folders: Counter[str] = Counter()
     for file, seconds in files.items():
         folders[str(Path(file).parent)] += seconds
-    terminal.section("seconds by folder")
+    if folders:
+        terminal.section("seconds by folder")
     for folder, seconds in folders.most_common():
         terminal.write_line(f"{seconds:8.1f} {folder}")
 

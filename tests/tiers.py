@@ -35,6 +35,6 @@ def mark(items: Iterable[pytest.Item]) -> None:
 
 def _names(item: pytest.Item) -> Iterator[str]:
     """Yield the names under which a test may stand in the file."""
-    file = item.path.relative_to(_TESTS).as_posix()
-    yield from (item.path.parent.name, file)
-    yield from (f"{file}::{item.name}", f"{file}::{item.name.partition('[')[0]}")
+    path = item.path.relative_to(_TESTS)
+    yield from map(str, [path, *path.parents])
+    yield from (f"{path}::{item.name}", f"{path}::{item.name.partition('[')[0]}")

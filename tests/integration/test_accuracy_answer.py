@@ -16,7 +16,16 @@ from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Inspected, Lost
 from covering import covers
 from factories import cpu_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 from shown_events import lines_of
 
 RATES = {8: 100, 16: 101, 32: 150, 64: 102, 128: 153}

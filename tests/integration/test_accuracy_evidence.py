@@ -20,7 +20,9 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
-    options_in,
+)
+from scripted_runner import (
+    unstored_in as options_in,
 )
 
 EXACT = "num_workers: [0, 2]\n"

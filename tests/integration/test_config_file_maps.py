@@ -14,7 +14,8 @@ from autotune.console.event_lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.workload_facts import ScriptFlag, Surroundings
 from children import autotune
-from scripted_runner import ScriptedRunner, at, events_of, options_in
+from scripted_runner import ScriptedRunner, at, events_of
+from scripted_runner import unstored_in as options_in
 from seen_script import SEEN
 from tuned_scripts import SCRIPTS, run
 

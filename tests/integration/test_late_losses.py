@@ -14,7 +14,8 @@ from autotune.configuration.script import ScriptOptions
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.script_losses import ObservedLoss
 from factories import written
-from scripted_runner import LOSSES, ScriptedRunner, at, events_of, options_in
+from scripted_runner import LOSSES, ScriptedRunner, at, events_of
+from scripted_runner import unstored_in as options_in
 from seen_script import SEEN
 
 SPACE = "amp_dtype: [null, bfloat16]\n"

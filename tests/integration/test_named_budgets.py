@@ -15,7 +15,8 @@ from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Measured
 from factories import measurement
-from scripted_runner import agreeing, batch_of, options_in
+from scripted_runner import agreeing, batch_of
+from scripted_runner import unstored_in as options_in
 from search_clock import TimedRunner, timed_runner
 
 STEP = 0.3

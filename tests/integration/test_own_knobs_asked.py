@@ -15,7 +15,8 @@ from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
 from autotune.values.workload_facts import KnobFacts, Signature
 from factories import cpu_machine, cuda_machine
-from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in
+from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of
+from scripted_runner import unstored_in as options_in
 from seen_script import SEEN
 
 SIGNATURES = {

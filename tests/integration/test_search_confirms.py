@@ -10,7 +10,17 @@ from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Block
 from autotune.values.outcome import Crashed, Measured
 from factories import measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 
 COMPILING = "batch_size: [8]\ncompile_mode: [null, default]\n"
 

@@ -14,7 +14,17 @@ from autotune.searching.run.stopping import FEWEST
 from autotune.values.outcome import Inspected, Lost, TrialOutcome
 from autotune.values.stages import Diagnosed, Loading
 from factories import cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\noptimizer_impl: [null, fused]\n"
 # Loading and updating take no time worth mentioning.

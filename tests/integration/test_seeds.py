@@ -11,7 +11,8 @@ from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.outcome import TimedOut
-from scripted_runner import ScriptedRunner, batch_of, changed, options_in
+from scripted_runner import ScriptedRunner, batch_of, changed
+from scripted_runner import unstored_in as options_in
 from study_factories import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})

@@ -25,7 +25,17 @@ from autotune.values.outcome import (
     TrialOutcome,
 )
 from factories import cuda_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 from search_clock import TimedRunner, timed_runner
 from stored_study import as_json, report
 

@@ -9,7 +9,16 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from factories import cpu_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
 TOO_DEAR = "compiling is expected to take more than a quarter of the time left"

@@ -9,7 +9,8 @@ from autotune.configuration.best_config import read_best
 from autotune.searching.run.events import TrialEnded
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of
+from scripted_runner import unstored_in as options_in
 
 
 def under_a_quota(*batch_sizes):

@@ -15,7 +15,16 @@ from autotune.searching.run.events import IncumbentRevoked, PhaseStarted, TrialE
 from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
 from autotune.values.outcome import Measured, NonFinite, TrialOutcome
-from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
+from scripted_runner import (
+    ScriptedRunner,
+    agreeing,
+    at,
+    batch_of,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 from study_factories import repaired, reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"

@@ -13,7 +13,8 @@ from autotune.searching.search import search
 from autotune.values.errors import UsageError
 from autotune.values.outcome import TrialOutcome
 from factories import written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of
+from scripted_runner import unstored_in as options_in
 from search_clock import timed_runner
 
 # Of `quick` are 16, 32, 64 and num_workers; of the whole also 24, 48, 96 and optimizer_impl.

@@ -24,7 +24,8 @@ from autotune.values.outcome import Inspected, OutOfMemory
 from children import WORKLOADS, job_for
 from covering import covers
 from factories import GIB, cpu_machine, cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of
+from scripted_runner import unstored_in as options_in
 
 HOG = "held = bytearray(400 << 20); import sys; print(flush=True); sys.stdin.read()"
 SOON = Patience(grace=0.1, tidy=0.1, strays=0.1, killed=0.5)

@@ -29,7 +29,8 @@ from autotune.searching.search import search
 from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
-from scripted_runner import ScriptedRunner, changed, events_of, options_in
+from scripted_runner import ScriptedRunner, changed, events_of
+from scripted_runner import unstored_in as options_in
 from study_factories import add, study_of
 
 

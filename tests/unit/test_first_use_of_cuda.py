@@ -18,7 +18,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.training import fork_obstacles, inspection
 from autotune.values.outcome import Observed
 from factories import TINY_CONV, best_config, cuda_machine, written
-from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of
+from scripted_runner import unstored_in as options_in
 
 CONFIG = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
 ASKS = """

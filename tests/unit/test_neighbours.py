@@ -20,7 +20,16 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected
 from covering import covers
 from factories import GIB, cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+)
+from scripted_runner import (
+    unstored_in as options_in,
+)
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 NOBODY_HERE = 1 << 30

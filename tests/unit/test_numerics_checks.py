@@ -10,7 +10,8 @@ import pytest
 from autotune.accuracy.numerics_verdict import NumericsChecker, numerics_fault
 from autotune.context.search_context import survey
 from autotune.values.outcome import Gated, Lost, OutOfMemory, TrialOutcome
-from scripted_runner import ScriptedRunner, agreeing, options_in
+from scripted_runner import ScriptedRunner, agreeing
+from scripted_runner import unstored_in as options_in
 
 
 @pytest.mark.parametrize(

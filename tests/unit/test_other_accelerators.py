@@ -15,7 +15,8 @@ from autotune.training import memory
 from autotune.training.inspection import computed_formats
 from autotune.values.outcome import Inspected
 from factories import GIB, cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of
+from scripted_runner import unstored_in as options_in
 
 
 def test_formats_are_those_that_the_device_computes_in() -> None:

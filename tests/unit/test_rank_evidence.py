@@ -19,7 +19,8 @@ from autotune.values.stages import Diagnosed, Loading, SpeedLimits, StageRound, 
 from autotune.values.workload_facts import RankFacts
 from factories import best_config, cpu_machine, measurement
 from reporting import report_of, trial
-from scripted_runner import FACTS, ScriptedRunner, at, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, events_of
+from scripted_runner import unstored_in as options_in
 
 BOTH = RankFacts(comm_dtypes=("float16",))
 

@@ -20,7 +20,8 @@ from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Inspected
 from autotune.values.workload_facts import RankFacts
 from factories import IMAGE_FACTS, cpu_machine
-from scripted_runner import FACTS, ScriptedRunner, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of
+from scripted_runner import unstored_in as options_in
 
 RANK_KNOBS = [knob.name for knob in ALL_KNOBS if knob.of_ranks]
 EXCHANGE = "batch_size: [8, 16]\nddp_bucket_mb: [null, 50]\nddp_comm_dtype: [null, float16]\n"

@@ -22,7 +22,8 @@ from autotune.scripting.quality.reach import sums_of_gradients
 from autotune.searching.run.events import Answered
 from autotune.values.outcome import TrialOutcome
 from autotune.values.script_losses import FirstSums, ObservedLoss
-from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
+from scripted_runner import unstored_in as options_in
 from shown_events import lines_of
 from study_factories import opened
 

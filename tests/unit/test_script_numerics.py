@@ -16,7 +16,8 @@ from autotune.searching.run.events import Answered
 from autotune.system.trial_folder import TrialFolder
 from autotune.values.outcome import TrialOutcome, UserError, outcome_to_json
 from autotune.values.script_losses import FirstLosses, ObservedLoss
-from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
+from scripted_runner import unstored_in as options_in
 
 SEEN = replace(seen_script.SEEN, loss=ObservedLoss("", LOSSES.losses, reach=LOSSES.reach))
 SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"

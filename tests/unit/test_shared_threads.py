@@ -14,7 +14,8 @@ from autotune.study.knowledge import Knowledge
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Crashed
 from covering import covers
-from scripted_runner import ScriptedRunner, at, batch_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of
+from scripted_runner import unstored_in as options_in
 from study_factories import CRASHED, SMALL, trial
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"

@@ -20,7 +20,8 @@ from autotune.training.loading.worst_batch import WorstBatch, sample_length, wor
 from autotune.values.measurement import LengthCount
 from autotune.values.outcome import Measured, TrialOutcome
 from children import WORKLOADS, job_for, run_child
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of
+from scripted_runner import unstored_in as options_in
 
 
 def padded(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
