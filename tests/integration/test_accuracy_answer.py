@@ -259,7 +259,8 @@ NOISE = Tolerance(0.01, relative=True, widened=True)
 def begun_by_an_older_version(folder: Path, amount: float = 0.01, relative: bool = True) -> None:
     """A study of three trials, with the allowed loss as older versions noted it."""
     older = Tolerance(amount, relative, widened=True, is_older=True)
-    searched(folder, {}, accuracy_tolerance=older, trials=3)
+    url = f"sqlite:///{folder / 'study.db'}"
+    searched(folder, {}, accuracy_tolerance=older, trials=3, storage=url)
 
 
 def warnings_of(events: list[Event]) -> list[str]:
@@ -271,44 +272,48 @@ def warnings_of(events: list[Event]) -> list[str]:
     [(Tolerance(0.05, relative=True), "5 % of your value"), (Tolerance(0.02, False), "0.02")],
     ids=["share", "difference"],
 )
-def test_a_study_of_an_older_version_goes_on_with_its_rule_and_says_so(tmp_path, asked, amount):
+def test_a_study_of_an_older_version_goes_on_with_its_rule_and_says_so(
+    tmp_path, url, asked, amount
+):
     begun_by_an_older_version(tmp_path, asked.amount, asked.relative)
-    events = searched(tmp_path, {128: (0.009,) * 6}, trials=5, accuracy_tolerance=asked)
+    events = searched(
+        tmp_path, {128: (0.009,) * 6}, trials=5, accuracy_tolerance=asked, storage=url
+    )
     (warned,) = warnings_of(events)
     assert f"the allowed loss of quality was {amount}, or the spread of yours over seeds" in warned
     assert "if more" in accuracy_of(events).allowed
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_noise_is_what_a_study_of_an_older_version_means_by_one_percent(tmp_path, force):
+def test_noise_is_what_a_study_of_an_older_version_means_by_one_percent(tmp_path, url, force):
     begun_by_an_older_version(tmp_path)
-    events = searched(tmp_path, {}, trials=5, accuracy_tolerance=NOISE, force=force)
+    events = searched(tmp_path, {}, trials=5, accuracy_tolerance=NOISE, force=force, storage=url)
     assert not warnings_of(events)
     assert "if more" in accuracy_of(events).allowed
     assert len([one for one in events if isinstance(one, TrialEnded)]) == 3, "yours, and two more"
 
 
-def test_force_begins_a_study_of_what_is_asked_beside_one_of_an_older_version(tmp_path):
+def test_force_begins_a_study_of_what_is_asked_beside_one_of_an_older_version(tmp_path, url):
     begun_by_an_older_version(tmp_path)
-    events = searched(tmp_path, {}, force=True)
+    events = searched(tmp_path, {}, force=True, storage=url)
     assert accuracy_of(events).allowed == "1 % of your evaluate"
     assert not warnings_of(events)
 
 
 @covers("R10")
-def test_a_new_study_takes_another_name_than_one_of_an_older_version(tmp_path):
+def test_a_new_study_takes_another_name_than_one_of_an_older_version(tmp_path, url):
     begun_by_an_older_version(tmp_path)
     with pytest.raises(StudyMismatchError, match="accuracy: "):
-        searched(tmp_path, {}, new_study=True)
+        searched(tmp_path, {}, new_study=True, storage=url)
 
 
 @covers("R10")
 @pytest.mark.parametrize("begun_with_noise", [True, False])
-def test_a_study_begun_with_noise_is_no_study_of_one_percent(tmp_path, begun_with_noise):
+def test_a_study_begun_with_noise_is_no_study_of_one_percent(tmp_path, url, begun_with_noise):
     begun, asked = {"accuracy_tolerance": NOISE}, {}
     if not begun_with_noise:
         begun, asked = asked, begun
-    searched(tmp_path, {}, trials=3, **begun)
+    searched(tmp_path, {}, trials=3, **begun, storage=url)
     with pytest.raises(StudyMismatchError, match=r'accuracy: .*"widened": .*"widened": '):
-        searched(tmp_path, {}, **asked)
-    assert not warnings_of(searched(tmp_path, {}, **begun))
+        searched(tmp_path, {}, **asked, storage=url)
+    assert not warnings_of(searched(tmp_path, {}, **begun, storage=url))
