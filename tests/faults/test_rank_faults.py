@@ -38,7 +38,7 @@ folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
 SubprocessRunner(folder / "inductor", warm=False).run(job, folder / "trial")
 """
-# Seconds; two processes import torch on a busy machine.
+# Seconds; two processes join each other on a busy machine.
 DEADLINE = 12.0
 
 
@@ -120,6 +120,7 @@ def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(outcome_of
     assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
 
 
+@pytest.mark.fresh
 @covers("T27")
 def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
     """They have sessions of their own, and helpers there would be waited for."""
