@@ -44,11 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests their tiers, and the order in which they end soonest."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests their tiers, and in several processes the order in which they end soonest."""
     tiers.mark(items)
     covering.note(items)
-    durations.longest_first(items)
+    if hasattr(config, "workerinput"):
+        durations.longest_first(items)
 
 
 @pytest.hookimpl(optionalhook=True)
