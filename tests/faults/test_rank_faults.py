@@ -150,6 +150,7 @@ def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(in_two, tm
     assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
 
 
+@pytest.mark.fresh
 @covers("T27")
 def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
     """They have sessions of their own, and helpers there would be waited for."""
