@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -36,28 +35,21 @@ from study_factories import NINE, opened, study_of
 settings.register_profile("long", max_examples=5_000, deadline=None)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make test-quick`."""
-    text = "skip a test as soon as it starts a process"
-    parser.addoption("--no-children", action="store_true", help=text)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Let signals reach the programs under test, though a shell's job or nohup ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     leaks.begin()
     forking.begin(leaks.temporary() / "servers")
-    if config.getoption("--no-children"):
-        sys.addaudithook(_skip_at_a_start)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests their tiers, and the order in which they end soonest."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests their tiers, and in several processes the order in which they end soonest."""
     tiers.mark(items)
     covering.note(items)
-    durations.longest_first(items)
+    if hasattr(config, "workerinput"):
+        durations.longest_first(items)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -69,11 +61,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell where the time went."""
     durations.tell(terminalreporter)
-
-
-def _skip_at_a_start(event: str, arguments: tuple[object, ...]) -> None:
-    if event in leaks.STARTS and "PYTEST_CURRENT_TEST" in os.environ:
-        pytest.skip("starts a process: `make test` runs it")
 
 
 def pytest_unconfigure() -> None:

@@ -33,22 +33,21 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneAtATime(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = _file_of(nodeid)
-            return "locked" if Path(file).name in _ONE_AT_A_TIME else file
+            return _group_of(nodeid)
 
     return OneAtATime(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Order tests by the stored seconds of their files."""
+    """Order tests by the stored seconds of their files; new files are guessed by their tier."""
     stored = json.loads(_STORED.read_text(encoding="utf-8"))
-    locked = sum(seconds for file, seconds in stored.items() if file.endswith(_ONE_AT_A_TIME))
-
-    def key(item: pytest.Item) -> float:
-        file = _file_of(item.nodeid)
-        return -(locked if file.endswith(_ONE_AT_A_TIME) else stored.get(file, 0.0))
-
-    items.sort(key=key)
+    seconds: Counter[str] = Counter()
+    for item in items:
+        file = _group_of(item.nodeid)
+        seconds[file] += 2.0 if item.get_closest_marker("real") else 0.1
+    for file in seconds.keys() & stored.keys():
+        seconds[file] = stored[file]
+    items.sort(key=lambda item: -seconds[_group_of(item.nodeid)])
 
 
 def tell(terminal: pytest.TerminalReporter) -> None:
@@ -62,9 +61,16 @@ def tell(terminal: pytest.TerminalReporter) -> None:
     folders: Counter[str] = Counter()
     for file, seconds in files.items():
         folders[str(Path(file).parent)] += seconds
-    terminal.section("seconds by folder")
+    if folders:
+        terminal.section("seconds by folder")
     for folder, seconds in folders.most_common():
         terminal.write_line(f"{seconds:8.1f} {folder}")
+
+
+def _group_of(nodeid: str) -> str:
+    """Return what runs in one process: a file, or all that hold a common lock."""
+    file = _file_of(nodeid)
+    return "locked" if file.endswith(_ONE_AT_A_TIME) else file
 
 
 def _file_of(nodeid: str) -> str:
@@ -81,7 +87,7 @@ def _by_file(tests: Iterable[tuple[str, float]]) -> Counter[str]:
 def _stored(reports: Iterable[str]) -> Mapping[str, float]:
     cases = [case for report in reports for case in Xml.parse(report).iter("testcase")]
     names = ((str(case.get("classname")), float(case.get("time") or 0)) for case in cases)
-    files = _by_file((f"{name.replace('.', '/')}.py", seconds) for name, seconds in names)
+    files = _by_file((_group_of(f"{name.replace('.', '/')}.py"), time) for name, time in names)
     return {file: round(time) for file, time in sorted(files.items()) if time >= _LEAST_STORED}
 
 

@@ -13,8 +13,8 @@ from autotune.values.outcome import TrialOutcome
 from children import QUICK, WORKLOADS, job_for, nobody_is_left
 from factories import written
 
-DEADLINE, PATIENT = 30.0, 300.0
-"""Seconds until a trial that hangs is ended; two processes import torch on a busy machine."""
+DEADLINE, OF_LAUNCHER, PATIENCE = 12.0, 30.0, 300.0
+"""Seconds until a trial is ended: one that hangs, one of new interpreters that does, any other."""
 FAULTS = {"killed": 16, "hangs": 17, "raises": 18, "stopped": 19, "stubborn": 20, "diverges": 21}
 """Batch size with which rank 1 of the workload goes wrong so; a script is told by an argument."""
 # Each stand-in starts two ranks in torch's words; like srun, it leaves the others if one fails.
@@ -28,7 +28,7 @@ MODEL, SCRIPT = "a model.py by torch's launcher", "a script that is forked"
 LAUNCHED, OWN = "a script by torch's launcher", "a model.py by the user's launcher"
 
 
-def outcome_of(way: str, fault: str, folder: Path, seconds: float = PATIENT) -> TrialOutcome:
+def outcome_of(way: str, fault: str, folder: Path, seconds: float = PATIENCE) -> TrialOutcome:
     """The outcome of two processes that were started in a way; nothing of them is left."""
     with SubprocessRunner(folder / "inductor", warm=way != LAUNCHED) as runner:
         if way in (MODEL, OWN):
@@ -47,7 +47,7 @@ def job_of(way: str, fault: str, folder: Path) -> Job:
         job = launching(folder, LEAVES_OTHERS, fault)
     else:
         job = replace(_job(fault), processes=2)
-    return replace(job, deadline_seconds=PATIENT)
+    return replace(job, deadline_seconds=PATIENCE)
 
 
 def launching(folder: Path, launcher: str, fault: str = "hangs") -> Job:
@@ -61,4 +61,4 @@ def launching(folder: Path, launcher: str, fault: str = "hangs") -> Job:
 
 def _job(fault: str) -> Job:
     settings = {"batch_size": FAULTS[fault]}
-    return job_for(WORKLOADS / "ranks.py", settings, deadline_seconds=DEADLINE)
+    return job_for(WORKLOADS / "ranks.py", settings, deadline_seconds=OF_LAUNCHER)

@@ -23,11 +23,11 @@ MARK = "AUTOTUNE_TESTS"
 _SHARED = Path("/dev/shm")
 _PATIENCE_SECONDS = 2.0
 # Shared memory has no owner: where two tests run at a time, it may be the other's.
-_NEIGHBOURS_SECONDS = 200.0
+_NEIGHBOURS_SECONDS = 60.0
 # Python, Inductor and this suite keep one each, until the process ends that asked for it.
 _KEPT = (b"multiprocessing.resource_tracker", b"compile_worker", b"fork_server.py")
 _HOST = b"autotune.child.warm_host"
-STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
 _token = secrets.token_hex(8)
 _starts = 0
@@ -146,7 +146,7 @@ def _processes() -> frozenset[str]:
 
 def _count_start(event: str, _: object) -> None:
     global _starts  # noqa: PLW0603 (an audit hook has nothing else to keep it in)
-    if event in STARTS:
+    if event in _STARTS:
         _starts += 1
 
 

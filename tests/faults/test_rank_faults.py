@@ -27,7 +27,7 @@ from autotune.values.outcome import (
 from children import WORKLOADS, children_of, job_for, nobody_is_left, wait_until
 from covering import covers
 from factories import written
-from faulty_ranks import DEADLINE, LAUNCHED, MODEL, OWN, SCRIPT, job_of, outcome_of
+from faulty_ranks import DEADLINE, LAUNCHED, MODEL, OF_LAUNCHER, OWN, SCRIPT, job_of, outcome_of
 
 PARENT = """
 import sys
@@ -95,9 +95,10 @@ def test_a_rank_that_raises_is_named_with_its_line_and_its_log(way, fault, tmp_p
 @covers("T24", "T28")
 @pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), (SCRIPT, "hangs"), (OWN, "hangs")])
 def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
-    outcome = outcome_of(way, fault, tmp_path, DEADLINE)
+    seconds = OF_LAUNCHER if way == OWN else DEADLINE
+    outcome = outcome_of(way, fault, tmp_path, seconds)
     assert isinstance(outcome, TimedOut), outcome
-    assert outcome.limit_seconds == DEADLINE
+    assert outcome.limit_seconds == seconds
     if way != OWN:
         assert outcome.phase == "measure"
         where = "in goes_wrong" if way == SCRIPT else "in go_wrong"
@@ -149,6 +150,7 @@ def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(in_two, tm
     assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
 
 
+@pytest.mark.fresh
 @covers("T27")
 def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
     """They have sessions of their own, and helpers there would be waited for."""

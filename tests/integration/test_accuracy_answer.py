@@ -262,11 +262,11 @@ def warnings_of(events: list[Event]) -> list[str]:
 
 @covers("R10")
 @pytest.mark.parametrize("begun_with_noise", [True, False])
-def test_a_study_begun_with_noise_is_no_study_of_one_percent(tmp_path, begun_with_noise):
+def test_a_study_begun_with_noise_is_no_study_of_one_percent(tmp_path, url, begun_with_noise):
     begun, asked = {"accuracy_tolerance": NOISE}, {}
     if not begun_with_noise:
         begun, asked = asked, begun
-    searched(tmp_path, {}, trials=3, **begun)
+    searched(tmp_path, {}, trials=3, **begun, storage=url)
     with pytest.raises(StudyMismatchError, match=r'accuracy: .*"widened": .*"widened": '):
-        searched(tmp_path, {}, **asked)
-    assert not warnings_of(searched(tmp_path, {}, **begun))
+        searched(tmp_path, {}, **asked, storage=url)
+    assert not warnings_of(searched(tmp_path, {}, **begun, storage=url))

@@ -122,9 +122,9 @@ def test_gradients_that_are_not_finite_are_infeasible(tmp_path):
     assert trial.verdict.margins["accuracy"] == 1
 
 
-def test_a_gate_is_run_once_for_each_combination_of_numerics(tmp_path):
+def test_a_gate_is_run_once_for_each_combination_of_numerics(tmp_path, url):
     space = FUSED + "num_workers: [0, 1, 2]\n" + TWO_BATCHES
-    options = options_in(tmp_path, space=space, trials=12)
+    options = options_in(tmp_path, space=space, trials=12, storage=url)
     runner = ScriptedRunner(changed_is_faster)
     events_of(changed(options, trials=4), runner)
     again = ScriptedRunner(changed_is_faster)
@@ -195,8 +195,8 @@ def test_trials_probes_and_the_answer_use_one_learning_rate(rule, factor, tmp_pa
     assert (best.lr_scaling.rule, best.lr_scaling.factor) == (rule, pytest.approx(factor))
 
 
-def test_a_study_is_of_one_rule_for_the_learning_rate(tmp_path):
-    options = options_in(tmp_path)
+def test_a_study_is_of_one_rule_for_the_learning_rate(tmp_path, url):
+    options = options_in(tmp_path, storage=url)
     events_of(options, ScriptedRunner())
     with pytest.raises(StudyMismatchError, match="lr_scaling"):
         events_of(changed(options, lr_scaling="sqrt"), ScriptedRunner())

@@ -10,6 +10,7 @@ from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Inspected
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 @pytest.mark.usefixtures("threads_of_the_machine")
 @pytest.mark.parametrize("warm", [True, False])

@@ -7,8 +7,7 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import IncumbentRevoked, TrialEnded
 from autotune.values.outcome import Crashed, NonFinite
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\n"
 

@@ -177,9 +177,14 @@ flags:
         assert job.script.arguments == (*words, *(["--fp16"] if job.config["flags.--fp16"] else []))
 
 
-def test_a_study_made_with_another_effect_is_another_study(tmp_path: Path) -> None:
+def test_a_study_made_with_another_effect_is_another_study(tmp_path: Path, url: str) -> None:
     space = "options:\n  width: {values: [8, 16], effect: exact}\n"
     for _ in range(2):
-        searched(tmp_path, space, faster_with("options.width", 16))
+        searched(tmp_path, space, faster_with("options.width", 16), storage=url)
     with pytest.raises(StudyMismatchError, match="effects"):
-        searched(tmp_path, space.replace("exact", "numerics"), faster_with("options.width", 16))
+        searched(
+            tmp_path,
+            space.replace("exact", "numerics"),
+            faster_with("options.width", 16),
+            storage=url,
+        )

@@ -14,6 +14,7 @@ import pytest
 from autotune.knobs.base import Value
 from tuned_scripts import SCRIPTS, best, report_of, run
 
+pytestmark = pytest.mark.fresh
 ODD = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", "", "-m", "--strict"]
 
 

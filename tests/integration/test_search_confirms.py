@@ -17,9 +17,7 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    options_in,
 )
 
 COMPILING = "batch_size: [8]\ncompile_mode: [null, default]\n"

@@ -8,8 +8,7 @@ from autotune.context.search_context import survey
 from autotune.searching.run.events import NothingFeasible
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from autotune.values.outcome import Measured, OutOfMemory
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 
 def in_proportion(config, phase):

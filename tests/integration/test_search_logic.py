@@ -214,6 +214,17 @@ def test_a_configuration_that_fails_cannot_win(failure, tmp_path):
     assert events[-1].best.config["batch_size"] == 64
 
 
+def test_a_batch_that_smaller_ones_show_not_to_fit_is_not_run(tmp_path):
+    def measure(config, phase):
+        return Measured(measurement(100, peak_bytes=batch_of(config) * GIB // 10))
+
+    runner = ScriptedRunner(measure)
+    order = tuple(TrainingConfig.of({"batch_size": size}) for size in (16, 32, 128))
+    events = events_of(options_in(tmp_path, warm_start=order), runner)
+    assert 128 not in runner.batches("trial")
+    assert "expected, from batches of 8 and 16 and 32" in reasons(events)[128]
+
+
 def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
     runner = ScriptedRunner(
         in_proportion, quality=lambda config, seed: 0.95 if batch_of(config) <= 32 else 0.80

@@ -21,9 +21,7 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    options_in,
 )
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\noptimizer_impl: [null, fused]\n"

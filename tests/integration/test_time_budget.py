@@ -32,9 +32,7 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    options_in,
 )
 from search_clock import TimedRunner, timed_runner
 from stored_study import as_json, report

@@ -21,9 +21,7 @@ from scripted_runner import (
     at,
     batch_of,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    options_in,
 )
 from study_factories import repaired, reported
 

@@ -53,7 +53,7 @@ def install(checkout: Path, level: str) -> Path:
     return installed
 
 
-LEVELS = {"demo": "core", "test": "test", "test-quick": "test", "check": "all"}
+LEVELS = {"demo": "core", "test": "test", "test-real": "test", "check": "all"}
 
 
 @pytest.mark.parametrize("target", LEVELS)
@@ -109,7 +109,7 @@ def test_the_oldest_torch_is_the_one_that_the_package_asks_for(checkout: Path) -
 
 def test_check_ends_with_the_tests() -> None:
     rule = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ncheck:")[1].split("\n\n")[0]
-    assert rule.rstrip().endswith("test")
+    assert rule.rstrip().endswith(" test test-real")
 
 
 @pytest.fixture
@@ -164,8 +164,23 @@ def test_every_target_is_described_for_contributors() -> None:
     assert set(phony[1].split()) - described == set()
 
 
-@pytest.mark.parametrize(("content", "code"), [(FLAKY, 0), ("def test_it(): assert False", 2)])
-def test_what_fails_is_run_once_more_alone(checkout: Path, content: str, code: int) -> None:
+BROKEN = "def test_it(): assert False"
+MANY = "import pytest\n" + FLAKY.replace(
+    "def test_it():", "@pytest.mark.parametrize('n', range(4))\ndef test_it(n):"
+).replace('"seen"', 'f"seen-{n}"')
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        (FLAKY, 0, "1 of at most 3 needed a second run"),
+        (BROKEN, 2, "test_one::test_it"),
+        (MANY, 2, "More than 3 are not run again"),
+    ],
+)
+def test_what_fails_is_run_once_more_alone(
+    checkout: Path, content: str, code: int, said: str
+) -> None:
     install(checkout, "test")
     folder = checkout / ".venv" / "bin"
     folder.mkdir(exist_ok=True)
@@ -173,6 +188,8 @@ def test_what_fails_is_run_once_more_alone(checkout: Path, content: str, code: i
     (folder / "python").chmod(0o755)
     (checkout / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (checkout / "test_one.py").write_text(content)
+    (checkout / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "run_tests.py", checkout / "tests")
     for mark in (checkout / ".venv").glob(".installed-*"):
         mark.touch()
     make = ["make", "--no-print-directory", "-C", str(checkout), "test"]
@@ -180,4 +197,5 @@ def test_what_fails_is_run_once_more_alone(checkout: Path, content: str, code: i
     environ = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     done = subprocess.run(make, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == code, done.stdout + done.stderr
-    assert "1 failed" in done.stdout
+    assert said in done.stdout
+    assert (checkout / "build" / "test.xml").exists()
