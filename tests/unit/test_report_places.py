@@ -135,7 +135,8 @@ def test_a_confirmed_throughput_says_so_wherever_it_stands(place: str, url: str)
 
 def test_the_page_says_which_throughputs_were_confirmed(url: str) -> None:
     trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    said = as_page(stored(url, trials, CONFIRMED_RATES)).text
+    source = stored(url, trials, CONFIRMED_RATES, diagnosis=note_as_json(STAGES))
+    said = as_page(source).text
     assert re.search(r"150 samples/s\s*yours 100, in the confirmation", said)
     assert said.count("training, in the confirmation") == 2, "in the diagram of the stages"
 
