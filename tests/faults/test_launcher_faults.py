@@ -21,7 +21,7 @@ from covering import covers
 from factories import written
 
 KILLED, HANGS, RAISES = 16, 17, 18
-DEADLINE = 30.0
+DEADLINE = 20.0
 # Each stand-in starts two ranks in torch's words; like srun, it leaves the others if one fails.
 START = """
 for rank in 0 1; do
