@@ -83,7 +83,6 @@ def test_a_launcher_has_time_to_end_its_processes_on_other_hosts(
     assert "it has ended its processes on other hosts within " in note
 
 
-@pytest.mark.long
 @covers("T31")
 @pytest.mark.usefixtures("on_another_host")
 def test_a_launcher_that_does_not_end_them_ends_the_search(

@@ -56,8 +56,8 @@ def test_the_phases_come_in_their_order(events: list[Event]) -> None:
     assert phases == ["baseline", "diagnosis", "search", "confirmation"]
 
 
-def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path: Path) -> None:
-    options = options_in(tmp_path)
+def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path: Path, url: str) -> None:
+    options = options_in(tmp_path, storage=url)
     for event in (running := search(options, runner())):
         if isinstance(event, TrialStarted):
             break
