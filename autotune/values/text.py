@@ -86,8 +86,9 @@ def without_passwords(text: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" with the nearest known word; empty if none is near."""
-    nearest = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {nearest[0]!r}?" if nearest else ""
+    spelled = {one.lower(): one for one in known}
+    nearest = get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.6)
+    return f" Did you mean {spelled[nearest[0]]!r}?" if nearest else ""
 
 
 def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
