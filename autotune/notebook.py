@@ -114,7 +114,7 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     """
     from autotune.commands.execute import run_search as run
     from autotune.console.answer_lines import answer_lines
-    from autotune.console.progress import answer
+    from autotune.console.progress import to_stderr
 
     given = dict(flags)
     arguments = given.pop("arguments", None)
@@ -123,7 +123,7 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     options = _options(values, arguments)
     end = run(options, progress)
     if progress != "none":
-        answer(answer_lines(end))
+        to_stderr("\n".join(answer_lines(end)))  # stdout is the caller's
     return result_of(options, end)
 
 

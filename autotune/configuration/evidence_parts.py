@@ -100,11 +100,11 @@ class MemoryEvidence(Part):
         growth = self.growth_per_hour
         if growth is None:
             return ""
-        own = "" if growth.baseline is None else f"your settings: {size(round(growth.baseline))}"
+        own = "" if growth.baseline is None else f"{size(round(growth.baseline))} an hour"
         if growth.best is None:
-            return f"; it grows no more ({own} an hour)"
+            return f"; with your settings it grows by {own}"
         left = span(3600 * max(0, self.limit_bytes - self.peak_bytes) / growth.best)
-        own = f" ({own})" if own and growth.best != growth.baseline else ""
+        own = f" ({own} with your settings)" if own and growth.best != growth.baseline else ""
         return (
             f"; it grows by {size(round(growth.best))} an hour{own}, to the limit in {left}: the "
             "training keeps tensors, or fills a cache"

@@ -65,9 +65,9 @@ def answer_lines(event: Answered | NothingFeasible) -> list[str]:
     lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
     lines += deciding_lines(best)
     lines += searched_lines(evidence.searched, best.changed)
+    lines += [f"  not varied  {text}" for text in _own_settings(event)]
     if event.script_start is not None:
         lines.append(f"  time        {start_text(event.script_start)}")
-    lines += [f"  not varied  {text}" for text in _own_settings(event)]
     if (text := pays_back_text(best, event.seconds)) is not None:
         lines.append(f"  pays back   {text}")
     if (text := learning_rate_text(best)) is not None:

@@ -40,7 +40,7 @@ class Stopwatch:
 
     def timing(self, plan: MeasurePlan, world: World) -> StepRequests[TrialOutcome]:
         """Warm up, time blocks, and return the measurement or the fault that was found."""
-        build_seconds = time.monotonic() - self.begun - self.compiler.seconds
+        build_seconds = max(0.0, time.monotonic() - self.begun - self.compiler.seconds)
         peak = memory.PeakWatch(self.interposition.observed.device)
         timer = self._timer(peak, world)
         self.folder.enter_phase("warm-up")

@@ -73,8 +73,6 @@ class MemoryPeak:
 
     def __init__(self, tree: ProcessTree, host: int | None) -> None:
         self.bytes = 0
-        self.private_bytes = 0
-        """Bytes that no file holds, at the last look: the sum over all processes."""
         self._tree = tree
         self._host = host
         self._processes: tuple[int, ...] = ()
@@ -90,7 +88,6 @@ class MemoryPeak:
         """
         below = self._tree.descendants()
         processes = (self._tree.root, *below)
-        self.private_bytes = sum(map(private_bytes, processes))
         host = () if self._host is None else (self._host,)
         resident = sum(map(resident_bytes, (*processes, *host)))
         # A smaller sum may be more memory, if pages that were shared are private now.

@@ -131,7 +131,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     build_seconds = 0.0 if loaded.prepared is None else loaded.prepared.dataset_seconds
     start = time.perf_counter()
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
-    build_seconds += time.perf_counter() - start - compiler.seconds
+    build_seconds += max(0.0, time.perf_counter() - start - compiler.seconds)
     loaded.folder.enter_phase("warm-up")
     setup.model.train()
     step = _WatchedStep(setup)

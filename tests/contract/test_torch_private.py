@@ -56,6 +56,7 @@ def test_a_compilation_is_seen_and_its_wrapper_known() -> None:
     told: list[str] = []
     torch_private.on_compilation(lambda: told.append("start"), lambda: told.append("end"))
     torch_private.draw_as_eager_does()
+    torch.compiler.reset()  # which forgets callbacks
     before = torch_private.compiled_graphs()
     model = torch.compile(nn.Linear(4, 4), backend="eager")
     model(BATCH)

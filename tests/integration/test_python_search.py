@@ -87,3 +87,4 @@ def test_the_result_is_what_was_written_and_was_made_for_this_machine(searched):
 
 def test_progress_is_on_stderr(searched):
     assert "search space space.yaml: 2 configurations" in searched[2]
+    assert "  written to  " in searched[2], "stdout is the caller's"

@@ -101,8 +101,8 @@ def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_p
                 64 in growing,
             )
         assert ("; it grows by " in line and "to the limit in " in line) == (64 in growing), line
-        assert ("your settings: " in line) == (8 in growing), line
-        assert ("it grows no more" in line) == (growing == [8])
+        assert ("with your settings" in line) == (8 in growing), line
+        assert ("; with your settings it grows by " in line) == (growing == [8])
 
 
 def test_growth_is_said_in_mebibytes_an_hour() -> None:

@@ -83,6 +83,19 @@ def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> No
     assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
 
 
+def test_a_model_that_compiles_itself_is_charged_what_its_first_process_paid() -> None:
+    warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
+    own = timed(0, warm)
+    costs = ColdCosts([own], [COMPILED, warm, warm])
+    assert costs.compile_seconds(own.config) == 38
+    assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
+
+
+def test_a_compilation_among_steps_that_were_taken_for_steady_is_charged() -> None:
+    mixed = replace(COMPILED, steady_step_seconds=20.1)
+    assert mixed.one_time_seconds == 38
+
+
 def test_a_run_without_compilation_is_charged_what_its_own_process_paid() -> None:
     slow_once = replace(EAGER, warmup_step_seconds=(3.1, 0.1))
     own = timed(0, slow_once)
