@@ -148,14 +148,13 @@ class Timer:
         follow up to `MeasurePlan.warmup_samples`.
         """
         seconds: list[float] = []
-        calm, fastest, start = 0, math.inf, self.clock()
+        busy: list[float] = []
+        calm, start = 0, self.clock()
         while not self._is_steady(plan, calm):
             lap = yield from self._time(1)
             seconds.append(lap.seconds)
-            busy = lap.seconds - lap.wait_seconds
-            if busy > 0:  # else the clock jumped
-                fastest = min(fastest, max(busy, _SHORTEST_STEP))
-            calm = 0 if busy > _STALL * fastest else calm + 1
+            busy.append(max(lap.seconds - lap.wait_seconds, 0.0))
+            calm = _calm_steps(busy)
             if len(seconds) == 1:
                 start = self.clock()
             elif self.clock() - start > plan.max_seconds or len(seconds) == _MOST_WARMUP_STEPS:
@@ -400,6 +399,18 @@ def synchronize(device: torch.device) -> None:
     """Wait until an accelerator has done its work; returns at once on a CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+def _calm_steps(busy: Sequence[float]) -> int:
+    """Return the number of steps since the last stall, given the seconds of each one's own work.
+
+    The first step may be a stall, too, as the later ones show. In steps without time the clock
+    jumped.
+    """
+    fastest = max(min((each for each in busy if each > 0), default=math.inf), _SHORTEST_STEP)
+    return next(
+        (count for count, each in enumerate(reversed(busy)) if each > _STALL * fastest), len(busy)
+    )
 
 
 def _from_stock(lap: Lap, ready: int | None, left: int | None, workers: int) -> int:

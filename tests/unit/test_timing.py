@@ -55,8 +55,9 @@ def test_the_first_step_may_compile_for_longer_than_the_time_of_the_warm_up(
     endless: MakeBench,
 ) -> None:
     plan = MeasurePlan(warmup_steps=3, max_seconds=100.0)
-    found = endless([900.0, 1.0]).timer().warm_up(plan).step_seconds
-    assert len(found) >= 3
+    found = endless([900.0] + [1.0] * 9).timer().warm_up(plan)
+    assert found.step_seconds == (900.0, 1.0, 1.0, 1.0)
+    assert found.calm_seconds == 1.0, "the first step is none of the calm ones"
 
 
 def test_every_step_of_the_warm_up_is_waited_for(endless: MakeBench) -> None:
