@@ -78,8 +78,8 @@ class Digits:
 @pytest.mark.parametrize(
     ("workload", "least", "trials"),
     [
-        (Digits(evaluation=12.0), 3.0, 10),
-        (Digits(evaluation=12.0, losses=REFUSED), 1.2, 10),
+        (Digits(evaluation=12.0), 2.0, 4),
+        (Digits(evaluation=12.0, losses=REFUSED), 1.2, 4),
         (Digits(dataset=10.0), 1.2, 3),
         (Digits(dataset=10.0, losses=REFUSED), 1.2, 3),
     ],

@@ -41,8 +41,6 @@ _RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
 _LEAST_NOISE = 0.05
 # A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
 _LEAST_GAIN = 0.02
-# Trials before which time is kept for three seeds, not six: early candidates are soon surpassed.
-_EARLY_TRIALS = 10
 # Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
 
@@ -173,8 +171,7 @@ class TimeBudget:
         the fewest rounds count, and no re-timing.
         """
         one = self.candidate or self._best
-        is_early = len(measured_trials(self.study.finished())) < _EARLY_TRIALS
-        end = self.rounds_seconds(one) + self.seeds_seconds(one, 0 if is_early else INCUMBENT_SEEDS)
+        end = self.rounds_seconds(one) + self.seeds_seconds(one, INCUMBENT_SEEDS)
         end += last_seconds(self.context, self.run_seconds())
         if self.to_time_again is not None:
             end += self.seconds_again(self.to_time_again)
