@@ -25,6 +25,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "budget_real",
         "dear_data",
         "reproduction",
+        "repeat",
     ),
     "The search by replay": (
         "search_summary",

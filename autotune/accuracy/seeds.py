@@ -58,15 +58,23 @@ def decision_so_far(
     return rule_from(context, own, study.notes.untrained).decision(theirs)
 
 
-def seeds_to_come(context: SearchContext, study: TuningStudy, training_equivalent: str) -> int:
-    """Return the most seeds to run until a training is decided, the baseline's included."""
+def next_look(context: SearchContext, study: TuningStudy, training_equivalent: str) -> int:
+    """Return the number of seeds at which a training may be decided next; 0 if at none."""
     if decision_so_far(context, study, training_equivalent) != "undecided":
         return 0
     own, theirs = _known(context, study, training_equivalent)
-    wanted = len(SEEDS) if len(theirs) < len(SEEDS) else INCUMBENT_SEEDS
-    if len(SEEDS) <= len(theirs) <= len(own):
-        wanted = rule_from(context, own, study.notes.untrained).seeds_wanted(theirs)
-    return max(0, wanted - len(own)) + max(0, wanted - len(theirs))
+    if not len(SEEDS) <= len(theirs) <= len(own):
+        return next(look for look in LOOKS if look >= len(theirs))
+    wanted = rule_from(context, own, study.notes.untrained).seeds_wanted(theirs)
+    return wanted if wanted > len(theirs) else 0
+
+
+def seeds_until(
+    context: SearchContext, study: TuningStudy, training_equivalent: str, look: int
+) -> int:
+    """Return the seeds that a training and the baseline lack until `look` of each are known."""
+    known = _known(context, study, training_equivalent)
+    return sum(max(0, look - len(qualities)) for qualities in known)
 
 
 def _known(

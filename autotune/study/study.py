@@ -79,6 +79,7 @@ class TuningStudy:
         self._seen: set[int] = set()
         self._fingerprint = ""
         self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
+        self.is_affordable: Callable[[TrainingConfig], bool] = lambda _: True  # others come last
         self.widened_at: int | None = None  # finished trials when the whole space was opened
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
@@ -284,8 +285,9 @@ class TuningStudy:
         return self._knowledge.left_out()
 
     def is_worth_a_try(self, config: TrainingConfig) -> bool:
-        """Return True if nothing is known of `config` and this process has not lost it."""
-        return config not in self._knowledge.lost and not self.is_settled(config)
+        """Return True if `config` is unknown and affordable, and this process has not lost it."""
+        is_new = config not in self._knowledge.lost and not self.is_settled(config)
+        return is_new and self.is_affordable(config)
 
     def is_settled(self, config: TrainingConfig) -> bool:
         """Return True if `config` is known, or was lost too often to be tried again."""

@@ -186,27 +186,6 @@ def test_a_candidate_that_needs_seeds_is_not_given_up_for_one_that_gains_hardly_
     assert runner.elapsed <= budget + 9.0, "and a round"
 
 
-@pytest.mark.parametrize(("budget", "a_seed"), [(130.0, 7.0), (150.0, 9.0)])
-def test_seeds_that_were_put_off_are_drawn_once_the_candidate_without_any_has_lost(
-    budget, a_seed, timed, tmp_path
-):
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
-        by_workers = 1.0 if phase == "confirmation" else 1.6
-        by_batch = 1.5 if batch_of(config) > 8 else 1
-        return at(100 * (by_workers if config["num_workers"] else 1) * by_batch)
-
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
-        seeds = a_seed * len(runner.asked[-1].seeds)
-        return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 3.0}.get(phase, 3.0)
-
-    runner = timed(measure=rate, seconds=seconds, seed_seconds=a_seed)
-    space = "batch_size: [8, 16, 32, 64, 128, 256]\nnum_workers: [0, 1]\nprefetch_factor: [2, 4]\n"
-    options = options_with(tmp_path, budget, space + "num_threads: [1, 2]\n")
-    *_, last = events_of(options, runner)
-    assert last.best.config["batch_size"] > 8
-    assert not last.best.keeps_baseline
-
-
 def test_a_first_process_that_is_slow_for_once_does_not_refuse_the_search(timed, tmp_path):
     def seconds(config: TrainingConfig | None, phase: str) -> float:
         return 3.0

@@ -47,7 +47,6 @@ class State(Enum):
 _NEXT = {
     State.WAITING: {State.IN_TEST, State.REFUSED, State.FAILED, State.UNDECIDED, State.DROPPED},
     State.IN_TEST: {State.REFUSED, State.FAILED, State.UNDECIDED, State.CONFIRMED},
-    State.UNDECIDED: {State.WAITING},
 }
 
 
@@ -124,11 +123,6 @@ class Candidate:
         self._move(State.UNDECIDED)
         self.reason = reason
         return CandidateRefused(self.trial, reason)
-
-    def wait_again(self) -> None:
-        """Wait anew, because the candidate for which it was put off is out of the way."""
-        self._move(State.WAITING)
-        self.reason = ""
 
     def drop(self) -> None:
         """End without a test, or without another."""

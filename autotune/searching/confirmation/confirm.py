@@ -39,11 +39,8 @@ _PROCESSES_MORE = 9
 _MOST_AT_ONCE = 3
 # Most candidates tested in all, because intervals widen with their number. Choosing is no test.
 _MOST_TESTED = 4
-# Gain of a candidate that needs no seeds, over that of one that does, from which the latter's seeds
-# leave it the time: the chance that seeds accept is taken as even.
-_SURE_GAIN = 1 / 2
 _NOT_DECIDED = "the time budget ended before the rounds decided"
-_NO_TIME_FOR_SEEDS = "proving its accuracy would take the time in which another trial is confirmed"
+_NO_TIME_FOR_SEEDS = "the time left is too short for its accuracy and its rounds"
 
 
 @dataclass
@@ -106,7 +103,7 @@ class ConfirmationRun:
 
     def _until_won(self) -> Generator[Event, None, Confirmed | None]:
         re_timing = ReTiming(self.search, self.costs)
-        while self._waiting or self._put_off_again():
+        while self._waiting:
             if self.search.clock.is_over:
                 yield from [one.run_out() for one in self._waiting]
                 return None
@@ -125,16 +122,6 @@ class ConfirmationRun:
             self._drop_after(group)
         return None
 
-    def _put_off_again(self) -> bool:
-        """Let candidates wait whose seeds were put off for one that did not win; False if none."""
-        found = [one for one in self.candidates if one.reason == _NO_TIME_FOR_SEEDS]
-        is_over = self.search.clock.is_over
-        if is_over or sum(one.was_tested for one in self.candidates) >= _MOST_TESTED:
-            return False
-        for one in found:
-            one.wait_again()
-        return bool(found)
-
     def _refuse_inaccurate(self) -> Iterator[Event]:
         """Refuse candidates until those that would be tested next are accurate enough.
 
@@ -148,19 +135,10 @@ class ConfirmationRun:
                 return
 
     def _in_time(self) -> tuple[list[Candidate], list[Candidate]]:
-        """Split the waiting candidates into those to confirm in the remaining time and fallbacks.
-
-        When little time is left, the first candidate and those that need no further seeds are to be
-        confirmed. Once the budget is spent, only the latter are, if there are any.
-        """
-        waiting = self._waiting
-        if self.search.time_budget.seconds_left() > 0:
-            return waiting, []
-        prober = self.accuracy.prober
-        validated = [one for one in waiting if prober.is_validated(one.trial.config)]
-        first = [] if validated and self.search.clock.is_over else waiting[:1]
-        now = [one for one in waiting if one in (*first, *validated)]
-        return now, [one for one in waiting if one not in now]
+        """Split the waiting candidates into those to confirm in the remaining time and others."""
+        fits = self.search.time_budget.fits
+        now = [one for one in self._waiting if fits(one.trial)]
+        return now, [one for one in self._waiting if one not in now]
 
     def _reorder(self, waiting: Sequence[Candidate]) -> None:
         self.candidates = [*waiting, *(one for one in self.candidates if one not in waiting)]
@@ -203,37 +181,17 @@ class ConfirmationRun:
     def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
         """Return the verdict on a candidate's accuracy, after as many seeds as there is time for.
 
-        Seeds that may decide nothing do not take the time to confirm a candidate that needs none.
+        Seeds after which there is no time for its rounds would only take that of others.
         """
-        prober, config = self.accuracy.prober, one.trial.config
+        budget, prober = self.search.time_budget, self.accuracy.prober
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
         for most in LOOKS:
-            if not self._has_time_for_seeds(one, is_last=most == LOOKS[-1]):
+            if prober.known_seeds(one.trial.config) < most and not budget.fits(one.trial):
                 break
-            found = prober.proof(config, most)
+            found = prober.proof(one.trial.config, most)
             if not isinstance(found, AccuracyVerdict) or found.is_final:
                 break
         return found
-
-    def _has_time_for_seeds(self, one: Candidate, *, is_last: bool) -> bool:
-        """Return whether another candidate can still be confirmed after the seeds of this one.
-
-        Beside others that gain much less, its own rounds have to fit. So they do after the seeds of
-        the last look, which are as many as all before it.
-        """
-        budget, prober = self.search.time_budget, self.accuracy.prober
-        seeds, gain = budget.seeds_seconds(one.trial), budget.gain(one.trial)
-        sure = [
-            other.trial
-            for other in self._waiting
-            if other is not one
-            and budget.is_candidate(other.trial)
-            and prober.is_validated(other.trial.config)
-        ]
-        own = one.trial if is_last or sure else None
-        after = next((other for other in sure if budget.gain(other) >= _SURE_GAIN * gain), own)
-        is_enough = after is None or self.search.clock.left >= seeds + budget.rounds_seconds(after)
-        return not seeds or is_enough
 
     def _test(self, one: Candidate) -> Generator[Event, None, Confirmed | None]:
         """Test a candidate until it has won or lost, or the time is up."""

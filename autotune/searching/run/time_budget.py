@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import median, stdev
 
 from autotune.accuracy.probe_length import seed_seconds
-from autotune.accuracy.seeds import seeds_to_come
+from autotune.accuracy.seeds import INCUMBENT_SEEDS, next_look, seeds_until
 from autotune.comparison.sequential_test import LOOKS, rounds_to_win
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import environ_of
@@ -66,10 +66,14 @@ class TimeBudget:
     def seconds_left(self) -> float:
         """Return the seconds left for trials; infinite without a budget.
 
-        The seconds to confirm the current candidate are set aside. Without a candidate, none are,
+        The seconds to confirm the current candidate are set aside. If the time is too short for the
+        seeds of the best trial, the rounds of one that needs none are. Otherwise nothing is,
         because a result that keeps the baseline needs no confirmation.
         """
-        return self.clock.left - (self.conclusion_seconds() if self.candidate else 0.0)
+        if self.candidate is not None:
+            return self.clock.left - self.conclusion_seconds()
+        is_faster = self._best is not None and self.is_candidate(self._best)
+        return self.clock.left - (self.rounds_seconds(None) if is_faster else 0.0)
 
     def seconds_left_with_candidate(self) -> float:
         """Return the seconds left for trials if some candidate will need a confirmation."""
@@ -100,8 +104,28 @@ class TimeBudget:
 
     @cached_property
     def candidate(self) -> FinishedTrial | None:
-        """The best feasible trial, if it is faster than the baseline beyond the noise."""
-        return self._best if self._best is not None and self.is_candidate(self._best) else None
+        """The trial to keep time for: the fastest that there is time to confirm; None without one.
+
+        It is faster than the baseline beyond the noise. One that needs seeds is also faster beyond
+        the noise than those that need none.
+        """
+        feasible = (one for one in self.study.finished()[1:] if one.verdict.feasible)
+        found = [one for one in feasible if self.is_candidate(one) and self.fits(one)]
+        noise = self._noise(_LEAST_NOISE)
+        return max(
+            found,
+            key=lambda one: self.gain(one) - (noise if self.seeds_seconds(one) else 0.0),
+            default=None,
+        )
+
+    def fits(self, trial: FinishedTrial | None) -> bool:
+        """Return whether the time left has the seeds of a trial's next look, and then its rounds.
+
+        A trial that needs no seeds always fits: its rounds may take less than estimated. None is a
+        trial to come, of whose training no seed is known.
+        """
+        seeds = self.seeds_seconds(trial)
+        return not seeds or self.clock.left >= seeds + self.rounds_seconds(trial)
 
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""
@@ -144,7 +168,8 @@ class TimeBudget:
         Without a candidate, they are those that one may need. As long as trials are missing, only
         the fewest rounds count, and no re-timing.
         """
-        end = self.rounds_seconds(self._best) + self.seeds_seconds(self._best)
+        one = self.candidate or self._best
+        end = self.rounds_seconds(one) + self.seeds_seconds(one, INCUMBENT_SEEDS)
         end += LIMITS_SECONDS
         if self.to_time_again is not None:
             end += self.seconds_again(self.to_time_again)
@@ -183,16 +208,19 @@ class TimeBudget:
         """Return the seconds of the rounds that a trial probably wins; None is a trial to come."""
         return self._rounds(trial) * self._round_seconds(trial)
 
-    def seeds_seconds(self, trial: FinishedTrial | None) -> float:
-        """Return the seconds of the seeds that a trial and the baseline may lack.
+    def seeds_seconds(self, trial: FinishedTrial | None, least: int = 0) -> float:
+        """Return the seconds of the seeds that a trial and the baseline lack for the next look.
 
-        None is a trial to come, of whose training no seed is known.
+        Args:
+            trial: the trial; None is one to come, of whose training no seed is known.
+            least: the fewest seeds of each to count, unless the training is decided.
         """
         if not needs_accuracy(self.context):
             return 0.0
-        equivalent = "" if trial is None else self.training_of(trial)
-        a_seed = seed_seconds(self.context, self.study)
-        return seeds_to_come(self.context, self.study, equivalent) * a_seed
+        known = self.context, self.study, "" if trial is None else self.training_of(trial)
+        look = next_look(*known)
+        seeds = seeds_until(*known, max(look, least)) if look else 0
+        return seeds * seed_seconds(self.context, self.study)
 
     @property
     def _baseline(self) -> FinishedTrial:

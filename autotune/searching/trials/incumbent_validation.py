@@ -69,39 +69,26 @@ def validate_incumbent(
 
 
 def prove_candidate(search: SearchRun, accuracy: Accuracy) -> Iterator[IncumbentRevoked]:
-    """Decide on the accuracy of the trial for whose confirmation the time left is set aside.
+    """Decide on the accuracy of the candidate for which the time left is set aside.
 
-    A candidate that fails here is revoked and leaves its time to further trials. As after the
-    trials, its seeds leave the time for its rounds, and for those of another that needs no seeds.
+    One that fails here is revoked and leaves its time to the next candidate or to further trials.
     """
     prober = accuracy.prober
     if not validates_late(search):
         return
     with search.adding_seconds(VALIDATION):
         while (best := search.time_budget.candidate) is not None:
-            if not _may_prove(search, accuracy, best):
+            known = prober.known_seeds(best.config)
+            look = next((look for look in (len(SEEDS), INCUMBENT_SEEDS) if look > known), 0)
+            if prober.is_validated(best.config) or not look:
                 return
-            most = len(SEEDS) if prober.known_seeds(best.config) < len(SEEDS) else INCUMBENT_SEEDS
-            found = prober.proof(best.config, most)
-            is_open = isinstance(found, AccuracyVerdict) and not found.is_final
-            if isinstance(found, Lost) or _is_accepted(found) or (is_open and most > len(SEEDS)):
+            found = prober.proof(best.config, look)
+            if isinstance(found, Lost):
                 return
-            if not is_open:
+            if not isinstance(found, AccuracyVerdict) or (
+                found.is_final and found.decision != "accept"
+            ):
                 yield _revoked(search, best, found)
-
-
-def _may_prove(search: SearchRun, accuracy: Accuracy, trial: FinishedTrial) -> bool:
-    """Return whether the seeds of a trial leave time for its rounds, or those of a proven one."""
-    budget = search.time_budget
-    proven = [
-        one
-        for one in search.study.finished()
-        if one.verdict.feasible
-        and budget.is_candidate(one)
-        and accuracy.prober.is_validated(one.config)
-    ]
-    rounds = max(map(budget.rounds_seconds, [trial, *proven]))
-    return search.clock.left >= budget.seeds_seconds(trial) + rounds
 
 
 def _validated(
@@ -158,10 +145,6 @@ def _seconds_of_a_seed(search: SearchRun, accuracy: Accuracy) -> float:
     estimate = accuracy.prober.samples / rate + search.context.start_seconds
     known = search.study.notes.seed_seconds
     return float(estimate if known is None else known)
-
-
-def _is_accepted(found: AccuracyVerdict | Failure) -> bool:
-    return isinstance(found, AccuracyVerdict) and found.decision == "accept"
 
 
 def _holds(found: AccuracyVerdict | Failure) -> bool:

@@ -63,7 +63,13 @@ def prepare(search: SearchRun, accuracy: Accuracy) -> None:
     study, sampling = search.study, search.context.options.sampling
     seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
     study.use_sampler(sampling.sampler, seed, trial_cost(search, accuracy))
+    study.is_affordable = lambda config: _is_affordable(search, accuracy, config)
     study.news()  # drops those of earlier runs
+
+
+def _is_affordable(search: SearchRun, accuracy: Accuracy, config: TrainingConfig) -> bool:
+    """Return whether a configuration can still become the answer: its seeds fit, or are known."""
+    return search.time_budget.fits(None) or not accuracy.prober.unknown([config])[0]
 
 
 def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[Told]:
