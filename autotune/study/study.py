@@ -10,7 +10,7 @@ is shared. Their trials are read whenever a trial is claimed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any
 
