@@ -32,8 +32,9 @@ LOOKS = (6, 9, 12, 15, 17)
 # Confidence at each look. By simulation it leaves 95 % over all of them, and less than 4 % for a
 # candidate as fast as the baseline to win (tests/unit/test_sequential_test.py).
 _EACH_LOOK = 0.98
-# Fewest rounds after which a candidate may be refused.
-_FEWEST = 4
+# Fewest rounds after which a candidate may be refused, and the standard errors by which it may be
+# faster than they show.
+_FEWEST, _OPTIMISM = 4, 1.5
 
 
 def confidence(family: int) -> float:
@@ -155,14 +156,14 @@ def fault_in(results: Results, course: Course, candidate: Participant) -> str:
 def _beaten(comparison: PairedComparison) -> str:
     """Return why a candidate can hardly win any more; empty if it can.
 
-    It cannot if the rounds up to the last look would not show it faster, even if it is faster than
-    they show so far by their standard error.
+    It cannot if the rounds up to the last look would not show it faster, even if it is faster by
+    1.5 standard errors than they show so far.
     """
     rounds = len(comparison.costs)
     if rounds >= LOOKS[-1]:
         can_win = comparison.is_faster
     else:
-        can_win = rounds < _FEWEST or comparison.would_win(LOOKS[-1], deviations=1.0)
+        can_win = rounds < _FEWEST or comparison.would_win(LOOKS[-1], _OPTIMISM)
     if can_win:
         return ""
     low, high = comparison.interval

@@ -106,7 +106,7 @@ def test_a_speed_up_that_has_gone_exits_with_8(
     words = ("best.yaml", "--require-faster")
     done = compared(monkeypatch, folder, Sides(workers_help=False), *words)
     assert done.code == NOT_FASTER
-    assert "which has gone" in done.err
+    assert "which has gone" in done.out
 
 
 @pytest.mark.parametrize(("workers", "code"), [(4, 0), (0, NOT_FASTER)])
@@ -139,7 +139,7 @@ def test_two_files_are_compared_with_each_other(
     words = ("a.yaml", "b.yaml", "--require-faster", "--")
     done = compared(monkeypatch, folder, runner := Sides(), *words)
     assert done.code == 0, done.err
-    assert "a.yaml is 1.50x b.yaml" in done.err
+    assert "a.yaml is 1.50x b.yaml" in done.out
     assert all(job.script and job.script.asked for job in runner.jobs)
 
 
