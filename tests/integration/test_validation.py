@@ -116,8 +116,7 @@ def test_in_the_second_half_of_a_search_an_incumbent_is_validated_at_once(tmp_pa
         (4000.0, 0.0, [0]),
         # A seed takes more than a thirtieth of the time: none until it is paid for, or half is up.
         (2000.0, 0.0, []),
-        # Its rounds would take longer than the time that is left.
-        (2000.0, 1200.0, []),
+        (2000.0, 1200.0, [0, 1, 2]),
     ],
 )
 def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, clock):
