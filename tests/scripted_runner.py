@@ -180,7 +180,7 @@ def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOpti
         written(folder, "# trains\n", "model.py")
     database = folder / "study.db"
     is_new = not database.exists() and not (folder / "results.jsonl").exists()
-    if is_new and changes.get("storage", "") is not None:
+    if is_new and "storage" not in changes:
         empty_database(database)
     options = SearchOptions.of(
         model_path=model,

@@ -82,7 +82,7 @@ class Stopwatch:
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             warmup_samples=round(warm_up.samples * each),
-            steps=timer.steps,
+            steps=timer.log.times(),
             compile_seconds=self.compiler.seconds,
             start_seconds=self.start_seconds,
             build_seconds=0.0,

@@ -163,7 +163,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             warmup_samples=warm_up.samples,
-            steps=timer.steps,
+            steps=timer.log.times(),
             compile_seconds=compiler.seconds,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds,

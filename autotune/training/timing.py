@@ -22,8 +22,7 @@ from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.training.ranks.world import ALONE, Lap, World, slowest
 from autotune.values.measurement import QUIET, STOPPED_EARLY, UNEVEN, UNSTEADY, Block, Noise
 from autotune.values.statistics import Part, ratio_interval, ratio_of
-from autotune.values.step_times import FEWEST_STEPS, StepTimes, step_times
-from autotune.values.step_times import Step as TimedStep
+from autotune.values.step_times import StepLog, StepTimes, step_times
 
 Step = Callable[[Batches], object]
 """Function that takes a step on the next batches."""
@@ -100,10 +99,8 @@ class Timer:
     """Function that gets the laps of all processes, by rank, before they become one."""
     sees_steps: bool = False
     """True if the clock tells when each step has ended, as on a CPU; else only blocks are timed."""
-    calm_steps: list[TimedStep] = field(default_factory=list)
-    """Single steps of the undisturbed blocks so far."""
-    disturbed_steps: list[TimedStep] = field(default_factory=list)
-    _lap_steps: list[TimedStep] = field(default_factory=list)
+    log: StepLog = field(default_factory=StepLog)
+    """Single steps of the blocks so far."""
 
     def warm_up(self, plan: MeasurePlan, batch_size: int = 1) -> WarmUp:
         """Take untimed steps as `warming_up` says."""
@@ -223,7 +220,7 @@ class Timer:
 
     def _step_times(self, blocks: Sequence[Block]) -> StepTimes | None:
         """Return the seconds of single steps; where these are not known, of the blocks."""
-        return self.steps or step_times([(b.seconds, b.wait_seconds) for b in blocks])
+        return self.log.times() or step_times([(b.seconds, b.wait_seconds) for b in blocks])
 
     def _note_uneven(self, plan: MeasurePlan, blocks: Sequence[Block]) -> None:
         seen = self._step_times(blocks)
@@ -315,15 +312,8 @@ class Timer:
                 gpu=", ".join(filter(None, (noise.gpu, lap.gpu))),
             ),
         )
-        seen = self.disturbed_steps if block.is_disturbed else self.calm_steps
-        seen.extend(self._lap_steps)
+        self.log.keep(block.is_disturbed)
         return block
-
-    @property
-    def steps(self) -> StepTimes | None:
-        """Seconds of single steps: of the undisturbed blocks, or of all if these have too few."""
-        is_enough = len(self.calm_steps) >= FEWEST_STEPS
-        return step_times(self.calm_steps if is_enough else self.calm_steps + self.disturbed_steps)
 
     def _time(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps; all processes begin together, and the slowest one's time counts.
@@ -340,7 +330,7 @@ class Timer:
         """Time consecutive steps of this process."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         compilations, ready = self.compilations(), self.batches.ready()
-        self._lap_steps.clear()
+        self.log.begin()
         self.synchronize()
         start = self.clock()
         if self.sees_steps:
@@ -351,7 +341,7 @@ class Timer:
         passed = self.batches.boundary_seconds[boundaries:]
         seconds = self.clock() - start - sum(passed)
         if not self.sees_steps and steps == 1:
-            self._lap_steps.append((seconds, self.batches.wait_seconds - wait))
+            self.log.add(seconds, self.batches.wait_seconds - wait)
         lap = Lap(
             seconds=seconds,
             batches=steps * self.batches_per_step,
@@ -371,7 +361,7 @@ class Timer:
             yield 1
             now = self.clock()
             passed = sum(batches.boundary_seconds[boundaries:])
-            self._lap_steps.append((now - then - passed, batches.wait_seconds - wait))
+            self.log.add(now - then - passed, batches.wait_seconds - wait)
             then = now
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -14,6 +15,9 @@ _UNEVEN = 0.2
 _SEEN_OFTEN = 4
 FEWEST_STEPS = 6
 """Fewer steps do not show which of them are slow."""
+
+# Steps that a log has room for: of the shortest ones those of all blocks of a trial.
+_MOST_STEPS = 1 << 16
 
 Step = tuple[float, float]
 """Seconds of a step, and those of them in which it waited for data."""
@@ -50,6 +54,40 @@ class StepTimes:
     def steps_to_time(self) -> int:
         """Return the steps among which enough slow ones are to be expected; 0 for even steps."""
         return round(_SEEN_OFTEN * self.count / self.slow) if self.is_uneven else 0
+
+
+class StepLog:
+    """Seconds of the steps of a timing.
+
+    Its memory is taken at once, because memory that grows from block to block looks like a leak.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._waits = (array("d", bytes(8 * _MOST_STEPS)) for _ in range(2))
+        self._disturbed = bytearray(_MOST_STEPS)
+        self._count = self._kept = 0
+
+    def begin(self) -> None:
+        """Begin a block; the steps since the last one that was kept are dropped."""
+        self._count = self._kept
+
+    def add(self, seconds: float, waited: float) -> None:
+        """Add a step of the block; a log that is full stays as it is."""
+        if self._count < _MOST_STEPS:
+            self._seconds[self._count], self._waits[self._count] = seconds, waited
+            self._count += 1
+
+    def keep(self, disturbed: bool) -> None:
+        """Keep the steps of the block."""
+        for step in range(self._kept, self._count):
+            self._disturbed[step] = disturbed
+        self._kept = self._count
+
+    def times(self) -> StepTimes | None:
+        """Return the distribution over undisturbed blocks, or over all if these have few steps."""
+        steps = list(zip(self._seconds[: self._kept], self._waits, strict=False))
+        calm = [step for step, bad in zip(steps, self._disturbed, strict=False) if not bad]
+        return step_times(calm if len(calm) >= FEWEST_STEPS else steps)
 
 
 def step_times(steps: Sequence[Step]) -> StepTimes | None:

@@ -179,10 +179,12 @@ def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, 
         ("stubborn", ["--trial-timeout", "3s"], "no result within 3 s"),
     ],
 )
-def test_without_anything_feasible_there_is_no_file(workload, flags, reason, refused_search):
-    message = refused_search(workload, *flags, code=NOTHING_FEASIBLE)
-    assert "Nothing feasible, no file is written" in message
-    assert f"your settings: {reason}" in message
+def test_without_anything_feasible_there_is_no_file(workload, flags, reason, one_host, tmp_path):
+    done = command("search", WORKLOADS / f"{workload}.py", *flags)
+    assert done.code == NOTHING_FEASIBLE
+    assert "Nothing feasible, no file is written" in done.out
+    assert f"your settings: {reason}" in done.out
+    assert not list(tmp_path.rglob("best.yaml"))
 
 
 @pytest.mark.keeps_log

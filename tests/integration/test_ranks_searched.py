@@ -78,7 +78,7 @@ def test_two_processes_are_searched_to_a_confirmed_answer(searched):
     assert best.processes == 2
     assert best.config["num_threads"] == 1, "each has one of two cores"
     assert "2 processes in each trial" in done.stderr
-    assert "2 processes, a step of" in done.stderr
+    assert "2 processes, a step of" in done.stdout
     assert "num_threads=2 dropped" in done.stderr
     assert best.keeps_baseline or best.evidence.speedup.rounds >= 2
 

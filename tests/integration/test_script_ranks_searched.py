@@ -47,7 +47,7 @@ def test_it_is_searched_to_a_confirmed_answer(searched: tuple[Path, Done]) -> No
         "runs: python train.py --epochs 100000 --read-seconds 0.002 --width 50000, in each of 2"
         in done.stderr
     )
-    assert "2 processes, a step of 32 samples: batch_size 16 in each" in done.stderr
+    assert "2 processes, a step of 32 samples: batch_size 16 in each" in done.stdout
 
 
 def test_the_same_command_continues_and_one_of_another_number_does_not(
