@@ -31,9 +31,9 @@ from autotune.values.statistics import (
 )
 
 PLAN = MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5)
-"""Plan of the first timing of the rounds: six blocks, or three of slow steps.
+"""Plan of each side's first timing: six blocks, or three of slow steps.
 
-All others take as many samples. The interval comes from the rounds, not from the blocks.
+All later ones take as many samples. The interval comes from the rounds, not from the blocks.
 """
 _PROCESS_SECONDS = 2 * PLAN.max_seconds
 # Times `MeasurePlan.max_seconds` that a timing may take for the samples of the first one.
@@ -131,18 +131,22 @@ class PairedComparison:
 
 @dataclass
 class Samples:
-    """The samples that the timings of some rounds have in common, as the first one took them.
+    """The samples that the timings of some rounds have in common, once each side was timed.
 
-    Both sides then meet the same slow batches. A timing whose batches are larger adds to them.
+    They are as many as the side took that took the fewest in its time, and begin where the longest
+    warm-up ended. Both sides then meet the same slow batches. One whose batches are larger may add
+    to them.
     """
 
     warmup: int = 0
     block: int = 0
     blocks: int = 0
+    timed: set[str] = field(default_factory=set)
+    """Names of those that were timed."""
 
-    def plan(self, plan: MeasurePlan) -> MeasurePlan:
-        """Return the plan of the next timing; `plan` for the first one."""
-        if not self.blocks:
+    def plan(self, name: str, plan: MeasurePlan) -> MeasurePlan:
+        """Return the plan of a participant's next timing; `plan` for its first one."""
+        if name not in self.timed:
             return plan
         return replace(
             plan,
@@ -152,12 +156,16 @@ class Samples:
             block_samples=self.block,
         )
 
-    def add(self, run: Measurement) -> None:
+    def add(self, name: str, run: Measurement) -> None:
         """Take in a timing."""
         self.warmup = max(self.warmup, run.warmup_samples)
-        self.block = max(self.block, *(block.samples for block in run.blocks))
-        if not self.blocks:
-            self.blocks = sum(not block.is_disturbed for block in run.blocks) or len(run.blocks)
+        block = max(block.samples for block in run.blocks)
+        blocks = sum(not one.is_disturbed for one in run.blocks) or len(run.blocks)
+        if name in self.timed:
+            self.block = max(self.block, block)
+        elif not self.timed or block * blocks < self.block * self.blocks:
+            self.block, self.blocks = block, blocks
+        self.timed.add(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +225,12 @@ def play_round(course: Course, order: Sequence[Participant], number: int) -> Res
     host = host_of_round([course.baseline, *order], number, course.host_seconds)
     for participant in order:
         folder = course.folder / f"{number}-{participant.name}"
-        conditions = Conditions(course.samples.plan(course.plan), host, course.seed + number)
+        conditions = Conditions(
+            course.samples.plan(participant.name, course.plan), host, course.seed + number
+        )
         found = results[participant.name] = course.time(participant.config, folder, conditions)
         if isinstance(found, Measurement):
-            course.samples.add(found)
+            course.samples.add(participant.name, found)
         failed = [name for name, result in results.items() if not isinstance(result, Measurement)]
         others = {one.name for one in order} - {course.baseline.name}
         if course.baseline.name in failed or others <= set(failed):
