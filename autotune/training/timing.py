@@ -193,30 +193,28 @@ class Timer:
         start = self.clock() - first.seconds
         for look in plan.looks:
             while _counted(blocks, plan) < look:
-                passed = self.clock() - start
-                is_overdue = passed > _OVERDUE * self._most_seconds(plan, blocks)
+                is_overdue = self._is_late(plan, blocks, (self.clock() - start) / _OVERDUE)
                 if is_overdue and _tell_enough(blocks, steps, plan):
                     break
                 blocks.append((yield from self._block(steps, batch_size)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
             self._note_uneven(plan, blocks)
-            late = self.clock() - start > self._most_seconds(plan, blocks)
+            late = self._is_late(plan, blocks, self.clock() - start)
             if late or self._is_beaten(plan, blocks) or self._is_narrow(plan, blocks):
                 break
         while not _saw_least(plan, blocks):
-            if self.clock() - start > self._most_seconds(plan, blocks):
+            if self._is_late(plan, blocks, self.clock() - start):
                 break
             blocks.append((yield from self._block(steps, batch_size)))
         return tuple(blocks)
 
-    def _most_seconds(self, plan: MeasurePlan, blocks: Sequence[Block]) -> float:
-        """Return the seconds that a timing may take, given its blocks so far."""
+    def _is_late(self, plan: MeasurePlan, blocks: Sequence[Block], passed: float) -> bool:
+        """Return whether a timing that took `passed` seconds has no more time."""
+        if passed <= plan.max_seconds or passed > _FOR_RARE_STEPS * plan.max_seconds:
+            return passed > plan.max_seconds
         seen = self._step_times(blocks)
-        is_done = seen is None or seen.shows_slow_steps
-        if is_done and _saw_least(plan, blocks):
-            return plan.max_seconds
-        return _FOR_RARE_STEPS * plan.max_seconds
+        return _saw_least(plan, blocks) and (seen is None or seen.shows_slow_steps)
 
     def _step_times(self, blocks: Sequence[Block]) -> StepTimes | None:
         """Return the seconds of single steps; where these are not known, of the blocks."""
