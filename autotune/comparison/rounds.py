@@ -37,7 +37,7 @@ All later ones take as many samples. The interval comes from the rounds, not fro
 """
 _PROCESS_SECONDS = 2 * PLAN.max_seconds
 # Times `MeasurePlan.max_seconds` that a timing may take for the samples of the first one.
-_FOR_AS_MANY = 10.0
+_FOR_AS_MANY = 4.0
 """Approximate seconds of a round's process: its blocks, and as long for building and warm-up."""
 
 
