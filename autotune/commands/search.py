@@ -30,7 +30,7 @@ _NOTHING_FEASIBLE = 3
 
 
 def _samplers() -> list[str]:
-    from autotune.study.samplers import AUTO, sampler_names
+    from autotune.sampling.samplers import AUTO, sampler_names
 
     return [AUTO, *sampler_names()]
 

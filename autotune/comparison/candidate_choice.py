@@ -27,7 +27,7 @@ from autotune.comparison.rounds import (
 from autotune.comparison.sequential_test import fault_in, with_rounds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
-from autotune.sampling.posterior import Posterior
+from autotune.sampling.acquisition import Posterior
 
 Posteriors = Mapping[Participant, Posterior]
 """Posteriors of the candidates of a sequential test."""

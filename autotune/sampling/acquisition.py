@@ -16,8 +16,33 @@ from numpy.typing import NDArray
 
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.memory import MemoryModel
-from autotune.sampling.posterior import Posterior
 from autotune.sampling.surrogate import Array, Indices, Surrogate, normal_below
+
+# Default deviation of the logarithm of a timing: that of most machines.
+_NOISE = 0.05
+# Two posteriors that differ by more deviations than this are told apart.
+_CLEARLY = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Normal posterior of a configuration's log worth, up to a constant that all share."""
+
+    mean: float = 0.0
+    deviation: float = math.inf
+    noise: float = _NOISE
+    """Deviation of the logarithm of one more timing."""
+
+    def after(self, mean: float, timings: int) -> Posterior:
+        """Return the posterior after timings of this mean (product of two normal densities)."""
+        before, then = self.deviation**-2, timings * self.noise**-2
+        middle = mean if before == 0 else (before * self.mean + then * mean) / (before + then)
+        return Posterior(middle, (before + then) ** -0.5, self.noise)
+
+    def is_clearly_below(self, other: Posterior) -> bool:
+        """Return whether this one is slower by more than two deviations of the difference."""
+        return self.mean + _CLEARLY * math.hypot(self.deviation, other.deviation) < other.mean
+
 
 GAIN = 1.01
 """Least ratio that counts as a gain; the best of many noisy timings rises by less anyway."""

@@ -13,9 +13,10 @@ from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from autotune.configuration.search_space import SearchSpace, nearest
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, check_settings
 from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import GRAPHS
@@ -262,3 +263,29 @@ def _kernel(values: Sequence[Value]) -> Array:
     if len(numbers) < len(values) or len(values) < _FEWEST_ON_A_LINE or min(numbers) < 0:
         return nominal(len(values))
     return ordinal([math.log2(1 + number) for number in numbers])
+
+
+def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """Return Optuna's distributions of the knobs that vary."""
+    return {name: CategoricalDistribution(values) for name, values in space.varied().items()}
+
+
+def config_of(params: Mapping[str, Value], space: SearchSpace) -> TrainingConfig:
+    """Return the configuration for Optuna's parameters, frozen knobs included.
+
+    Raises:
+        UsageError: parameters of a study that are no settings.
+    """
+    check_settings(params)
+    return space.config(params)
+
+
+def params_of(config: TrainingConfig, varied: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    """Return Optuna's parameters for a configuration.
+
+    An idle knob has a value outside its domain; the first value of the domain stands for it.
+    """
+    return {
+        name: config[name] if config[name] in values else values[0]
+        for name, values in varied.items()
+    }

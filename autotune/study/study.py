@@ -22,6 +22,9 @@ from autotune.configuration.constraints import CONSTRAINTS, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.sampling.encoding import config_of, distributions_of, params_of
+from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
+from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
 from autotune.storage.finished_trial import (
     FinishedTrial,
     best_feasible,
@@ -38,12 +41,8 @@ from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
 from autotune.storage.writable_notes import WritableNotes
 from autotune.study.journal_sync import asked, write_trial
 from autotune.study.knowledge import MODE, Knowledge
-from autotune.study.parameters import config_of, distributions_of, params_of
 from autotune.study.revocations import amend
-from autotune.study.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.study.stored_study import StoredStudy
-from autotune.study.surrogate_sampler import Oracle, TrialCost, alike
-from autotune.study.widening_sampler import surrogate_sampler
 from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.objectives import Objective
 
@@ -100,7 +99,7 @@ class TuningStudy:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
         if sampler == AUTO:
             known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_revoked)
-            self._study.sampler = surrogate_sampler(
+            self._study.sampler = SurrogateSampler(
                 self._space, Oracle(*known, cost), seed, lambda: self.widened_at is None
             )
             return

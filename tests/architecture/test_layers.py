@@ -11,7 +11,7 @@ FOLDERS = {
     "both": "values stand_in system knobs calling configuration",
     "child": "training.ranks training.loading training numerics limits "
     "scripting.quality scripting scripting.surroundings child",
-    "parent": "processes sampling storage study context accuracy comparison "
+    "parent": "processes storage sampling study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",
 }

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune.study.samplers import sampler_names
+from autotune.sampling.samplers import sampler_names
 from covering import covers
 
 PACKAGE = Path(__file__).parents[2] / "autotune"

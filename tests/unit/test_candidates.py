@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from autotune.sampling.posterior import Posterior
+from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation.candidates import TOO_LATE, Candidate, State
 from study_factories import SMALL, rounds, trial
 

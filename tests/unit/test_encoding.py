@@ -11,8 +11,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling.encoding import Encoding
-from autotune.study.parameters import params_of
+from autotune.sampling.encoding import Encoding, params_of
 from factories import cpu_machine, narrowed, written
 
 SPACE = """\

@@ -15,8 +15,7 @@ from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import Encoding
-from autotune.study.parameters import config_of, params_of
+from autotune.sampling.encoding import Encoding, config_of, params_of
 from autotune.values.errors import UsageError
 from factories import IMAGE_FACTS, cpu_machine, written
 

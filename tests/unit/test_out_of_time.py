@@ -12,7 +12,7 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
-from autotune.sampling.posterior import Posterior
+from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation import confirm
 from autotune.searching.run.search_run import SearchRun
 from factories import IMAGE_FACTS, cpu_machine

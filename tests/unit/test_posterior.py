@@ -9,7 +9,7 @@ import pytest
 from autotune.comparison.candidate_choice import posteriors_after
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling.posterior import Posterior
+from autotune.sampling.acquisition import Posterior
 
 BASELINE = TrainingConfig.of({})
 FIRST = Participant("first", BASELINE)

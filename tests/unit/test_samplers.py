@@ -16,13 +16,13 @@ from optuna.trial import TrialState
 from autotune.cli import cli
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import Answered, TrialEnded
-from autotune.study.parameters import config_of
-from autotune.study.samplers import (
+from autotune.sampling.encoding import config_of
+from autotune.sampling.samplers import (
     NoRepeatSampler,
     sampler_named,
     sampler_names,
 )
+from autotune.searching.run.events import Answered, TrialEnded
 from autotune.values.errors import UsageError
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in

@@ -12,7 +12,7 @@ import pytest
 from autotune.comparison.candidate_choice import changes, preferred
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.comparison.sequential_test import LOOKS, confidence, rounds_to_win
-from autotune.sampling.posterior import Posterior
+from autotune.sampling.acquisition import Posterior
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Crashed, Failure
 from factories import GIB, measurement

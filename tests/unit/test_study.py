@@ -8,8 +8,8 @@ from optuna.trial import TrialState
 from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
+from autotune.sampling.samplers import AUTO, sampler_names
 from autotune.storage.finished_trial import best_feasible
-from autotune.study.samplers import AUTO, sampler_names
 from covering import covers
 from factories import cpu_machine
 from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell

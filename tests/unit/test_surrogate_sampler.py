@@ -14,10 +14,10 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.sampling import surrogate_sampler
 from autotune.sampling.acquisition import Observations
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.memory import MemoryModel
-from autotune.study import surrogate_sampler
 from factories import cpu_machine, cuda_machine, narrowed, written
 from study_factories import CRASHED, HOLDS, OOM, add, finish, study_of
 
@@ -252,7 +252,7 @@ def test_values_that_are_likely_infeasible_do_not_count_as_hardly_tried(
     space: SearchSpace, likely: float
 ) -> None:
     oracle = surrogate_sampler.Oracle(lambda _: False, lambda _: True, lambda *_: False)
-    sampler = surrogate_sampler.SurrogateSampler(space, oracle, 0)
+    sampler = surrogate_sampler.Proposals(space, oracle, 0)
     code = sampler._encoding
     own = space.within(TrainingConfig.of({"batch_size": 8}))
     # Everything but the largest batch was tried as often.

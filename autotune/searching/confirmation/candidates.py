@@ -10,9 +10,8 @@ import numpy as np
 
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.sampling.acquisition import Acquisition, Observations
+from autotune.sampling.acquisition import Acquisition, Observations, Posterior
 from autotune.sampling.encoding import Encoding
-from autotune.sampling.posterior import Posterior
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.result import Confirmed, confirmed_by
 from autotune.searching.run.events import CandidateRefused, CandidateSetAside, RoundEnded

@@ -7,12 +7,12 @@ from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import INCUMBENT_SEEDS, SEEDS
+from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.finished_trial import FinishedTrial, alone, best_feasible
 from autotune.storage.note_types import VALIDATION, Revocation
-from autotune.study.samplers import AUTO
 from autotune.values.outcome import Failure, Lost, describe
 
 _FAILED = 1.0

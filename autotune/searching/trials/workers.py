@@ -21,6 +21,7 @@ from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
 from autotune.processes.neighbours import neighbours, shared_line
 from autotune.processes.runner import Runner
 from autotune.processes.stop import Stop, StoppableRunner
+from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.stage_timing import noted_diagnosis
@@ -37,7 +38,6 @@ from autotune.storage.database import (
 from autotune.storage.journal import Journal
 from autotune.storage.note_types import Workers
 from autotune.study.opening import open_study
-from autotune.study.samplers import AUTO
 from autotune.system.trial_folder import make_private
 from autotune.values.errors import UsageError
 from autotune.values.objectives import OBJECTIVES

@@ -31,11 +31,10 @@ from autotune.sampling.acquisition import (
     times_tried,
     trials_without_gain,
 )
-from autotune.sampling.encoding import Encoding
+from autotune.sampling.encoding import Encoding, config_of, distributions_of, params_of
 from autotune.sampling.memory import RAN_OUT
 from autotune.sampling.surrogate import Array, Indices
 from autotune.storage.trial_details import VALUE
-from autotune.study.parameters import config_of, distributions_of, params_of
 
 EXPLORE_EVERY = 4
 """Period of exploring proposals, which maximise the upper confidence bound."""
@@ -74,45 +73,20 @@ class Oracle:
     seconds_of: TrialCost = alike
 
 
-class SurrogateSampler(BaseSampler):
-    """A sampler with Gaussian processes of rate and feasibility over knobs and pairs of knobs."""
+class Proposals:
+    """Proposals from one space."""
 
     def __init__(self, space: SearchSpace, oracle: Oracle, seed: int) -> None:
         self._encoding = Encoding(space)
         self._oracle = oracle
         self._random = Random(seed)  # noqa: S311 (draws candidates, no secret)
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return all varied knobs, so that a proposal is a whole configuration."""
-        return distributions_of(self._encoding.space)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return the configuration with the highest acquisition value; empty if all are known."""
+    def best(self, study: optuna.Study, trial: FrozenTrial) -> TrainingConfig | None:
+        """Return the configuration with the highest acquisition value; None if all are known."""
         told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         told = [one for one in told if self._is_within(one)]
         running = self._running_beside(study, trial)
-        seen = self._seen(told, running)
-        found = self._chosen(seen, len(told) + len(running))
-        return {} if found is None else params_of(found, self._encoding.space.varied())
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return any value; only called if every configuration is known."""
-        assert isinstance(param_distribution, CategoricalDistribution)
-        return self._random.choice(param_distribution.choices)
-
-    def reseed_rng(self) -> None:
-        """Reseed the random numbers, as Optuna asks for in parallel workers."""
-        self._random.seed()
+        return self._chosen(self._seen(told, running), len(told) + len(running))
 
     def _chosen(self, seen: Observations, number: int) -> TrainingConfig | None:
         """Choose by exploration, improvement, or improvement for its cost, in turns."""
@@ -230,6 +204,54 @@ class SurrogateSampler(BaseSampler):
                 return config
             second = second or config
         return second
+
+
+class SurrogateSampler(BaseSampler):
+    """A sampler with Gaussian processes of rate and feasibility over knobs and pairs of knobs.
+
+    The first part of a space is searched as if it were the whole space. So a larger space gives no
+    less than a smaller one in the time of the smaller one.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        oracle: Oracle,
+        seed: int,
+        is_first: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Set up the proposals; `is_first` tells whether they come from the space's first part."""
+        self._space = space
+        self._is_first = is_first
+        self._first = Proposals(space.first, oracle, seed)
+        self._whole = Proposals(space, oracle, seed)
+        self._random = Random(seed)  # noqa: S311 (no secret)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all varied knobs, so that a proposal is a whole configuration."""
+        return distributions_of(self._space)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the configuration with the highest acquisition value; empty if all are known."""
+        is_first = self._space.beginning is not None and self._is_first()
+        found = self._first.best(study, trial) if is_first else None
+        found = found or self._whole.best(study, trial)
+        return {} if found is None else params_of(found, self._space.varied())
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return any value; only called if every configuration is known."""
+        assert isinstance(param_distribution, CategoricalDistribution)
+        return self._random.choice(param_distribution.choices)
 
 
 def _rate(trial: FrozenTrial) -> float:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.study.parameters import config_of, distributions_of
+from autotune.sampling.encoding import config_of, distributions_of
 from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
@@ -96,11 +96,6 @@ class NoRepeatSampler(BaseSampler):
         """Return the base sampler's value; only called for parameters outside the space."""
         with self._blamed():
             return self._base.sample_independent(study, trial, param_name, param_distribution)
-
-    def reseed_rng(self) -> None:
-        """Reseed the random numbers, as Optuna asks for in parallel workers."""
-        self._base.reseed_rng()
-        self._random.seed()
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Call the base sampler's hook."""
