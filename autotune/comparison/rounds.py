@@ -35,11 +35,8 @@ PLAN = MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5)
 
 All later ones take as many samples. The interval comes from the rounds, not from the blocks.
 """
+# Approximate seconds of a round's process: its blocks, and as long for building and warm-up.
 _PROCESS_SECONDS = 2 * PLAN.max_seconds
-# Times `MeasurePlan.max_seconds` that a timing may take for the samples of the first one.
-_FOR_AS_MANY = 4.0
-"""Approximate seconds of a round's process: its blocks, and as long for building and warm-up."""
-
 
 Results = dict[str, Measurement | Failure]
 """Results of a round by the names of its configurations."""
@@ -151,7 +148,6 @@ class Samples:
         return replace(
             plan,
             looks=(self.blocks,),
-            max_seconds=_FOR_AS_MANY * plan.max_seconds,
             warmup_samples=self.warmup,
             block_samples=self.block,
         )

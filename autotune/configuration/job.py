@@ -36,7 +36,8 @@ class MeasurePlan:
     """Half-width of the interval, relative to the mean, at which timing ends."""
     max_seconds: float = 3.0
     """Seconds after which timing ends at the next check, however wide the interval is; four times
-    as many where rare slow steps have to be seen."""
+    as many where rare slow steps have to be seen, or `block_samples` timed. The warm-up has them
+    once for its steps and once for `warmup_samples`."""
     least_samples: int = 0
     """Samples to time at least while there is time, so that rare slow steps are among them."""
     warmup_samples: int = 0

@@ -53,8 +53,9 @@ _HOPELESS = 1.5
 _FEWEST_BLOCKS = 3
 # Slow steps end their timing once it takes this many times as long as planned.
 _OVERDUE = 2.0
-# Rare slow steps may take a timing this many times as long as planned, until enough were seen.
-_FOR_RARE_STEPS = 4.0
+# Rare slow steps may take a timing this many times as long as planned, until enough were seen. So
+# may the samples of another timing.
+_AT_MOST = 4.0
 # At a look, a trial is stopped early if its whole interval is this many times slower than the
 # incumbent.
 _CLEARLY = 1.03
@@ -193,7 +194,9 @@ class Timer:
         start = self.clock() - first.seconds
         for look in plan.looks:
             while _counted(blocks, plan) < look:
-                is_overdue = self._is_late(plan, blocks, (self.clock() - start) / _OVERDUE)
+                passed = self.clock() - start
+                slack = 1 if plan.block_samples is not None else _OVERDUE
+                is_overdue = self._is_late(plan, blocks, passed / slack)
                 if is_overdue and _tell_enough(blocks, steps, plan):
                     break
                 blocks.append((yield from self._block(steps, batch_size)))
@@ -211,7 +214,9 @@ class Timer:
 
     def _is_late(self, plan: MeasurePlan, blocks: Sequence[Block], passed: float) -> bool:
         """Return whether a timing that took `passed` seconds has no more time."""
-        if passed <= plan.max_seconds or passed > _FOR_RARE_STEPS * plan.max_seconds:
+        if plan.block_samples is not None:
+            return passed > _AT_MOST * plan.max_seconds
+        if passed <= plan.max_seconds or passed > _AT_MOST * plan.max_seconds:
             return passed > plan.max_seconds
         seen = self._step_times(blocks)
         return _saw_least(plan, blocks) and (seen is None or seen.shows_slow_steps)

@@ -12,6 +12,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.search_space import SearchSpace
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
@@ -24,6 +25,7 @@ from autotune.searching.run.events import (
     TrialStarted,
 )
 from autotune.searching.run.search_run import SearchRun
+from autotune.searching.run.seconds import in_a_round
 from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.search import search
 from autotune.values.measurement import Block
@@ -246,3 +248,11 @@ def test_rounds_say_how_long_it_takes_until_the_next_look(
     events = events_of(options_in(tmp_path, storage=None), runner())
     etas = [event.eta_seconds for event in events if isinstance(event, RoundEnded)]
     assert etas == [10 * left + LIMITS_SECONDS for left in (5, 4, 3, 2, 1, 0)]
+
+
+def test_a_round_is_estimated_with_the_longer_warm_up_of_its_two_sides() -> None:
+    run = replace(measurement(100.0), warmup_samples=100)
+    alone = in_a_round(run, 5.0)
+    assert in_a_round(run, 5.0, warmup_samples=50) == alone
+    assert in_a_round(run, 5.0, warmup_samples=200) == pytest.approx(alone + 1.0)
+    assert in_a_round(run, 5.0, warmup_samples=10_000) == pytest.approx(alone + ROUND.max_seconds)

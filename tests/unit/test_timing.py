@@ -144,6 +144,15 @@ def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless: MakeBench) 
     assert blocks[0].seconds == 4.0
 
 
+def test_as_many_samples_take_four_times_the_planned_seconds_at_most(endless: MakeBench) -> None:
+    plan = replace(PLAN, looks=(6,), max_seconds=30.0, block_samples=16)
+    assert len(endless([10.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 6
+    assert len(endless([15.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 5
+    more = replace(plan, warmup_samples=800)
+    bench = endless([10.0])
+    assert bench.timer().warm_up(more, batch_size=8).samples == (PLAN.warmup_steps + 3) * 8
+
+
 def test_timing_ends_at_the_last_look_however_wide_the_interval_is(endless: MakeBench) -> None:
     seconds = [10.0, 20.0] * 6
     assert len(endless(seconds).timer().time_blocks(PLAN, 10.0, batch_size=8)) == 12

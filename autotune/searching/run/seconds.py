@@ -61,17 +61,21 @@ def compiles_alike(one: TrainingConfig, other: TrainingConfig) -> bool:
     return same_threads and one.quality_key() == other.quality_key()
 
 
-def in_a_round(run: Measurement | None, seconds: float) -> float:
+def in_a_round(run: Measurement | None, seconds: float, warmup_samples: int = 0) -> float:
     """Return the seconds of a timing in a round, estimated from one under another plan.
 
     Args:
         run: that timing, whose blocks those of a round replace; None if it is not known.
         seconds: seconds of that whole process.
+        warmup_samples: samples of the other side's warm-up, since both warm up on as many.
     """
     blocks = [] if run is None else [block.seconds for block in run.blocks]
+    more = 0 if run is None else max(0, warmup_samples - run.warmup_samples)
+    longer = more / run.samples_per_second if run is not None and more else 0.0
     # A block has at least one step, however slow.
     fewest = ROUND.looks[0] * fmean(blocks) if blocks else 0.0
-    return float(max(0.0, seconds - sum(blocks)) + max(ROUND.max_seconds, fewest))
+    warming_up = max(0.0, seconds - sum(blocks)) + min(longer, ROUND.max_seconds)
+    return float(warming_up + max(ROUND.max_seconds, fewest))
 
 
 def round_host_seconds(context: SearchContext) -> float:

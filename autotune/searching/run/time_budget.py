@@ -241,11 +241,14 @@ class TimeBudget:
 
     def _round_seconds(self, trial: FinishedTrial | None) -> float:
         """Return the seconds of a round, in which the baseline and a trial are timed."""
-        baseline = self._baseline
-        own = in_a_round(baseline.details.measurement, self.run_seconds())
+        reference = self._baseline.details.measurement
         if trial is None:
-            return 2 * own + round_host_seconds(self.context)
-        both = own + in_a_round(trial.details.measurement, self.seconds_again(trial))
+            each = in_a_round(reference, self.run_seconds())
+            return 2 * each + round_host_seconds(self.context)
+        tried = trial.details.measurement
+        both = in_a_round(reference, self.run_seconds(), tried.warmup_samples if tried else 0)
+        warmup = reference.warmup_samples if reference else 0
+        both += in_a_round(tried, self.seconds_again(trial), warmup)
         if environ_of(trial.config):
             # With environment variables to set, neither is forked from a host with the dataset.
             return both + 2 * (self.context.start_seconds + self.context.dataset_seconds)
