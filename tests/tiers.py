@@ -23,7 +23,7 @@ _TESTS = Path(__file__).parent
 def mark(items: Iterable[pytest.Item]) -> None:
     """Mark tests as `real` or `long`."""
     sections = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n")
-    tiers = {head: set(names) for head, *names in map(str.split, sections)}
+    tiers = {head: set(names) for head, *names in map(str.splitlines, sections)}
     for item in items:
         names = set(_names(item))
         is_real = names & tiers["[real]"] or item.get_closest_marker("slow")
