@@ -23,7 +23,8 @@ _ALONE = ("--last-failed", "--last-failed-no-failures=none")
 def main() -> int:
     """Return the exit code."""
     name, *arguments = sys.argv[1:]
-    report = Path("build", f"{name}.xml")
+    report, again_report = (Path("build", f"{name}{suffix}.xml") for suffix in ("", "-again"))
+    again_report.unlink(missing_ok=True)  # of an earlier run
     code = _run(report, *_BESIDE_OTHERS, *arguments)
     if code != _FAILED:
         return code
@@ -32,7 +33,7 @@ def main() -> int:
     if len(again) > MOST_AGAIN:
         print(f"More than {MOST_AGAIN} are not run again.")
         return code
-    code = _run(report.with_name(f"{name}-again.xml"), *_ALONE, *arguments)
+    code = _run(again_report, *_ALONE, *arguments)
     if code in (0, _NOTHING_COLLECTED):
         print(f"{len(again)} of at most {MOST_AGAIN} needed a second run.")
         return 0 if code == 0 else _FAILED

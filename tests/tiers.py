@@ -1,4 +1,4 @@
-"""The tiers of the suite, which are three commands. Their tests stand in tiers.txt.
+"""The tiers of the suite, a command each. Their tests stand in tiers.txt.
 
 `make test` runs what trains nothing: code alone, and searches whose runner is scripted. Beside them
 are one search of a model.py and one of a script with real processes, the [shown]. `make check` adds
