@@ -53,7 +53,13 @@ def install(checkout: Path, level: str) -> Path:
     return installed
 
 
-LEVELS = {"demo": "core", "test": "test", "test-real": "test", "test-promises": "test", "check": "all"}
+LEVELS = {
+    "demo": "core",
+    "test": "test",
+    "test-real": "test",
+    "test-promises": "test",
+    "check": "all",
+}
 
 
 @pytest.mark.parametrize("target", LEVELS)
