@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.stages import Diagnosed, Loading
+from autotune.values.outcome import Diagnosed, Loading
 
 GIB = 1 << 30
 CORES = 16

@@ -21,9 +21,8 @@ from statistics import median
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import AccuracyProber, probe_task
 from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker
-from autotune.accuracy.probe_length import probe_samples
 from autotune.accuracy.script_quality import FirstLossChecker
-from autotune.accuracy.seeds import MOST_SEEDS
+from autotune.accuracy.seeds import MOST_SEEDS, probe_samples
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
@@ -34,6 +33,7 @@ from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.values.outcome import (
+    Diagnosed,
     Gated,
     Lost,
     Measured,
@@ -42,7 +42,6 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.stages import Diagnosed
 from benchmarks.table import Header, Row, append_answer, probed, start_table
 
 _FIRST_RUNS = 3

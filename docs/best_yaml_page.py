@@ -20,7 +20,7 @@ import opening
 import yaml
 
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.evidence_parts import Part
+from autotune.configuration.evidence import Part
 
 _HEAD = """\
 # best.yaml

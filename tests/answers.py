@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.evidence_parts import LearningRate
+from autotune.configuration.evidence import LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from factories import best_config
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
 from autotune.configuration.best_config import (
     Baseline,
     BestConfig,
@@ -18,11 +17,13 @@ from autotune.configuration.best_config import (
     Speedup,
     Throughput,
 )
-from autotune.configuration.evidence_parts import (
+from autotune.configuration.evidence import (
+    AccuracyEvidence,
     Arithmetic,
     MachineRecord,
     MemoryEvidence,
     NotConfirmed,
+    NotProven,
 )
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import read_space

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import OutOfMemory, TrialOutcome
-from autotune.values.stages import Diagnosed, Loading
+from autotune.values.outcome import Diagnosed, Loading, OutOfMemory, TrialOutcome
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 NAME = "scripted"

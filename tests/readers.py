@@ -16,8 +16,15 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.journal import Journal
 from autotune.storage.journal_lines import NoteRecord, TrialRecord
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import Crashed, Inspected, Measured, outcome_from_json, outcome_to_json
-from autotune.values.stages import Diagnosed, Loading
+from autotune.values.outcome import (
+    Crashed,
+    Diagnosed,
+    Inspected,
+    Loading,
+    Measured,
+    outcome_from_json,
+    outcome_to_json,
+)
 from autotune.values.strict_json import read_some
 from benchmarks.table import Header, Row, Table, read_table, write_table
 from factories import IMAGE_FACTS, best_config, cpu_machine, measurement

@@ -17,8 +17,7 @@ from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import Archive
-from autotune.values.outcome import Crashed, Measured, OutOfMemory, TrialOutcome
-from autotune.values.stages import Diagnosed, Loading
+from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from study_factories import HOLDS

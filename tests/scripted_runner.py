@@ -26,9 +26,17 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
-from autotune.values.outcome import Gated, Inspected, Lost, Measured, Probed, TrialOutcome
-from autotune.values.script_losses import FirstLosses
-from autotune.values.stages import CountedFlops, Profiled
+from autotune.values.outcome import (
+    CountedFlops,
+    FirstLosses,
+    Gated,
+    Inspected,
+    Lost,
+    Measured,
+    Probed,
+    Profiled,
+    TrialOutcome,
+)
 from autotune.values.workload_facts import WorkloadFacts
 from databases import empty_database
 from factories import cpu_machine, measurement, written

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from autotune.accuracy.failed_probes import own_accuracy_fails
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
     NumericsChecker,
@@ -30,16 +29,44 @@ from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, Train
 from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.study.study import TuningStudy
+from autotune.system.trial_folder import EVALUATION
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import (
     Failure,
     Gated,
     Lost,
+    OutOfMemory,
     Probed,
+    TimedOut,
     as_failure,
+    describe,
 )
 from autotune.values.statistics import Decision
 from autotune.values.text import as_file_name
+
+
+def no_reference(failure: Failure) -> str:
+    """Return why the baseline is no feasible reference, after its probe failed.
+
+    Raises:
+        WorkloadError: the probe failed for another reason than memory or time.
+    """
+    if isinstance(failure, OutOfMemory | TimedOut):
+        return f"accuracy probe: {describe(failure)}{_advice(failure)}"
+    raise WorkloadError(own_accuracy_fails(failure))
+
+
+def _advice(failure: Failure) -> str:
+    """Return advice if the evaluation ran out of memory; else an empty text."""
+    if isinstance(failure, OutOfMemory) and failure.during == EVALUATION:
+        return "; evaluate fewer samples at a time in evaluate(model, device), or raise the limit"
+    return ""
+
+
+def own_accuracy_fails(failure: Failure) -> str:
+    """Return the error message for probes of the baseline that fail."""
+    told = f"{describe(failure)}{_advice(failure)}"
+    return f"accuracy cannot be measured with your own settings: {told}"
 
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:

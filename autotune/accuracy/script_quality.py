@@ -20,22 +20,24 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
     numerics_fault,
 )
-from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import UNNOTICED, AccuracyRule
+from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Value
 from autotune.values.outcome import (
+    FIRST_STEPS,
     Failure,
+    FirstLosses,
     Gated,
     Lost,
+    ObservedLoss,
     OutOfMemory,
     TrialOutcome,
     as_failure,
 )
-from autotune.values.script_losses import FIRST_STEPS, FirstLosses, ObservedLoss
 
 _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""

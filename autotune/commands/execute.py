@@ -51,8 +51,15 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Inspected, Measured, Observed, as_failure, describe
-from autotune.values.stages import Diagnosed, Profiled
+from autotune.values.outcome import (
+    Diagnosed,
+    Inspected,
+    Measured,
+    Observed,
+    Profiled,
+    as_failure,
+    describe,
+)
 
 
 def execute_search(

@@ -9,14 +9,15 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
-from autotune.configuration.accuracy_evidence import AccuracyEvidence, NotProven
-from autotune.configuration.evidence_parts import (
+from autotune.configuration.evidence import (
+    AccuracyEvidence,
     Arithmetic,
     Blocks,
     LearningRate,
     MachineRecord,
     MemoryEvidence,
     NotConfirmed,
+    NotProven,
     Pair,
     Part,
     PredictedRun,

@@ -14,7 +14,10 @@ from typing import assert_never
 from autotune.values.measurement import UNSTEADY, Measurement
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (
+    CountedFlops,
     Crashed,
+    Diagnosed,
+    FirstLosses,
     Gated,
     Inspected,
     Lost,
@@ -24,6 +27,7 @@ from autotune.values.outcome import (
     Observed,
     OutOfMemory,
     Probed,
+    Profiled,
     Rejected,
     TimedOut,
     TrialOutcome,
@@ -31,8 +35,6 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.script_losses import FirstLosses
-from autotune.values.stages import CountedFlops, Diagnosed, Profiled
 from autotune.values.text import size
 
 CONSTRAINTS = ("memory", "accuracy", "ran")

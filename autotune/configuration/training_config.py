@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named, own_fault
 from autotune.knobs.base import Knob, Value, spelled
@@ -11,6 +13,22 @@ from autotune.knobs.own import Kind, name_to_read, own_knob
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
+
+LrRule = Literal["none", "linear", "sqrt"]
+LR_RULES: tuple[LrRule, ...] = get_args(LrRule)
+_MOST_LINEAR = 8.0
+
+
+def lr_factor(rule: LrRule, batch_size: int, baseline_batch_size: int) -> float:
+    """Return the factor on every learning rate of the baseline."""
+    ratio = batch_size / baseline_batch_size
+    match rule:
+        case "none":
+            return 1.0
+        case "linear":
+            return min(ratio, _MOST_LINEAR)
+        case "sqrt":
+            return math.sqrt(ratio)
 
 
 @dataclass(frozen=True)

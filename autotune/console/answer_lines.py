@@ -12,7 +12,6 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.accuracy_evidence import AccuracyEvidence
 from autotune.configuration.answer_words import (
     course_changes,
     keep_headline,
@@ -23,7 +22,7 @@ from autotune.configuration.answer_words import (
     start_text,
 )
 from autotune.configuration.best_config import BestConfig, Evidence, Speedup
-from autotune.configuration.evidence_parts import Arithmetic, Searched
+from autotune.configuration.evidence import AccuracyEvidence, Arithmetic, Searched
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
 from autotune.console.script_lines import command_words

@@ -22,8 +22,7 @@ from autotune.searching.run.stopping import ENOUGH
 from autotune.system.interpreter import Interpreter
 from autotune.system.optional_packages import how_to_get
 from autotune.values.machine import Machine
-from autotune.values.outcome import Failure, describe
-from autotune.values.stages import Diagnosed, Profiled
+from autotune.values.outcome import Diagnosed, Failure, Profiled, describe
 from autotune.values.text import clean, size
 from autotune.values.workload_facts import WorkloadFacts
 

@@ -13,17 +13,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from autotune.configuration.accuracy_evidence import TRAINING_LOSS
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.evidence import TRAINING_LOSS
 from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import EffectiveBatch
 from autotune.configuration.space_file import find_space, read_space
-from autotune.configuration.training_config import TrainingConfig, render
+from autotune.configuration.training_config import LrRule, TrainingConfig, render
 from autotune.knobs.base import Value
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
-from autotune.values.lr_scaling import LrRule
 from autotune.values.machine import Machine
 from autotune.values.objectives import OBJECTIVES, Objective, run_time
 from autotune.values.workload_facts import WorkloadFacts

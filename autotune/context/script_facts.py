@@ -20,6 +20,7 @@ from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.outcome import (
     Crashed,
     Observed,
+    ObservedLoss,
     TimedOut,
     TrialOutcome,
     UserError,
@@ -28,7 +29,6 @@ from autotune.values.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
-from autotune.values.script_losses import ObservedLoss
 from autotune.values.text import flag_of_seconds, span
 
 # As argparse does, once it has said what it lacks.

@@ -24,11 +24,14 @@ from autotune.context.options import SearchOptions
 from autotune.knobs import knob_named
 from autotune.processes.runner import Runner
 from autotune.values.outcome import (
+    LOOK_SECONDS,
+    LOOK_SHARE,
+    FirstLosses,
     Observed,
+    ObservedLoss,
     as_failure,
     describe,
 )
-from autotune.values.script_losses import LOOK_SECONDS, LOOK_SHARE, FirstLosses, ObservedLoss
 
 _FEWEST_SECONDS = 3.0
 # Steps with the other batch size: the first loss is compared; the second step tells accumulation.

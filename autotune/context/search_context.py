@@ -19,7 +19,7 @@ from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import TrainingConfig, lr_factor
 from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import (
     SearchOptions,
@@ -50,7 +50,6 @@ from autotune.context.script_reach import asked, reachable
 from autotune.knobs.base import Value
 from autotune.processes.runner import Runner
 from autotune.system.trial_folder import make_private
-from autotune.values.lr_scaling import lr_factor
 from autotune.values.machine import Machine
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
-from autotune.values.cgroup import ROOT, read_small
-from autotune.values.machine import Machine
+from autotune.values.machine import ROOT, Machine, read_small
 
 _WAIT_POLICY = "OMP_WAIT_POLICY"
 _PRELOAD = "LD_PRELOAD"

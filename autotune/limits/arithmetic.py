@@ -16,8 +16,7 @@ from autotune.training.loading.batches import Batches
 from autotune.training.tasks import LoadedJob
 from autotune.training.timing import synchronize
 from autotune.training.training_setup import TrainingSetup, build_dataset, step_apart
-from autotune.values.outcome import TrialOutcome
-from autotune.values.stages import CountedFlops
+from autotune.values.outcome import CountedFlops, TrialOutcome
 
 # Steps that are counted, each on a batch of its own: samples may differ in length.
 _BATCHES = 4

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.training.loading.batches import Batches, Clock
 from autotune.training.profiling import SCHEDULE, activities, busy_seconds, copy_seconds
 from autotune.training.timing import StepRequests, synchronize
-from autotune.values.stages import Diagnosed, Loading
+from autotune.values.outcome import Diagnosed, Loading
 
 # Steps of each kind that are timed, fewer where these take longer than some seconds.
 _STEPS, _FEWEST = 5, 2

@@ -12,28 +12,192 @@ come from the same seed each time.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, default_collate
 
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.torch_private import draw_as_eager_does, map_leaves
+from autotune.knobs.torch_private import draw_as_eager_does, is_dropout, map_leaves
 from autotune.numerics import trajectory
-from autotune.numerics.disk_store import DiskStore, Load
-from autotune.numerics.split_check import compare_splits
-from autotune.numerics.training_loops import State, TrainingLoops, double_by_default, doubled
-from autotune.numerics.trajectory import Snapshot, Tensors, distance, norm, share, snapshot
+from autotune.numerics.trajectory import (
+    DiskStore,
+    Load,
+    Snapshot,
+    Tensors,
+    distance,
+    norm,
+    share,
+    snapshot,
+)
 from autotune.system.trial_folder import NUMERICS_CHECK
+from autotune.training.loading.batches import endless
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
-from autotune.training.training_setup import TrainingSetup, build_dataset, seed_everything
+from autotune.training.training_setup import (
+    TrainingSetup,
+    build_dataset,
+    build_loader,
+    seed_everything,
+)
 from autotune.values.outcome import Gated, TrialOutcome
+
+State = Mapping[str, Any]
+"""A model's state_dict."""
+
+
+@dataclass(frozen=True)
+class TrainingLoops:
+    """A builder of equal training loops; each use needs a new one, since optimizers have state."""
+
+    loaded: LoadedJob
+    dataset: Dataset[Any]
+    store: DiskStore
+
+    def setup(self, state: State | None = None) -> TrainingSetup:
+        """Return a training loop without dropout, with these weights if any are given."""
+        setup = self.loaded.setup(self.dataset, self.loaded.job.seed)
+        without_dropout(setup.model.train())
+        if state is not None:
+            setup.model.load_state_dict(state)
+        return setup
+
+    def batches(self) -> Iterator[Any]:
+        """Yield batches without end, the same ones in each call."""
+        loaded = self.loaded
+        seed_everything(loaded.job.seed)
+        config, workload, seed = loaded.config, loaded.workload, loaded.job.seed
+        return endless(build_loader(config, workload, self.dataset, seed, loaded.world))
+
+
+def without_dropout(model: nn.Module) -> None:
+    """Switch off the dropout of all modules."""
+    for module in model.modules():
+        if is_dropout(module):
+            module.p = 0.0  # type: ignore[assignment]  # mypy does not know the private class
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            module.dropout = 0.0
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    """Let new tensors be float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def doubled(leaf: Any) -> Any:
+    """Return a leaf of a batch in float64 if it is a tensor of real numbers."""
+    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Mean loss and summed gradients of the samples of an optimizer step."""
+
+    loss: float
+    gradients: Tensors
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(norm(self.gradients))
+
+
+def compare_splits(loops: TrainingLoops, whole: TrainingConfig, in_double: bool) -> Gated:
+    """Compare the gradients of one optimizer step under the job's settings with those of `whole`.
+
+    Both have the same effective batch. `loss_error`, `gradient_error` and `in_double` of the result
+    are measured; its other errors are 0.
+
+    Raises:
+        NonFiniteLossError: a loss or a gradient is not finite.
+    """
+    samples = _samples(loops, whole)
+    state = loops.store.put_all(loops.setup().model.state_dict())
+    sides = (whole, loops.loaded.config)
+    sums = _sums_in_double(loops, sides, samples, state) if in_double else None
+    one, other = sums or [_sums(loops, side, samples, state) for side in sides]
+    if not (one.is_finite and other.is_finite):
+        raise NonFiniteLossError("a loss or a gradient of one batch is not finite")
+    return Gated(
+        loss_error=share(abs(other.loss - one.loss), abs(one.loss)),
+        gradient_error=share(distance(other.gradients, one.gradients), norm(one.gradients)),
+        update_error=0.0,
+        path_error=0.0,
+        reach_error=0.0,
+        buffer_error=0.0,
+        reference_loss_error=0.0,
+        reference_gradient_error=0.0,
+        rounding_path_error=0.0,
+        rounding_reach_error=0.0,
+        rounding_buffer_error=0.0,
+        seed_spread=0.0,
+        batch_spread=0.0,
+        in_double=sums is not None,
+    )
+
+
+def _samples(loops: TrainingLoops, whole: TrainingConfig) -> list[Any]:
+    """Return the samples of the first optimizer step, not collated."""
+    config = whole.replace(batch_size=whole.effective_batch, accumulation_steps=1)
+    workload, seed = replace(loops.loaded.workload, collate_fn=list), loops.loaded.job.seed
+    seed_everything(seed)
+    samples: list[Any] = next(endless(build_loader(config, workload, loops.dataset, seed)))
+    return samples
+
+
+def _sums_in_double(
+    loops: TrainingLoops, sides: Sequence[TrainingConfig], samples: list[Any], state: State
+) -> list[_Sums] | None:
+    """Return the sums in float64, without autocast; None if that does not work."""
+    exact = [side.replace(amp_dtype=None) for side in sides]
+    try:
+        sums = [_sums(loops, side, samples, state, in_double=True) for side in exact]
+    # Code that was not written for float64 may raise anything; memory may run out.
+    except Exception:
+        return None
+    return sums if all(one.is_finite for one in sums) else None
+
+
+def _sums(
+    loops: TrainingLoops,
+    config: TrainingConfig,
+    samples: list[Any],
+    state: State,
+    in_double: bool = False,
+) -> _Sums:
+    setup = replace(loops, loaded=replace(loops.loaded, config=config)).setup(state)
+    batches = _collated(loops, config, samples)
+    if in_double:
+        setup.model.double()
+        batches = (map_leaves(doubled, batch) for batch in batches)
+    seed_everything(loops.loaded.job.seed)
+    with double_by_default() if in_double else nullcontext():
+        loss = setup.accumulate(batches, setup.batches_per_step)
+    gradients = {n: p.grad for n, p in setup.model.named_parameters() if p.grad is not None}
+    return _Sums(float(loss), loops.store.put_all(gradients))
+
+
+def _collated(loops: TrainingLoops, config: TrainingConfig, samples: list[Any]) -> Iterator[Any]:
+    """Yield the samples in batches of the configuration's size."""
+    size, collate = int(config["batch_size"] or 1), loops.loaded.workload.collate_fn
+    for start in range(0, len(samples), size):
+        # A collate_fn may change the samples that it gets.
+        yield (collate or default_collate)(copy.deepcopy(samples[start : start + size]))
+
 
 # A fresh GradScaler starts at the first; training settles at the largest without overflow.
 _LOSS_SCALES = (2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from autotune.configuration.best_config import BestConfig, read_best
-from autotune.configuration.evidence_parts import Searched
+from autotune.configuration.evidence import Searched
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.search_coverage import searched_part
@@ -24,7 +24,7 @@ from autotune.storage.note_types import CandidateLog, Confirmation
 from autotune.study.archive import Archive, read_archive
 from autotune.study.find_study import StudyPlace
 from autotune.values.errors import UsageError
-from autotune.values.stages import Diagnosed
+from autotune.values.outcome import Diagnosed
 from autotune.values.statistics import Interval
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from autotune.report.data import ReportData, readable_note
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.note_types import ACCURACY, DIAGNOSIS, VALIDATION
 from autotune.values.measurement import Measurement
-from autotune.values.stages import wait_shares, waiting_text
+from autotune.values.outcome import wait_shares, waiting_text
 from autotune.values.text import size
 
 _LABELS = {

@@ -32,7 +32,7 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
 from autotune.scripting.wrappers import change_optimizers, counted, or_eager, under_autocast, within
 from autotune.training.apply_settings import Settings
-from autotune.values.script_losses import SETTLED_STEP
+from autotune.values.outcome import SETTLED_STEP
 
 # Steps that show every module that training calls; then settings that change the model are applied.
 SETTLED = SETTLED_STEP - 1

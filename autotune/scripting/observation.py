@@ -42,8 +42,7 @@ from autotune.training.ranks.exchange import comm_dtypes
 from autotune.training.ranks.graph import counting, graph_obstacle
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Observed
-from autotune.values.stages import Diagnosed
+from autotune.values.outcome import Diagnosed, Observed
 from autotune.values.workload_facts import RankFacts, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"

@@ -45,8 +45,15 @@ from autotune.training.ranks.of_script import before_parting, joined, obstacle
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
-from autotune.values.outcome import Lost, NonFinite, Observed, Probed, TrialOutcome, UserError
-from autotune.values.script_losses import SETTLED_STEP
+from autotune.values.outcome import (
+    SETTLED_STEP,
+    Lost,
+    NonFinite,
+    Observed,
+    Probed,
+    TrialOutcome,
+    UserError,
+)
 
 NO_STEP = (
     "it ended without training: no torch optimizer stepped, and nothing called backward, in this "

@@ -63,7 +63,7 @@ from autotune.storage.journal import Journal
 from autotune.storage.note_types import ACCURACY, DIAGNOSIS
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy
-from autotune.values.step_times import together, uneven_text
+from autotune.values.measurement import together, uneven_text
 
 
 def search(

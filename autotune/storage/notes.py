@@ -25,8 +25,7 @@ from autotune.storage.note_types import (
     Workers,
 )
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import TrialOutcome, outcome_from_json
-from autotune.values.stages import Diagnosed
+from autotune.values.outcome import Diagnosed, TrialOutcome, outcome_from_json
 
 K = TypeVar("K")
 T = TypeVar("T")

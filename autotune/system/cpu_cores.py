@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.values.cgroup import ROOT, read_small
+from autotune.values.machine import ROOT, read_small
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -23,7 +23,7 @@ import torch
 from autotune.knobs.affinity import AFFINITY
 from autotune.system.energy import EnergyMeter, Reading, gpu_energy, package_energy
 from autotune.system.process_tree import ProcessTree
-from autotune.values.cgroup import CpuQuota, cpu_quota
+from autotune.values.machine import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -32,8 +32,7 @@ from autotune.training.training_setup import (
     build_loader,
     step_apart,
 )
-from autotune.values.outcome import TrialOutcome
-from autotune.values.stages import Diagnosed, Loading, Operator, Profiled
+from autotune.values.outcome import Diagnosed, Loading, Operator, Profiled, TrialOutcome
 
 # Steps whose launching is timed, each on an idle device.
 _LAUNCHES = 5

@@ -20,9 +20,18 @@ from autotune.configuration.job import MeasurePlan
 from autotune.knobs.torch_private import on_compilation
 from autotune.training.loading.batches import Batches, Clock, Synchronize
 from autotune.training.ranks.world import ALONE, Lap, World, slowest
-from autotune.values.measurement import QUIET, STOPPED_EARLY, UNEVEN, UNSTEADY, Block, Noise
+from autotune.values.measurement import (
+    QUIET,
+    STOPPED_EARLY,
+    UNEVEN,
+    UNSTEADY,
+    Block,
+    Noise,
+    StepLog,
+    StepTimes,
+    step_times,
+)
 from autotune.values.statistics import Part, ratio_interval, ratio_of
-from autotune.values.step_times import StepLog, StepTimes, step_times
 
 Step = Callable[[Batches], object]
 """Function that takes a step on the next batches."""

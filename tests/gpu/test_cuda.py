@@ -20,8 +20,14 @@ from autotune.training.loading.batches import endless
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.machine import Machine
-from autotune.values.outcome import Inspected, Measured, OutOfMemory, Probed, TrialOutcome
-from autotune.values.stages import CountedFlops
+from autotune.values.outcome import (
+    CountedFlops,
+    Inspected,
+    Measured,
+    OutOfMemory,
+    Probed,
+    TrialOutcome,
+)
 from covering import covers
 from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda

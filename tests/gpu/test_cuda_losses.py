@@ -11,8 +11,7 @@ import pytest
 from autotune.configuration.job import Job, TakeFirstSteps
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import TrialOutcome
-from autotune.values.script_losses import FirstLosses
+from autotune.values.outcome import FirstLosses, TrialOutcome
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 STEPS = 1100

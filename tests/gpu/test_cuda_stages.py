@@ -10,8 +10,7 @@ import pytest
 
 from autotune.configuration.job import Diagnose, Job, Observe, Profile
 from autotune.configuration.script import Script
-from autotune.values.outcome import Observed, TrialOutcome
-from autotune.values.stages import Diagnosed, Profiled
+from autotune.values.outcome import Diagnosed, Observed, Profiled, TrialOutcome
 from factories import written
 from gpus import CUDA, QUICK, cuda_only, job_on
 

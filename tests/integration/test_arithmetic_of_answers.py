@@ -11,8 +11,7 @@ from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.search import search
-from autotune.values.outcome import Lost, TrialOutcome
-from autotune.values.stages import CountedFlops
+from autotune.values.outcome import CountedFlops, Lost, TrialOutcome
 from children import WORKLOADS
 from factories import cpu_machine
 from hurried_runner import HurriedRunner

@@ -8,8 +8,7 @@ import pytest
 
 from autotune.configuration.job import Diagnose, Profile
 from autotune.processes.runner import SubprocessRunner
-from autotune.values.outcome import UserError
-from autotune.values.stages import Diagnosed, Profiled
+from autotune.values.outcome import Diagnosed, Profiled, UserError
 from children import QUICK, WORKLOADS, autotune, hurried, job_for
 from command_line import command
 

@@ -10,7 +10,7 @@ import pytest
 import autotune
 import children
 from autotune.configuration.best_config import BestConfig, read_best, write_best
-from autotune.configuration.evidence_parts import LearningRate
+from autotune.configuration.evidence import LearningRate
 from autotune.configuration.mismatch import digests_of_arguments, other_arguments
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import TrialOutcome

@@ -13,7 +13,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import TakeFirstSteps
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
-from autotune.values.script_losses import FirstLosses
+from autotune.values.outcome import FirstLosses
 from children import autotune, hurried
 from factories import written
 

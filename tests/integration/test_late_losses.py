@@ -12,7 +12,7 @@ from asked_scripts import Ask, observed
 from autotune.configuration.job import Observe, Probe
 from autotune.configuration.script import ScriptOptions
 from autotune.processes.runner import SubprocessRunner
-from autotune.values.script_losses import ObservedLoss
+from autotune.values.outcome import ObservedLoss
 from factories import written
 from scripted_runner import LOSSES, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in

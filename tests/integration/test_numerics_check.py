@@ -12,7 +12,7 @@ from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.numerics import trajectory
-from autotune.numerics.disk_store import DiskStore
+from autotune.numerics.trajectory import DiskStore
 from autotune.processes.runner import SubprocessRunner
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload

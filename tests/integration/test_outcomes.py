@@ -8,6 +8,7 @@ import pytest
 from autotune.configuration.job import CountFlops, Inspect, Job, Probe
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import (
+    CountedFlops,
     Crashed,
     Inspected,
     Measured,
@@ -18,7 +19,6 @@ from autotune.values.outcome import (
     Rejected,
     UserError,
 )
-from autotune.values.stages import CountedFlops
 from children import WORKLOADS, job_for
 from covering import covers
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.job import CountFlops, Diagnose, MeasurePlan
-from autotune.values.outcome import describe
-from autotune.values.stages import CountedFlops, Diagnosed, slow_rank
+from autotune.values.outcome import CountedFlops, Diagnosed, describe, slow_rank
 from children import WORKLOADS, autotune, job_for, nobody_is_left, run_child
 from factories import written
 

@@ -20,14 +20,15 @@ from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
 from autotune.values.outcome import (
     Crashed,
+    Diagnosed,
     Gated,
+    Loading,
     Lost,
     Measured,
+    ObservedLoss,
     Probed,
     TrialOutcome,
 )
-from autotune.values.script_losses import ObservedLoss
-from autotune.values.stages import Diagnosed, Loading
 from benchmarks.recording import Recorded, recording
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Row, Table, read_table

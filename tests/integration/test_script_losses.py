@@ -14,8 +14,8 @@ import pytest
 import seen_script
 from asked_scripts import Ask
 from autotune.calling.flag import Flag
-from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
@@ -24,8 +24,7 @@ from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.searching.search import search as real_search
-from autotune.values.outcome import TrialOutcome
-from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.outcome import FirstLosses, ObservedLoss, TrialOutcome
 from autotune.values.workload_facts import WorkloadFacts
 from children import autotune
 from factories import written

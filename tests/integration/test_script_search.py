@@ -14,8 +14,8 @@ import pytest
 
 import seen_script
 from autotune.calling.flag import Flag, flag_from
-from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import read_best
+from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig

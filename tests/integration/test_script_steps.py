@@ -14,8 +14,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Measure, Observe, Probe, TakeFirstSteps
 from autotune.knobs.base import Value
 from autotune.processes.runner import SubprocessRunner
-from autotune.values.outcome import Measured, NotApplied, Probed, UserError
-from autotune.values.script_losses import FirstLosses
+from autotune.values.outcome import FirstLosses, Measured, NotApplied, Probed, UserError
 from children import QUICK, hurried
 from factories import written
 from needs import installed

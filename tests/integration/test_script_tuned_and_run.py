@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled

@@ -11,8 +11,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import TrialOutcome
-from autotune.values.script_losses import ObservedLoss
+from autotune.values.outcome import ObservedLoss, TrialOutcome
 from children import hurried
 from factories import written
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in

@@ -11,8 +11,7 @@ from autotune.configuration.job import Diagnose
 from autotune.console.progress import PlainProgress
 from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
 from autotune.searching.run.stopping import FEWEST
-from autotune.values.outcome import Inspected, Lost, TrialOutcome
-from autotune.values.stages import Diagnosed, Loading
+from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
 from factories import cuda_machine
 from scripted_runner import (
     FACTS,

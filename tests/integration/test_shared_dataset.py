@@ -9,7 +9,9 @@ from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job,
 from autotune.processes.runner import SubprocessRunner
 from autotune.searching.run.seconds import process_seconds
 from autotune.values.outcome import (
+    CountedFlops,
     Crashed,
+    Diagnosed,
     Gated,
     Inspected,
     Lost,
@@ -17,10 +19,10 @@ from autotune.values.outcome import (
     NotApplied,
     OutOfMemory,
     Probed,
+    Profiled,
     TimedOut,
     UserError,
 )
-from autotune.values.stages import CountedFlops, Diagnosed, Profiled
 from children import QUICK, WORKLOADS, nobody_is_left
 from children import shared_job as job_for
 from factories import written

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.configuration.answer_words import keep_headline
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.evidence_parts import Searched
+from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.dashboard.note import summary

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from autotune.configuration.best_config import Evidence
-from autotune.configuration.evidence_parts import Arithmetic
+from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import arithmetic_lines
 from autotune.limits.flops import is_heavy
 from autotune.searching.confirmation.arithmetic import used
-from autotune.values.stages import CountedFlops
+from autotune.values.outcome import CountedFlops
 from factories import best_config, measurement
 
 RUNS = (measurement(100.0), measurement(110.0), measurement(90.0))

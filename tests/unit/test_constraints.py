@@ -11,6 +11,7 @@ from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
 from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict, judge
 from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import (
+    CountedFlops,
     Crashed,
     Inspected,
     Lost,
@@ -24,7 +25,6 @@ from autotune.values.outcome import (
     TrialOutcome,
     UserError,
 )
-from autotune.values.stages import CountedFlops
 from factories import cpu_machine, measurement
 
 THROUGHPUT = OBJECTIVES["throughput"]

@@ -15,7 +15,7 @@ from autotune.console.tables import show_profile
 from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup
 from autotune.searching.run.narrowing import narrowed
 from autotune.values.machine import Machine
-from autotune.values.stages import Diagnosed, Loading, Profiled
+from autotune.values.outcome import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine
 from factories import narrowed as space_here
 

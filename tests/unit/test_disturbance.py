@@ -22,7 +22,7 @@ from autotune.training.disturbance import (
     read_cpu_times,
     watch,
 )
-from autotune.values.cgroup import CpuQuota
+from autotune.values.machine import CpuQuota
 from autotune.values.measurement import Noise
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ import yaml
 
 from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.evidence_parts import LearningRate
+from autotune.configuration.evidence import LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
 from autotune.knobs import ALL_KNOBS

@@ -16,7 +16,7 @@ from autotune.context.script_loss import loss_seconds
 from autotune.scripting.quality.loss_course import falls, fault_of
 from autotune.scripting.quality.losses import LossRecorder, StepLoss, mean_of_last
 from autotune.scripting.steps import Steps
-from autotune.values.script_losses import no_fall
+from autotune.values.outcome import no_fall
 from factories import written
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import LR_RULES, LrRule, TrainingConfig, lr_factor
 from autotune.training.training_setup import apply, build_dataset, scale_learning_rates
 from autotune.training.workload import load_workload
-from autotune.values.lr_scaling import LR_RULES, LrRule, lr_factor
 from children import WORKLOADS
 
 

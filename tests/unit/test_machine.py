@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.values.cgroup import cpu_quota
-from autotune.values.machine import Host, nvidia_driver, oom_kills, probe_host
+from autotune.values.machine import Host, cpu_quota, nvidia_driver, oom_kills, probe_host
 from covering import covers
 from factories import GIB, cpu_machine, cuda_machine, host
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.evidence_parts import MemoryEvidence, MemoryGrowth
+from autotune.configuration.evidence import MemoryEvidence, MemoryGrowth
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.console.answer_lines import answer_lines
 from autotune.processes.runner import SubprocessRunner

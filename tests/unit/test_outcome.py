@@ -9,17 +9,23 @@ from typing import get_args
 import pytest
 
 from autotune.values.outcome import (
+    CountedFlops,
     Crashed,
+    Diagnosed,
     Failure,
+    FirstLosses,
     Gated,
     Inspected,
+    Loading,
     Lost,
     Measured,
     NonFinite,
     NotApplied,
     Observed,
+    Operator,
     OutOfMemory,
     Probed,
+    Profiled,
     Rejected,
     TimedOut,
     TrialOutcome,
@@ -29,8 +35,6 @@ from autotune.values.outcome import (
     outcome_from_json,
     outcome_to_json,
 )
-from autotune.values.script_losses import FirstLosses
-from autotune.values.stages import CountedFlops, Diagnosed, Loading, Operator, Profiled
 from covering import covers
 from factories import IMAGE_FACTS, cuda_machine, measurement
 

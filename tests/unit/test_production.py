@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 import autotune
 from autotune.configuration.best_config import BestConfig, write_best
-from autotune.configuration.evidence_parts import LearningRate, PredictedRun
+from autotune.configuration.evidence import LearningRate, PredictedRun
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value

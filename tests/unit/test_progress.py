@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.evidence_parts import LearningRate, PredictedRun, Searched
+from autotune.configuration.evidence import LearningRate, PredictedRun, Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import narrow
 from autotune.configuration.space_file import read_space

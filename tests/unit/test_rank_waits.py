@@ -13,8 +13,7 @@ from autotune.searching.run.search_run import details_of
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails
 from autotune.values.measurement import Measurement, RankShare
-from autotune.values.outcome import Measured
-from autotune.values.stages import wait_shares, waiting_text
+from autotune.values.outcome import Measured, wait_shares, waiting_text
 from factories import GIB, best_config, measurement
 from reporting import Page, report_of, trial
 

@@ -14,8 +14,7 @@ import pytest
 from autotune.configuration.search_space import SearchSpace
 from autotune.searching.run.diagnosis import Diagnosis, most_speedup
 from autotune.searching.run.narrowing import narrowed
-from autotune.values.outcome import Measured
-from autotune.values.stages import Diagnosed
+from autotune.values.outcome import Diagnosed, Measured
 from benchmarks import search as replays
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.table import Table, read_table

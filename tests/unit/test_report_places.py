@@ -12,8 +12,8 @@ import optuna_dashboard
 import pytest
 
 from answered_study import BASELINE, answered, confirmed, explained
-from autotune.configuration.accuracy_evidence import NOT_MEASURED, UNCHANGED
 from autotune.configuration.best_config import BestConfig, write_best
+from autotune.configuration.evidence import NOT_MEASURED, UNCHANGED
 from autotune.production import Best
 from autotune.searching.run.events import Answered
 from autotune.storage.note_types import as_json as note_as_json

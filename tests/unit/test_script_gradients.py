@@ -20,8 +20,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.scripting.quality.reach import sums_of_gradients
 from autotune.searching.run.events import Answered
-from autotune.values.outcome import TrialOutcome
-from autotune.values.script_losses import FirstSums, ObservedLoss
+from autotune.values.outcome import FirstSums, ObservedLoss, TrialOutcome
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in
 from shown_events import lines_of

@@ -14,8 +14,13 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.script_facts import observation, observe
 from autotune.searching.run.events import Answered
 from autotune.system.trial_folder import TrialFolder
-from autotune.values.outcome import TrialOutcome, UserError, outcome_to_json
-from autotune.values.script_losses import FirstLosses, ObservedLoss
+from autotune.values.outcome import (
+    FirstLosses,
+    ObservedLoss,
+    TrialOutcome,
+    UserError,
+    outcome_to_json,
+)
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in
 

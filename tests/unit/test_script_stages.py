@@ -15,7 +15,7 @@ from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.observation import some_steps
 from autotune.training.loading.batches import Batches
 from autotune.training.profiling import copy_seconds
-from autotune.values.stages import Diagnosed
+from autotune.values.outcome import Diagnosed
 
 CPU = torch.device("cpu")
 

@@ -23,16 +23,14 @@ from autotune.scripting.quality.reach import Reach
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import (
-    NonFinite,
-    Probed,
-    TrialOutcome,
-    UserError,
-)
-from autotune.values.script_losses import (
     FIRST_STEPS,
     FirstLosses,
     FirstSums,
+    NonFinite,
     ObservedLoss,
+    Probed,
+    TrialOutcome,
+    UserError,
     no_fall,
 )
 

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from autotune.scripting.quality.reach import Reach, sums_of_gradients
 from autotune.scripting.quality.scalars import Scalars
 from autotune.scripting.quality.turns import Turns
-from autotune.values.script_losses import FIRST_STEPS, SETTLED_STEP, FirstSums
+from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
 
 LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""

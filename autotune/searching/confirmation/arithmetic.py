@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.configuration.evidence_parts import Arithmetic
+from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.notes import matmul_rate_key
 from autotune.values.measurement import Measurement
-from autotune.values.stages import CountedFlops
+from autotune.values.outcome import CountedFlops
 
 
 def arithmetic_of(

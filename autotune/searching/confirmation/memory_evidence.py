@@ -12,7 +12,7 @@ from dataclasses import asdict
 from itertools import accumulate, combinations
 from statistics import median
 
-from autotune.configuration.evidence_parts import (
+from autotune.configuration.evidence import (
     DeviceMemoryEvidence,
     MemoryEvidence,
     MemoryGrowth,

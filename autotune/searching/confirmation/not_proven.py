@@ -8,9 +8,8 @@ from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.seeds import SEEDS, decision_so_far
-from autotune.configuration.accuracy_evidence import NotProven
 from autotune.configuration.accuracy_rule import AccuracyRule
-from autotune.configuration.evidence_parts import NotConfirmed
+from autotune.configuration.evidence import NotConfirmed, NotProven
 from autotune.configuration.training_config import TrainingConfig
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.text import readable

@@ -23,7 +23,7 @@ from autotune.configuration.best_config import (
     Speedup,
     Throughput,
 )
-from autotune.configuration.evidence_parts import (
+from autotune.configuration.evidence import (
     Blocks,
     LearningRate,
     MachineRecord,
@@ -45,9 +45,8 @@ from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.run.stage_timing import noted_diagnosis
 from autotune.storage.database import masked
 from autotune.storage.finished_trial import FinishedTrial
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import Measurement, together, uneven_text
 from autotune.values.statistics import ratio_interval, ratio_of
-from autotune.values.step_times import together, uneven_text
 from autotune.values.text import readable
 
 

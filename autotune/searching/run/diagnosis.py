@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.configuration.evidence_parts import Stage
+from autotune.configuration.evidence import Stage
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Machine
-from autotune.values.stages import Diagnosed, SlowRank, slow_rank
+from autotune.values.outcome import Diagnosed, SlowRank, slow_rank
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""

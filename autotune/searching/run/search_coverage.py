@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from autotune.configuration.answer_words import start_text
-from autotune.configuration.evidence_parts import Searched
+from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.knobs import knob_named

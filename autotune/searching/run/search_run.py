@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.failed_probes import own_accuracy_fails
+from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fails
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.accuracy_rule import AccuracyRule

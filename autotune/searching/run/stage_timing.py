@@ -9,8 +9,7 @@ from autotune.context.search_context import SearchContext
 from autotune.processes.runner import Runner
 from autotune.searching.run.diagnosis import Diagnosis, most_speedup
 from autotune.study.study import TuningStudy
-from autotune.values.outcome import Failure, Rejected, as_failure, describe
-from autotune.values.stages import Diagnosed
+from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, describe
 
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.

@@ -11,15 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.failed_probes import no_reference
-from autotune.accuracy.probe_length import probe_samples
+from autotune.accuracy.accuracy_verdict import AccuracyProber, no_reference
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.accuracy.seeds import SEEDS
+from autotune.accuracy.seeds import SEEDS, probe_samples
 from autotune.comparison.repeats import Repeats
-from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.accuracy_rule import UNNOTICED, AccuracyRule
 from autotune.configuration.constraints import judge
+from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.searching.run.events import StepStarted, Warned
@@ -31,6 +29,7 @@ from autotune.storage.finished_trial import FinishedTrial
 from autotune.values.errors import AutotuneError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import (
+    FIRST_STEPS,
     Lost,
     Measured,
     Memory,
@@ -40,7 +39,6 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.script_losses import FIRST_STEPS
 from autotune.values.text import readable, size
 
 Runs = tuple[Measurement, ...]

@@ -18,7 +18,7 @@ from autotune.searching.run.seconds import trial_seconds
 from autotune.storage.note_types import DriftCheck
 from autotune.storage.notes import StudyNotes
 from autotune.storage.trial_details import TrialDetails
-from autotune.values.stages import waiting_text
+from autotune.values.outcome import waiting_text
 from autotune.values.statistics import bounds
 from autotune.values.text import readable
 

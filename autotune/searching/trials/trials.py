@@ -10,8 +10,8 @@ from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyVerdict
 from autotune.accuracy.seeds import INCUMBENT_SEEDS, SEEDS
-from autotune.configuration.accuracy_evidence import UNCHANGED
 from autotune.configuration.constraints import Verdict, judge
+from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
