@@ -43,7 +43,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "search_variants",
     ),
     "Other tools": ("rivals", "rivals_later", "rivals_four"),
-    "Timing": ("overhead", "hosts", "ddp", "ddp_settings", "blocks", "numerics"),
+    "Timing": ("overhead", "hosts", "ddp_settings", "blocks", "numerics"),
     "Knobs": ("knobs", "knobs_compile"),
     "On a GPU": ("h200",),
     "Comparing": (

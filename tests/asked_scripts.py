@@ -18,7 +18,7 @@ LONG = ("--epochs", "10000")
 
 
 class InTwo:
-    """Runs jobs in two processes, forked from a warm host or started by torch's launcher."""
+    """Runs jobs in two processes, started by torch's launcher."""
 
     def __init__(self, runner: SubprocessRunner, deadline_seconds: float = 180.0) -> None:
         self._runner = runner

@@ -200,7 +200,14 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
     if not all(_LATE.fullmatch(name) for name in differs):
         return False
     match words:
-        case ["-m", "autotune.child.main" | "autotune.child.launch_ranks", folder, *_]:
+        case ["-m", "autotune.child.main", folder, *_] | [
+            "-m",
+            "autotune.child.launchers",
+            "torch",
+            _,
+            folder,
+            *_,
+        ]:
             job = json.loads((Path(folder) / "job.json").read_bytes())
             file = job["model_path"] and Path(job["model_path"])
             return not file or (_may_have_torch(file) if job["script"] else _is_alone(file))

@@ -56,7 +56,7 @@ def server_for(words: Sequence[str]) -> str | None:
             return TRAINING
         case ["-m", "autotune", *_]:
             return COMMANDS
-        case ["-m", "autotune.child.become_launcher", *_]:
+        case ["-m", "autotune.child.launchers", "own", *_]:
             return None
         case ["-m", name, *_] if name.startswith("autotune.child."):
             return TRAINING

@@ -89,16 +89,11 @@ def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:
     if place is None:
         sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
     own = folder.of_rank(place.rank)
-    print_to_own_logs(own)
-    write_atomically(own.place, note_of(place))
-    return own
-
-
-def print_to_own_logs(folder: TrialFolder) -> None:
-    """Let this process print to the logs of its rank, whatever a launcher does with its output."""
-    for log, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
+    for log, descriptor in ((own.stdout, 1), (own.stderr, 2)):
         with log.open("ab") as file:
             os.dup2(file.fileno(), descriptor)
+    write_atomically(own.place, note_of(place))
+    return own
 
 
 def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = None) -> NoReturn:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.child import preload
-from autotune.child.main import STACKS_AT, failed, leave, print_to_own_logs, work
+from autotune.child.main import STACKS_AT, failed, leave, work
 from autotune.configuration.job import job_from_json
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
 from autotune.scripting.surroundings.environment import sets_environment
@@ -142,24 +142,9 @@ def _become_child(
         _print_to(folder, keep=request["keep_logs"])
         send(end, {"pid": os.getpid()})
         end.close()
-        if request["processes"] > 1:
-            from autotune.child.fork_ranks import lead_ranks
-
-            lead_ranks(folder, request["processes"], partial(_become_rank, folder, request))
         if prepared is None:
             _forget_random_state()
         work(folder, request["start"], prepared)
-    finally:
-        os._exit(1)
-
-
-def _become_rank(folder: TrialFolder, request: dict[str, Any], rank: int) -> NoReturn:
-    """Run the job as one of several processes, which share a session and have their own logs."""
-    try:
-        own = folder.of_rank(rank)
-        print_to_own_logs(own)
-        _forget_random_state()
-        work(own, request["start"])
     finally:
         os._exit(1)
 

@@ -208,8 +208,8 @@ class Job:
     processes: int = 1
     """Processes that carry out the task together; 0: as many as `launch` starts."""
     launch: tuple[str, ...] = ()
-    """Command that starts the processes, put before that of each. Without it, several are forked
-    from a warm host or started by torch's launcher."""
+    """Command that starts the processes, put before that of each. Without it, torch's launcher
+    starts several."""
 
     @property
     def is_of_ranks(self) -> bool:

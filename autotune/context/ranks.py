@@ -31,7 +31,6 @@ from autotune.values.machine import Machine, nvidia_gpus, probe_host
 from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
 from autotune.values.workload_facts import WorkloadFacts
 
-_AFFINITY = "cpu_affinity"
 _OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, CountFlops, Profile)
 _MOST_NAMES = 3
 
@@ -43,18 +42,20 @@ def check_room(resources: Resources) -> None:
         UsageError: there are fewer cores and GPUs, the device is one of several, or there is no
             such launcher.
     """
-    count, device = resources.processes, resources.device
-    if resources.launch is not None:
-        _check_launcher(resources.launch, device)
+    count, device, launcher = resources.processes, resources.device, resources.launch
+    if launcher is None and count == 1:
         return
-    if count == 1:
+    kind, _, number = device.partition(":")
+    if number:
+        flag = f"--nproc-per-node {count}" if launcher is None else "--launch"
+        raise UsageError(
+            f"--device {device} with {flag}: each process takes the device of its number. Give "
+            f"--device {kind}."
+        )
+    if launcher is not None:
+        _check_launcher(launcher)
         return
     cores, gpus = probe_host().usable_cores, len(nvidia_gpus() or ())
-    if device.partition(":")[2]:
-        raise UsageError(
-            f"--device {device} with --nproc-per-node {count}: each process takes the device of "
-            f"its number. Give --device {device.partition(':')[0]}."
-        )
     is_on_gpus = gpus and device == "cuda"
     room = cores if device == "cpu" else gpus if is_on_gpus else max(cores, gpus)
     if count > room:
@@ -62,7 +63,7 @@ def check_room(resources: Resources) -> None:
         raise UsageError(f"--nproc-per-node {count}: this machine has {found}. Give fewer.")
 
 
-def _check_launcher(command: str, device: str) -> None:
+def _check_launcher(command: str) -> None:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -72,11 +73,6 @@ def _check_launcher(command: str, device: str) -> None:
     if shutil.which(words[0]) is None:
         raise UsageError(
             f"--launch {command!r}: there is no program {words[0]}. Install it, or give its path."
-        )
-    if device.partition(":")[2]:
-        raise UsageError(
-            f"--device {device} with --launch: each process takes the device of its number. Give "
-            f"--device {device.partition(':')[0]}."
         )
 
 
@@ -214,26 +210,25 @@ def space_of_each(
             f"{processes} processes: a step of all has {processes * held} samples, {held} in each"
         )
 
-    def kept(name: str, is_kept: Callable[[Value], bool], why: str) -> tuple[Value, ...]:
-        offered = file.offers.get(name, ())
-        lost = [value for value in offered if not is_kept(value)]
-        notes.extend(f"{name}={spelled(value)} dropped: {why}" for value in lost)
-        return tuple(value for value in offered if is_kept(value))
-
     def fits(most: int) -> Callable[[Value], bool]:
         return lambda value: type(value) is not int or value <= most
 
-    limits = {"num_threads": cores, "num_workers": cores}
-    offers = {
-        name: kept(name, fits(most), f"each of {on_host} processes has {cores} of the cores")
-        for name, most in limits.items()
-        if name in file.offers
-    }
-    if _AFFINITY in file.offers:
-        why = "all processes would keep to the same cores"
-        offers[_AFFINITY] = kept(_AFFINITY, lambda value: value is None, why)
-    if samples is not None and "batch_size" in file.offers:
-        share = samples // processes
-        why = f"each of {processes} processes has {share} samples"
-        offers["batch_size"] = kept("batch_size", fits(share), why)
-    return replace(file, offers={**file.offers, **offers}), tuple(notes)
+    share = f"each of {on_host} processes has {cores} of the cores"
+    rules = [
+        ("num_threads", fits(cores), share),
+        ("num_workers", fits(cores), share),
+        ("cpu_affinity", lambda value: value is None, "all processes would keep to the same cores"),
+    ]
+    if samples is not None:
+        each = samples // processes
+        rules.append(
+            ("batch_size", fits(each), f"each of {processes} processes has {each} samples")
+        )
+    offers = dict(file.offers)
+    for name, is_kept, why in rules:
+        offered = offers.get(name, ())
+        lost = [spelled(value) for value in offered if not is_kept(value)]
+        notes.extend(f"{name}={value} dropped: {why}" for value in lost)
+        if lost:
+            offers[name] = tuple(value for value in offered if is_kept(value))
+    return replace(file, offers=offers), tuple(notes)

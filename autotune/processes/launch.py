@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.configuration.job import Job
-from autotune.processes.launched_ranks import write_program
+from autotune.processes.ranks import write_program
 from autotune.system.child_ties import channel, place_of, receive, send
 from autotune.system.trial_folder import TrialFolder
 
@@ -65,10 +65,10 @@ class FreshInterpreter:
         if job.launch:
             program = str(write_program(files, python, environ))
             call = (*job.launch, program, place, place_of(lifeline), start)
-            words = ["autotune.child.become_launcher", str(lifeline), *call]
+            words = ["autotune.child.launchers", "own", str(lifeline), *call]
         elif job.processes > 1:
-            ranks = (place, place_of(lifeline), str(job.processes), start)
-            words = ["autotune.child.launch_ranks", *ranks]
+            ranks = (str(job.processes), place, place_of(lifeline), start)
+            words = ["autotune.child.launchers", "torch", *ranks]
         if job.is_of_ranks:
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
@@ -247,7 +247,6 @@ class WarmHost:
             "model_path": job.model_path,
             "is_script": job.script is not None,
             "packages": packages,
-            "processes": job.processes,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }

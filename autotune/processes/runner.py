@@ -28,8 +28,7 @@ from autotune.processes.launch import (
     FreshInterpreter,
     Launched,
 )
-from autotune.processes.launched_ranks import LaunchedRanks
-from autotune.processes.rank_failures import outcome_of_ranks
+from autotune.processes.ranks import Ranks, outcome_of_ranks
 from autotune.processes.running_child import (
     HURRIED,
     OF_RANKS,
@@ -165,7 +164,7 @@ class SubprocessRunner:
         if outcome is not None:
             return outcome
         launched = self._launch(job, files, lifeline, keep_logs=begun is not None)
-        child = RunningChild(launched, files, LaunchedRanks(job, files) if job.launch else None)
+        child = RunningChild(launched, files, Ranks(job, files) if job.is_of_ranks else None)
         if begun is not None:  # one deadline for both, as in a process that builds itself
             child.begun = begun
         try:
@@ -234,7 +233,7 @@ class SubprocessRunner:
                 files.launch.write_text(f"{how}{anew}\n", encoding="utf-8")
                 return forked
             why_fresh = forked
-        how = why_fresh if job.launch else f"fresh interpreter: {why_fresh}"
+        how = why_fresh if job.is_of_ranks else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
         environ = {**self._environ, **variables_needed(job)}
         return FreshInterpreter(self._python, job, files, environ, lifeline)
@@ -243,6 +242,8 @@ class SubprocessRunner:
         """Return why a job needs a new interpreter; "" if it may be forked."""
         if job.launch:
             return f"started by {shlex.join(job.launch)}"
+        if job.processes > 1:
+            return "started by torch's launcher"
         if job.host is None:
             return "asked for"
         return self._why_fresh or self._hosts.why_not_forked(job)

@@ -20,8 +20,7 @@ import psutil
 from autotune.configuration.job import Job
 from autotune.processes import logs
 from autotune.processes.launch import Launched
-from autotune.processes.launched_ranks import LaunchedRanks
-from autotune.processes.rank_failures import has_failed, phase_of_ranks
+from autotune.processes.ranks import Ranks
 from autotune.system.launched import Started
 from autotune.system.process_tree import MemoryPeak, ProcessTree
 from autotune.system.shared_memory import free_shared_memory
@@ -116,14 +115,11 @@ class Family:
 class RunningChild:
     """A running child process and the processes that it starts."""
 
-    def __init__(
-        self, process: Launched, files: TrialFolder, ranks: LaunchedRanks | None = None
-    ) -> None:
-        """Watch a process; `ranks` are those that it starts if it is a launcher of the user's."""
+    def __init__(self, process: Launched, files: TrialFolder, ranks: Ranks | None = None) -> None:
+        """Watch a process; `ranks` are those that it starts if it is a launcher."""
         self.process = process
         self._files = files
         self._ranks = ranks
-        self._is_launcher = False
         self.begun = time.monotonic()
         """Monotonic time from which the deadline counts."""
         self._peak = MemoryPeak(ProcessTree(process.pid), process.host_pid)
@@ -141,34 +137,32 @@ class RunningChild:
         Raises:
             KeyboardInterrupt: the runner was cancelled meanwhile.
         """
-        self._is_launcher = job.is_of_ranks
         deadline = self.begun + job.deadline_seconds
         limit = job.memory_limit_bytes if job.device == "cpu" else job.host_limit_bytes
         until = math.inf
         while not self.process.ended_within(SAMPLE_SECONDS):
             self._look(limit)
-            if job.is_of_ranks:
-                until = min(until, self._patience_with_launcher())
-            if time.monotonic() > until:
-                break
-            if self._ranks is not None and (lost := self._ranks.look()):
-                return lost
+            if self._ranks is not None:
+                until = min(until, self._patience_with(self._ranks))
+                if time.monotonic() > until:
+                    break
+                if lost := self._ranks.look():
+                    return lost
             if is_cancelled():
                 raise KeyboardInterrupt
             if limit is not None and self.peak_bytes > limit:
                 return OutOfMemory("host", f"passed the limit of {limit} bytes", self.peak_bytes)
             if time.monotonic() > deadline:
-                lacking = "" if self._ranks is None else self._ranks.lacking
-                return TimedOut(phase_of_ranks(self._files) + lacking, job.deadline_seconds)
+                phase = self._files.phase if self._ranks is None else self._ranks.phase
+                return TimedOut(phase, job.deadline_seconds)
         if not self._has_outcome():
             return None
         return outcome_from_json(read_some(self._files.outcome))
 
-    def _patience_with_launcher(self) -> float:
+    def _patience_with(self, ranks: Ranks) -> float:
         """Return until when a launcher may end the other ranks, on the monotonic clock."""
-        failed = has_failed(self._files)
-        is_told = failed or self._files.outcome.exists()
-        return time.monotonic() + _LAUNCHER_SECONDS[failed] if is_told else math.inf
+        is_told = ranks.has_failed or self._files.outcome.exists()
+        return time.monotonic() + _LAUNCHER_SECONDS[ranks.has_failed] if is_told else math.inf
 
     def _has_outcome(self) -> bool:
         """Return True if there is an outcome; one of another host may take seconds to be seen."""
@@ -195,8 +189,9 @@ class RunningChild:
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
-        elif self._is_launcher and self.process.exit_code != 0:
-            self._kill_left_ranks(family, hosts)
+        elif self._ranks is not None and self.process.exit_code != 0:  # it has died before them
+            self._ranks.kill_here()
+            family.kill(hosts)
         # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
         # has a session of its own, after two seconds.
         self._signal(signal.SIGTERM)
@@ -265,12 +260,6 @@ class RunningChild:
         with self._files.launch.open("a", encoding="utf-8") as note:
             note.write(f"it {how} its processes on other hosts within {seconds:.1f} s\n")
         return [] if has_ended else self._ranks.elsewhere
-
-    def _kill_left_ranks(self, family: Family, hosts: frozenset[int]) -> None:
-        """Kill the ranks on this host of a launcher that has died before them."""
-        if self._ranks is not None:
-            self._ranks.kill_here()
-        family.kill(hosts)
 
     def _kill_apart(self) -> None:
         """Kill descendants with a session of their own, such as the ranks of a launcher."""

@@ -19,7 +19,6 @@ from autotune.knobs.base import Value
 from autotune.processes.launch import Building, Forked, WarmHost
 from autotune.system.trial_folder import TrialFolder, write_atomically
 
-_THREADS = "OMP_NUM_THREADS"
 _Dataset = tuple[str | None, dict[str, Value]]
 _Environ = frozenset[tuple[str, str]]
 _PLAIN: _Environ = frozenset()
@@ -48,7 +47,6 @@ class _Place:
     """The place of a warm host, which may not be started yet, or no more."""
 
     host: WarmHost | None = None
-    is_of_ranks: bool = False
     built: _Dataset | None = None
 
     def close(self) -> None:
@@ -91,14 +89,12 @@ class Hosts:
         return self._refused.get(_PLAIN) or self._refused.get(_environ_of(job), "")
 
     def make_room(self, job: Job) -> None:
-        """End hosts with variables for a job that has none, whose process may hold a dataset."""
-        if job.host is None:
+        """End hosts with variables for a job that needs none, since they may hold a dataset."""
+        if job.host is None or job.is_of_ranks:
             self._keep(_PLAIN)
 
     def why_not_shared(self, job: Job) -> str | None:
         """Return why the job's process builds its dataset itself; None if its host does."""
-        if job.processes > 1 and job.script is None:
-            return "each of several processes builds its own"
         if job.fresh_data:
             return "asked for"
         return self._reasons.get((_environ_of(job), job.model_path))
@@ -110,10 +106,9 @@ class Hosts:
         if job.host != self._name:
             self.close()
         self._name, place = job.host, self._place_of(job)
-        is_of_use = place.built in (None, wanted) and (job.processes == 1 or place.is_of_ranks)
-        if not is_of_use or (place.host is not None and place.host.has_ended):
+        has_ended = place.host is not None and place.host.has_ended
+        if has_ended or place.built not in (None, wanted):
             place.close()
-            place.is_of_ranks = job.processes > 1
         if wanted is None or place.built == wanted:
             return None
         return Building(self._opened(job), files)
@@ -138,8 +133,8 @@ class Hosts:
         """
         reason, environ = "warm hosts do not answer", _environ_of(job)
         for _ in range(2):
-            may_preload = job.processes == 1 and environ not in self._spoilt_by_packages
-            packages = self._packages.get(job.model_path, ()) if may_preload else ()
+            is_spoilt = environ in self._spoilt_by_packages
+            packages = () if is_spoilt else self._packages.get(job.model_path, ())
             forked = self._opened(job).fork(job, files, lifeline, keep_logs, packages)
             if isinstance(forked, Forked):
                 return forked
@@ -167,14 +162,8 @@ class Hosts:
             self._places.pop(other).close()
 
     def _opened(self, job: Job) -> WarmHost:
-        """Return the job's host, started if there is none; of several processes it has one thread.
-
-        Torch's launcher sets the same variable, which is read while torch is imported.
-        """
+        """Return the job's host, started if there is none."""
         place = self._place_of(job)
         if place.host is None:
-            threads = {_THREADS: os.environ.get(_THREADS, "1")} if place.is_of_ranks else {}
-            place.host = WarmHost(
-                self._python, {**self._environ, **threads, **variables_needed(job)}
-            )
+            place.host = WarmHost(self._python, {**self._environ, **variables_needed(job)})
         return place.host

@@ -38,8 +38,7 @@ from autotune.training.inspection import process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM
 from autotune.training.profiling import profiling
-from autotune.training.ranks.exchange import comm_dtypes
-from autotune.training.ranks.graph import counting, graph_obstacle
+from autotune.training.ranks.facts import comm_dtypes, counting, graph_obstacle
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import Diagnosed, Observed

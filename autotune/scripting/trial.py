@@ -41,7 +41,7 @@ from autotune.system.launched import this_place
 from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
 from autotune.training.profiling import profiling
-from autotune.training.ranks.of_script import before_parting, joined, obstacle
+from autotune.training.ranks.joining import before_parting, joined, obstacle
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything

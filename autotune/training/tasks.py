@@ -29,10 +29,11 @@ from autotune.training.loading.batches import (
     has_long_epochs,
     probe_boundary,
 )
-from autotune.training.loading.sharding import epochs_obstacle
 from autotune.training.loading.tokens import count_tokens
 from autotune.training.loading.worst_batch import worst_batch
-from autotune.training.ranks.world import ALONE, World, device_of_rank, join
+from autotune.training.ranks.facts import epochs_obstacle
+from autotune.training.ranks.joining import device_of_rank, join
+from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import CompileClock, Step, Timer, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,

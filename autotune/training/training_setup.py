@@ -22,7 +22,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.training.apply_settings import Settings
 from autotune.training.loading.whole_steps import StepsOfRank, WholeSteps
-from autotune.training.ranks.world import ALONE, World, without_exchange
+from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks.wrapped import without_exchange
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 

@@ -21,7 +21,7 @@ from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
 from autotune.training.apply_settings import Settings
-from autotune.training.ranks.exchange import comm_dtypes
+from autotune.training.ranks.facts import comm_dtypes
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload

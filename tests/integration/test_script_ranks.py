@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
-from autotune.child.fork_ranks import environ_of_rank
 from autotune.configuration.job import Measure, Observe, Probe
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, Probed
-from children import QUICK, only_its_host_is_left
+from children import QUICK, nobody_is_left
 from covering import covers
 from factories import written
 from needs import installed
 
 OF_MODEL = ("compile_mode", "amp_dtype", "channels_last", "num_threads")
 OF_DDP = ("ddp_bucket_mb", "gradient_as_bucket_view", "static_graph", "ddp_comm_dtype")
-# Torch's launcher has them to itself.
-OWN = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "OMP_NUM_THREADS"}
 NETWORK = """
 class Network(nn.Module):
     def __init__(self):
@@ -46,7 +39,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runner(place: Path) -> Iterator[SubprocessRunner]:
-    """One warm host for all of them."""
     with SubprocessRunner(place / "inductor") as runner:
         yield runner
 
@@ -79,10 +71,10 @@ def test_it_is_observed_with_all_its_processes(ask: Ask, place: Path) -> None:
     assert seen.workload.ranks is not None
     assert not seen.workload.ranks.graph_obstacle
     assert "ddp_bucket_mb" not in seen.fixed
-    assert only_its_host_is_left(place)
+    assert nobody_is_left(place)
 
 
-def test_it_is_timed_as_one_training_forked_from_the_warm_host(ask: Ask) -> None:
+def test_it_is_timed_as_one_training(ask: Ask) -> None:
     outcome = ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 1})
     assert isinstance(outcome, Measured), outcome
     found = outcome.measurement
@@ -90,7 +82,7 @@ def test_it_is_timed_as_one_training_forked_from_the_warm_host(ask: Ask) -> None
     assert len(found.ranks) == 2
     assert found.epoch_samples == 512
     assert found.peak_memory_bytes >= max(rank.peak_memory_bytes for rank in found.ranks)
-    assert (ask.folder / "launch").read_text() == "forked\n"
+    assert (ask.folder / "launch").read_text() == "started by torch's launcher\n"
 
 
 def test_a_probe_takes_the_samples_of_all_ranks(ask: Ask) -> None:
@@ -235,43 +227,3 @@ def test_libraries_that_join_the_processes_themselves_are_timed(
     outcome = ask(script, *words, task=Measure(QUICK), settings={"num_workers": 1}, asked=LOADER)
     assert isinstance(outcome, Measured), outcome
     assert {block.samples % step for block in outcome.measurement.blocks} == {0}
-
-
-RANK_ZERO = """
-import lightning
-from lightning.pytorch.utilities import rank_zero_only
-import torch
-from torch import distributed, nn
-
-print("told", rank_zero_only.rank, flush=True)
-distributed.init_process_group("gloo")
-"""
-
-
-@pytest.mark.slow
-def test_lightning_knows_its_rank_though_a_host_without_one_imported_it(
-    ask: Ask, tmp_path: Path
-) -> None:
-    installed("lightning")
-    ask(str(written(tmp_path, RANK_ZERO, "train.py")))
-    assert (ask.folder / "launch").read_text() == "forked\n"
-    assert [log_of(ask, rank).strip() for rank in range(2)] == ["told 0", "told 1"]
-
-
-def test_forked_ranks_have_the_variables_that_torch_s_launcher_gives(tmp_path: Path) -> None:
-    written(tmp_path, "import os, json\njson.dump(dict(os.environ), open(os.environ['RANK'], 'w'))")
-    launcher = (
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "space.yaml",
-    )
-    before = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, *launcher], cwd=tmp_path, env=before, check=True)
-    for rank in range(2):
-        told = json.loads((tmp_path / str(rank)).read_text())
-        given = {n: v for n, v in told.items() if before.get(n) != v and n not in OWN}
-        own = environ_of_rank(rank, 2, int(given["MASTER_PORT"]), given["TORCHELASTIC_RUN_ID"])
-        assert given | {"MASTER_ADDR": "127.0.0.1"} == own

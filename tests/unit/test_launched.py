@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
-from autotune.processes import launched_ranks
-from autotune.processes.launched_ranks import LaunchedRanks, write_program
+from autotune.processes import ranks as ranks_of
+from autotune.processes.ranks import Ranks, write_program
 from autotune.system import launched
 from autotune.system.child_ties import is_here, place_of
 from autotune.system.launched import Place, Started, note_of, started_from, this_place
@@ -109,7 +109,7 @@ def test_a_host_that_does_not_see_the_folder_says_so(
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert f"does not see {gone}: No such file or directory" in done.stderr
     TrialFolder(tmp_path).stderr.write_text(done.stderr)
-    lost = LaunchedRanks(launching(2), TrialFolder(tmp_path)).of_exit(1)
+    lost = Ranks(launching(2), TrialFolder(tmp_path)).of_exit(1)
     assert lost is not None
     assert "All hosts have to see the folder of the study" in lost.detail
 
@@ -156,7 +156,7 @@ def test_a_launcher_that_starts_nothing_is_named_with_its_last_words(
     said: str, told: str, tmp_path: Path
 ) -> None:
     TrialFolder(tmp_path).stderr.write_text(said)
-    lost = LaunchedRanks(launching(2), TrialFolder(tmp_path)).of_exit(1)
+    lost = Ranks(launching(2), TrialFolder(tmp_path)).of_exit(1)
     assert lost is not None
     assert lost.detail.startswith("the launcher started no process and ended with code 1; ")
     assert told in lost.detail
@@ -166,14 +166,14 @@ def test_a_launcher_that_starts_nothing_is_named_with_its_last_words(
 def test_a_launcher_that_starts_fewer_processes_is_waited_for_and_named(
     begins: Begins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ranks = LaunchedRanks(launching(3), TrialFolder(tmp_path))
+    ranks = Ranks(launching(3), TrialFolder(tmp_path))
     assert ranks.look() is None
-    assert ranks.lacking == "; rank 0 has not begun; rank 1 has not begun; rank 2 has not begun"
+    assert ranks.phase == "start; rank 0 has not begun; rank 1 has not begun; rank 2 has not begun"
     begins(0, size=3)
     begins(2, size=3)
     assert ranks.look() is None
-    assert ranks.lacking == "; rank 1 has not begun"
-    monkeypatch.setattr(launched_ranks, "PATIENCE_SECONDS", 0.0)
+    assert ranks.phase == "start; rank 1 has not begun"
+    monkeypatch.setattr(ranks_of, "PATIENCE_SECONDS", 0.0)
     lost = ranks.look()
     assert isinstance(lost, Lost)
     assert "started 2 of 3 processes within 0 s, without rank 1" in lost.detail
@@ -182,15 +182,15 @@ def test_a_launcher_that_starts_fewer_processes_is_waited_for_and_named(
 @covers("T29")
 def test_another_number_of_processes_than_before_is_named(begins: Begins, tmp_path: Path) -> None:
     begins(0, size=4)
-    found = LaunchedRanks(launching(2), TrialFolder(tmp_path)).look()
+    found = Ranks(launching(2), TrialFolder(tmp_path)).look()
     assert found == Lost("the launcher starts 4 processes, and started 2 before")
-    assert LaunchedRanks(launching(0), TrialFolder(tmp_path)).look() is None, "as many as it starts"
+    assert Ranks(launching(0), TrialFolder(tmp_path)).look() is None, "as many as it starts"
 
 
 def test_processes_on_other_hosts_are_known_as_such(begins: Begins, tmp_path: Path) -> None:
     begins(0, size=2)
     begins(1, size=2, host="b")
-    ranks = LaunchedRanks(launching(2), TrialFolder(tmp_path))
+    ranks = Ranks(launching(2), TrialFolder(tmp_path))
     ranks.look()
     assert [(one.rank, one.host_name) for one in ranks.elsewhere] == [(1, "b")]
     assert ranks.of_exit(0) is None, "all have begun: their outcomes tell more"

@@ -15,7 +15,7 @@ from autotune.context.ranks import own_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding
 from autotune.searching.search import search
-from autotune.training.ranks.graph import graph_obstacle, unused_in, uses_in
+from autotune.training.ranks.facts import graph_obstacle, unused_in, uses_in
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Inspected
 from autotune.values.workload_facts import RankFacts

@@ -7,13 +7,15 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from autotune.configuration.job import Inspect, Job
 from autotune.configuration.mismatch import mismatches
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.rank_failures import outcome_of_ranks, phase_of_ranks
+from autotune.processes.ranks import Ranks, outcome_of_ranks
+from autotune.system.launched import Place, note_of
 from autotune.system.trial_folder import TrialFolder
 from autotune.training.loading.sharding import ranks_obstacle
 from autotune.training.loading.whole_steps import StepsOfRank
-from autotune.training.ranks import world
+from autotune.training.ranks import joining
 from autotune.training.ranks.world import Lap, World, slowest
 from autotune.values.outcome import Crashed, Probed, TimedOut, UserError, outcome_to_json
 from command_line import command
@@ -117,7 +119,11 @@ def test_ranks_in_another_phase_are_named(tmp_path):
     for rank, phase in enumerate(["warm-up", "build"]):
         TrialFolder(tmp_path, rank).stderr.touch()
         TrialFolder(tmp_path, rank).enter_phase(phase)
-    assert phase_of_ranks(TrialFolder(tmp_path)) == "warm-up; rank 1 during build"
+    ranks = Ranks(Job(Inspect(), "cpu", processes=3), TrialFolder(tmp_path))
+    TrialFolder(tmp_path).place.write_text(note_of(Place(0, 3, 0)))
+    TrialFolder(tmp_path, 1).place.write_text(note_of(Place(1, 3, 1)))
+    assert ranks.look() is None
+    assert ranks.phase == "warm-up; rank 1 during build; rank 2 has not begun"
 
 
 def test_another_world_size_is_a_mismatch(monkeypatch):
@@ -158,22 +164,26 @@ def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(
     device, backend, seen, monkeypatch
 ):
     """With one GPU in sight, a launcher has given each process its own."""
-    monkeypatch.setattr(world.torch.accelerator, "device_count", lambda: seen)
+    monkeypatch.setattr(joining.torch.accelerator, "device_count", lambda: seen)
     asked: list[object] = []
-    monkeypatch.setattr(world.distributed, "init_process_group", lambda b, **_: asked.append(b))
-    monkeypatch.setattr(world.distributed, "new_group", lambda backend, **_: asked.append(backend))
+    monkeypatch.setattr(joining.distributed, "init_process_group", lambda b, **_: asked.append(b))
+    monkeypatch.setattr(
+        joining.distributed, "new_group", lambda backend, **_: asked.append(backend)
+    )
+    for name, told in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():
+        monkeypatch.setattr(joining.distributed, name, lambda told=told: told)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert world.device_of_rank(device.replace("1", "0")) == device
-    joined = world.join(2, torch.device(device), 60.0)
-    assert (joined.rank, joined.size, asked) == (1, 2, [backend, "gloo"])
+    assert joining.device_of_rank(device.replace("1", "0")) == device
+    world = joining.join(2, torch.device(device), 60.0)
+    assert (world.rank, world.size, asked) == (1, 2, [backend, "gloo"])
 
 
 def test_a_launcher_that_starts_fewer_processes_is_named(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(RuntimeError, match="and the launcher started 1"):
-        world.join(2, torch.device("cpu"), 60.0)
+        joining.join(2, torch.device("cpu"), 60.0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -99,26 +98,6 @@ def ranks_obstacle(beginnings: list[list[bytes]]) -> str:
                 f"{same} of the first {pairs} samples of ranks 0 and {rank} are the same"
             )
     return ""
-
-
-def epochs_obstacle(batches: Sequence[int | None]) -> str:
-    """Return which processes have fewer batches in an epoch than others; "" if all have as many.
-
-    In the user's own loop the others would wait for them for ever.
-
-    Args:
-        batches: those of each process in the last epoch that ended, by rank; None if none did in as
-            many steps.
-    """
-    if len(set(batches)) == 1:
-        return ""
-    fewest = min(count for count in batches if count is not None)
-    short = " and ".join(f"rank {rank}" for rank, count in enumerate(batches) if count == fewest)
-    told = ", ".join(f"rank {n}: {'more' if c is None else c}" for n, c in enumerate(batches))
-    return (
-        f"{short} has fewer batches in an epoch than others ({told}), which would wait for ever. "
-        "Give each process as many samples"
-    )
 
 
 def finding(alone: Reading, shared: Reading) -> str:

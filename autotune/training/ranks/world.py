@@ -8,24 +8,16 @@ trains alone is a world of one, in which nothing is sent.
 from __future__ import annotations
 
 import os
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
-import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import distributed
 
-from autotune.knobs.ranks import as_sharded
 from autotune.system.launched import this_host
 
 Told = TypeVar("Told")
-
-_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,63 +128,3 @@ class World:
 
 
 ALONE = World()
-
-
-@contextmanager
-def without_exchange(trained: nn.Module) -> Iterator[None]:
-    """Do not exchange the gradients of the backward passes inside, but add them up.
-
-    A sharded model keeps them whole until they are exchanged. A static graph exchanges those of
-    the first pass: DistributedDataParallel fails otherwise.
-    """
-    if (shards := as_sharded(trained)) is None:
-        with trained.no_sync() if _may_keep(trained) else nullcontext():
-            yield
-        return
-    shards.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        shards.set_requires_gradient_sync(True)
-
-
-_begun: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
-
-
-def _may_keep(trained: nn.Module) -> TypeGuard[DistributedDataParallel]:
-    """Return True for a DistributedDataParallel that may keep gradients to itself."""
-    if not isinstance(trained, DistributedDataParallel):
-        return False
-    is_first = trained.static_graph and trained not in _begun
-    _begun.add(trained)
-    return not is_first
-
-
-def device_of_rank(device: str) -> str:
-    """Return the device of this process: one accelerator for each rank on this host, or the CPU.
-
-    A launcher may let each process see its own alone.
-    """
-    kind = torch.device(device).type
-    if kind == "cpu":
-        return device
-    own = os.environ["LOCAL_RANK"] if torch.accelerator.device_count() > 1 else "0"
-    return f"{kind}:{own}"
-
-
-def join(processes: int, device: torch.device, deadline_seconds: float) -> World:
-    """Meet the other processes of a trial, which a launcher started beside this one.
-
-    Raises:
-        RuntimeError: the launcher started another number of processes.
-        KeyError: no launcher started this process: it has no variable RANK.
-    """
-    if processes == 1:
-        return ALONE
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if size != processes:
-        raise RuntimeError(f"{processes} processes were asked for, and the launcher started {size}")
-    patience = timedelta(seconds=deadline_seconds)
-    distributed.init_process_group(_BACKENDS.get(device.type, "gloo"), timeout=patience)
-    control = distributed.new_group(backend="gloo", timeout=patience)
-    return World(rank, size, control)

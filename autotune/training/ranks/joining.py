@@ -1,15 +1,17 @@
-"""The processes of a script: the script itself joins them, and this finds what it has joined.
+"""Processes that train together meet: those of a model.py here, a script's by themselves.
 
-What they tell each other goes through a group of its own, beside the script's.
+What they tell each other goes through a group of its own, beside the one for gradients.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch import distributed
 
 from autotune.training.ranks.world import ALONE, World
@@ -23,6 +25,36 @@ STARTS_OTHERS = (
     "it trains in {size} processes that it starts itself. Let it leave that to a launcher, as under"
     " torchrun, and say how many: --nproc-per-node {size}"
 )
+
+_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+
+
+def device_of_rank(device: str) -> str:
+    """Return the device of this process: one accelerator for each rank on this host, or the CPU.
+
+    A launcher may let each process see its own alone.
+    """
+    kind = torch.device(device).type
+    if kind == "cpu":
+        return device
+    own = os.environ["LOCAL_RANK"] if torch.accelerator.device_count() > 1 else "0"
+    return f"{kind}:{own}"
+
+
+def join(processes: int, device: torch.device, deadline_seconds: float) -> World:
+    """Meet the other processes of a trial, which a launcher started beside this one.
+
+    Raises:
+        RuntimeError: the launcher started another number of processes.
+        KeyError: no launcher started this process: it has no variable WORLD_SIZE.
+    """
+    if processes == 1:
+        return ALONE
+    if (size := int(os.environ["WORLD_SIZE"])) != processes:
+        raise RuntimeError(f"{processes} processes were asked for, and the launcher started {size}")
+    backend = _BACKENDS.get(device.type, "gloo")
+    distributed.init_process_group(backend, timeout=timedelta(seconds=deadline_seconds))
+    return joined(deadline_seconds)
 
 
 def obstacle(started: int) -> str:
@@ -40,7 +72,7 @@ def obstacle(started: int) -> str:
 
 
 def joined(patience_seconds: float) -> World:
-    """Return the processes that the script has joined; every one of them has to call it."""
+    """Return the processes that have joined this one; every one of them has to call it."""
     if (_size() or 1) == 1:
         return ALONE
     patience = timedelta(seconds=patience_seconds)

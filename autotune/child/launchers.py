@@ -1,0 +1,62 @@
+"""Launchers of several processes: torch's, or one of the user's.
+
+`python -m autotune.child.launchers torch PROCESSES FOLDER LIFELINE START` is `python -m
+torch.distributed.run --standalone --nproc-per-node PROCESSES`, which starts `autotune.child.main`
+as each rank. It writes the exit codes of processes that failed to `ended.json`, because their order
+is known only to it. `python -m autotune.child.launchers own LIFELINE COMMAND...` becomes a launcher
+of the user's. Both end with their parent and stay on its cores, as does what they start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
+from autotune.system.trial_folder import TrialFolder, write_atomically
+
+
+def torch_s(processes: str, place: str, lifeline: str, start: str) -> None:
+    """Start the ranks, and wait until all of them have ended.
+
+    Raises:
+        ChildFailedError: a rank failed; the others were ended.
+    """
+    hold_lifeline_at(lifeline)
+    stay_on_cores()
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    folder = TrialFolder(Path(place))
+    options = ["--standalone", "--nproc-per-node", processes]
+    options += ["--log-dir", str(folder.launcher_logs)]
+    try:
+        run.main([*options, "-m", "autotune.child.main", place, lifeline, start])
+    except ChildFailedError as error:
+        codes = {str(rank): failure.exitcode for rank, failure in error.failures.items()}
+        write_atomically(folder.ended, json.dumps(codes))
+        raise
+
+
+def own(lifeline: str, *command: str) -> NoReturn:
+    """Replace this process by the command, which keeps the lifeline open.
+
+    When the parent has ended, the launcher is asked to end: killed, it could not end its processes
+    on other hosts, nor give back what it holds of a cluster. Those on this host are killed anyway.
+    """
+    hold_lifeline(int(lifeline), signal.SIGTERM)
+    stay_on_cores()
+    os.set_inheritable(int(lifeline), True)
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - no shell is meant
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be started: {error.strerror}")
+
+
+if __name__ == "__main__":
+    kind, *words = sys.argv[1:]
+    torch_s(*words) if kind == "torch" else own(*words)
