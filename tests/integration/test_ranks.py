@@ -1,31 +1,170 @@
-"""Trials of two processes that torch's launcher starts: one outcome, shared work, nobody left."""
+"""Two processes that train together, in each way of starting them: one outcome, nobody is left."""
 
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from autotune.configuration.job import Probe
-from autotune.values.outcome import Measured, Probed
-from children import WORKLOADS, job_for, nobody_is_left, run_child
+import pytest
+
+from asked_scripts import LONG, SCRIPTS
+from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe
+from autotune.configuration.script import Script
+from autotune.values.outcome import Inspected, Measured, Observed, Probed, Rejected
+from children import QUICK, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
+from needs import installed
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(sys.executable).parent
+TORCHRUN = f"{PROGRAMS / 'torchrun'} --standalone --nproc-per-node 2"
+ACCELERATE = (
+    f"{PROGRAMS / 'accelerate'} launch --multi_gpu --num_processes 2 --num_machines 1 "
+    "--mixed_precision no --dynamo_backend no"
+)
+# Starts its ranks in the words of MPI, as programs, and waits for both.
+MPI = """#!/bin/bash
+for rank in 0 1; do
+    OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$rank \\
+        MASTER_ADDR=127.0.0.1 MASTER_PORT={port} "$@" &
+done
+wait -n || exit 1
+wait -n
+"""
+MODEL, SCRIPT = "a model.py", "a script"
+Launcher = Callable[[str], tuple[str, ...]]
 
 
-def of_two(model, *arguments, **options):
-    return replace(job_for(model, *arguments, **options), processes=2)
+@pytest.fixture
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launcher:
+    """A function that returns the command of a launcher of the user's; empty for torch's own."""
+
+    def command(name: str) -> tuple[str, ...]:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+        match name:
+            case "torch's":
+                return ()
+            case "torchrun":
+                return tuple(shlex.split(TORCHRUN))
+            case "accelerate":
+                installed("accelerate")
+                return tuple(shlex.split(ACCELERATE))
+            case "torchrun on hosts":  # a stand-in of ssh runs the words of both hosts here
+                programs = tmp_path / "bin"
+                programs.mkdir()
+                written(programs, '#!/bin/bash\nexec bash -c "${!#}"\n', "ssh").chmod(0o755)
+                told = {"HOSTS": "127.0.0.1 127.0.0.1", "NPROC": "1", "PORT": port}
+                told |= {"TORCHRUN": TORCHRUN.split(maxsplit=1)[0]}
+                for variable, value in told.items():
+                    monkeypatch.setenv(variable, value)
+                monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+                return (str(ROOT / "examples" / "cluster" / "torchrun_on_hosts.sh"),)
+        text = MPI.replace("{port}", port)
+        if name == "MPI without a place to meet":
+            lines = (line for line in MPI.splitlines() if "MASTER" not in line)
+            text = "\n".join(lines).replace("\\\n", '"$@" &\n')
+        path = written(tmp_path, text, "mpi")
+        path.chmod(0o755)
+        return (str(path),)
+
+    return command
 
 
-def test_two_ranks_are_timed_as_one_trial(tmp_path):
-    outcome = run_child(tmp_path, of_two(WORKLOADS / "plain.py"))
+def of_two(model: Path, *arguments: object, **options: object) -> Job:
+    return replace(job_for(model, *arguments, **options), processes=2)  # type: ignore[arg-type]
+
+
+def of_script(task: Measure | Observe) -> Job:
+    reads = ("num_workers", "prefetch_factor") if isinstance(task, Measure) else ()
+    config = {"num_workers": 1, "num_threads": 1} if reads else None
+    return Job(
+        task,
+        "cpu" if reads else "auto",
+        str(SCRIPTS / "ddp_loop.py"),
+        config=config,
+        script=Script(LONG, reads),
+        deadline_seconds=180.0,
+        processes=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        (MODEL, "torch's"),
+        (MODEL, "MPI"),
+        pytest.param(MODEL, "torchrun on hosts", marks=pytest.mark.long),
+        pytest.param(MODEL, "accelerate", marks=pytest.mark.long),
+        (SCRIPT, "torch's"),
+        pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
+    ],
+)
+def test_two_processes_are_timed_as_one_training(
+    workload: str, name: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    job = of_two(WORKLOADS / "plain.py") if workload == MODEL else of_script(Measure(QUICK))
+    words = launcher(name)
+    outcome = run_child(tmp_path, replace(job, launch=words), warm=True)
     assert isinstance(outcome, Measured), outcome
+    assert nobody_is_left(tmp_path)
     found = outcome.measurement
     assert len(found.ranks) == 2
     assert found.peak_memory_bytes >= max(rank.peak_memory_bytes for rank in found.ranks)
-    assert {block.samples % 16 for block in found.blocks} == {0}, "8 samples of each rank a step"
-    assert nobody_is_left(tmp_path)
-    names = {file.name for file in (tmp_path / "trial").iterdir()}
+    step = 16 if workload == MODEL else 32
+    assert {block.samples % step for block in found.blocks} == {0}, "samples of both ranks"
+    assert workload == MODEL or found.epoch_samples == 512
+    trial = tmp_path / "trial"
+    by = shlex.join(words) if words else "torch's launcher"
+    assert (trial / "launch").read_text() == f"started by {by}\n"
+    names = {file.name for file in trial.iterdir()}
     assert {"outcome.json", "stderr.log", "stderr.rank1.log"} <= names
     assert "outcome.rank1.json" not in names
 
 
-def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path):
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        (SCRIPT, "torch's"),
+        (MODEL, "torchrun"),
+        pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
+    ],
+)
+def test_they_are_counted_before_the_first_trial(
+    workload: str, name: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    job = replace(of_two(WORKLOADS / "plain.py", task=Inspect()), config=None)
+    if workload == SCRIPT:
+        job = of_script(Observe(loss_seconds=1.0, source="x"))
+    words = launcher(name)
+    seen = run_child(tmp_path, replace(job, launch=words, processes=0 if words else 2))
+    assert isinstance(seen, Inspected | Observed), seen
+    assert nobody_is_left(tmp_path)
+    assert (seen.processes, seen.on_host) == (2, 2)
+    if isinstance(seen, Observed):
+        assert seen.samples_per_second == pytest.approx(2 * 16 * seen.steps_per_second)
+        assert seen.workload.baseline["batch_size"] == 16, "of each process"
+        assert seen.loss is not None
+        assert seen.loss.doubt == ""
+        assert seen.workload.ranks is not None
+        assert not seen.workload.ranks.graph_obstacle
+        assert "ddp_bucket_mb" not in seen.fixed
+
+
+@pytest.mark.long
+def test_a_launcher_without_a_place_to_meet_is_refused_with_what_to_do(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    job = of_two(WORKLOADS / "plain.py")
+    outcome = run_child(tmp_path, replace(job, launch=launcher("MPI without a place to meet")))
+    assert isinstance(outcome, Rejected), outcome
+    assert "the launcher gives no MASTER_ADDR and MASTER_PORT" in outcome.detail
+
+
+def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path: Path) -> None:
     task = Probe(samples=256, seeds=(0, 1), untrained=True)
     outcome = run_child(tmp_path, of_two(WORKLOADS / "plain.py", task=task))
     assert isinstance(outcome, Probed), outcome
@@ -33,7 +172,9 @@ def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path):
     assert min(outcome.qualities) > (outcome.untrained or 0.0)
 
 
-def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(tmp_path):
+def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(
+    tmp_path: Path,
+) -> None:
     source = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(WORKLOADS)!r})\n"

@@ -1,12 +1,15 @@
-"""Knobs of several processes, in force and read back in two real ones that train together."""
+"""Settings, facts and stages of two real processes that train together."""
 
 from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.job import Probe
-from autotune.values.outcome import Measured, NotApplied, Probed, describe
-from children import WORKLOADS, job_for, nobody_is_left, run_child
+from autotune.accuracy.numerics_verdict import numerics_fault
+from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan, Probe
+from autotune.configuration.training_config import TrainingConfig
+from autotune.values.outcome import Gated, Inspected, Measured, NotApplied, Probed, describe
+from autotune.values.stages import CountedFlops, Diagnosed, slow_rank
+from children import SETTINGS, WORKLOADS, autotune, job_for, nobody_is_left, run_child
 from factories import written
 
 FSDP = {"sharding": "fsdp"}
@@ -19,21 +22,43 @@ EXCHANGE = {
 }
 STATIC = {"static_graph": True, "accumulation_steps": 2}
 KEPT = {**FSDP, "reshard_after_forward": False, "accumulation_steps": 2}
-SETTINGS = [EXCHANGE, STATIC, FSDP, KEPT]
+VARIED = [EXCHANGE, STATIC, FSDP, KEPT]
+KIND = "AUTOTUNE_TEST_KIND"
+PLAN = MeasurePlan(warmup_steps=1, block_seconds=0.05, looks=(6,), max_seconds=3.0)
+SLOW = """
+import os, sys, time
+sys.path.insert(0, {workloads!r})
+import plain
+from plain import build_dataset, build_model, build_optimizer
+def compute_loss(model, batch):
+    time.sleep(0.02 if os.environ["RANK"] == "1" else 0.005)
+    return plain.compute_loss(model, batch)
+"""
+TOO_LARGE = """
+import os, sys
+sys.path.insert(0, {workloads!r})
+import torch
+import plain
+from plain import build_dataset, build_model, build_optimizer
+def compute_loss(model, batch):
+    if os.environ["RANK"] == "1" and (len(batch[1]) > 8 or torch.is_autocast_enabled("cpu")):
+        raise RuntimeError("out of memory, says rank 1")
+    return plain.compute_loss(model, batch)
+"""
 
 
 def of_two(model, settings, **options):
     return replace(job_for(model, settings, **options), processes=2)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", VARIED)
 def test_settings_of_the_exchange_are_measured_and_read_back(settings, tmp_path):
     outcome = run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings))
     assert isinstance(outcome, Measured), describe(outcome)
     assert nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", VARIED)
 def test_a_probe_evaluates_the_whole_model_on_rank_0(settings, tmp_path):
     task = Probe(samples=256, seeds=(0,), untrained=True)
     outcome = run_child(tmp_path, of_two(WORKLOADS / "plain.py", settings, task=task))
@@ -65,3 +90,132 @@ def test_two_processes_train_alike_in_ddp_and_sharded(tmp_path):
         losses.append([line for line in log.splitlines() if line.startswith("loss")][:6])
     assert losses[0] == losses[1]
     assert len(losses[0]) == 6
+
+
+def gated(folder, model, dtype, **settings):
+    reference = TrainingConfig.of({**SETTINGS, **settings})
+    job = job_for(
+        model, {**settings, "ddp_comm_dtype": dtype}, Gate(reference.as_dict(), in_double=False)
+    )
+    outcome = run_child(folder, replace(job, processes=2))
+    assert isinstance(outcome, Gated), describe(outcome)
+    return outcome
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_usual_size_are_rounded_and_no_more(dtype, tmp_path):
+    found = gated(tmp_path, WORKLOADS / "batch_norm.py", dtype)
+    assert numerics_fault(found, lower_precision=True) is None
+    assert found.gradient_error < 0.01
+    assert found.gradient_error > 0
+
+
+@pytest.mark.long
+def test_gradients_that_vanish_in_float16_are_a_fault(tmp_path):
+    source = (
+        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
+        "import plain\nfrom plain import build_dataset, build_model, build_optimizer\n"
+        "def compute_loss(model, batch):\n"
+        "    return 1e-9 * plain.compute_loss(model, batch)\n"
+    )
+    found = gated(tmp_path, written(tmp_path, source, "model.py"), "float16")
+    fault = numerics_fault(found, lower_precision=True)
+    assert fault is not None
+    assert "gradients differ" in fault.reason
+
+
+def ranks_of(folder, name, processes=2):
+    job = job_for(WORKLOADS / name, task=Inspect())
+    outcome = run_child(folder, replace(job, config=None, processes=processes))
+    assert isinstance(outcome, Inspected), describe(outcome)
+    return outcome.workload.ranks
+
+
+@pytest.mark.long
+def test_a_model_with_buffers_and_a_static_graph(tmp_path):
+    found = ranks_of(tmp_path, "batch_norm.py")
+    assert found.has_buffers
+    assert found.graph_obstacle == ""
+    assert found.unused == ()
+    # The backend was asked. Some builds of torch have no hook for bfloat16 on a CPU.
+    assert "float16" in found.comm_dtypes
+
+
+@pytest.mark.long
+def test_one_process_has_no_such_facts(tmp_path):
+    assert ranks_of(tmp_path, "plain.py", processes=1) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "obstacle", "unused"),
+    [
+        ("unused", "", ("other.weight", "other.bias")),
+        ("sometimes", "steps differ in how they use other.weight", ()),
+        ("fails", "a step of 2 samples failed: ValueError (rank 1)", ()),
+    ],
+)
+def test_parameters_that_steps_leave_out_are_named(kind, obstacle, unused, tmp_path, monkeypatch):
+    monkeypatch.setenv(KIND, kind)
+    found = ranks_of(tmp_path, "uses_parts.py")
+    assert (found.graph_obstacle, found.unused, found.has_buffers) == (obstacle, unused, False)
+
+
+@pytest.mark.long
+def test_a_search_says_what_to_do_about_parameters_that_no_step_uses(tmp_path, monkeypatch):
+    monkeypatch.setenv(KIND, "unused")
+    model = WORKLOADS / "uses_parts.py"
+    done = autotune(tmp_path, "search", model, "--nproc-per-node", "2", "--device", "cpu")
+    assert done.returncode == 4, done.stderr
+    assert "no step gives a gradient to other.weight, other.bias" in done.stderr
+    assert "--baseline static_graph=true" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [{}, {"accumulation_steps": 2}, {"sharding": "fsdp"}])
+def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
+    job = job_for(WORKLOADS / "batch_norm.py", settings, CountFlops())
+    found = run_child(tmp_path, replace(job, processes=2))
+    assert isinstance(found, CountedFlops), describe(found)
+    assert nobody_is_left(tmp_path)
+    assert found.flops_per_sample
+    assert found.matmul_flops_per_second
+
+
+@pytest.mark.long
+def test_what_one_rank_cannot_do_is_left_out_by_all(tmp_path):
+    model = written(tmp_path, TOO_LARGE.format(workloads=str(WORKLOADS)), "model.py")
+    job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0,), bfloat16=True))
+    found = run_child(tmp_path, replace(job, processes=2))
+    assert isinstance(found, Diagnosed), describe(found)
+    assert found.compute_seconds > 0
+    assert (found.double_compute_seconds, found.bfloat16_compute_seconds) == (None, None)
+
+
+@pytest.mark.long
+def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
+    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
+    job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0, 1)))
+    found = run_child(tmp_path, replace(job, processes=2))
+    assert isinstance(found, Diagnosed), describe(found)
+    assert (found.processes, found.samples) == (2, 16)
+    assert found.compute_seconds > 0.02, "of the slower one, for each batch"
+    assert found.compute_seconds < 0.2
+    assert found.exchange_seconds is not None
+    assert [one.num_workers for one in found.loading] == [0, 1]
+    slow = slow_rank(found.rank_seconds)
+    assert slow is not None
+    assert slow.rank == 1
+
+
+@pytest.mark.long
+def test_a_profile_names_the_exchange_and_the_rank_that_others_wait_for(tmp_path):
+    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
+    trace = tmp_path / "trace.json"
+    flags = ("--nproc-per-node", "2", "--device", "cpu", "--trace", trace)
+    done = autotune(tmp_path, "profile", model, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "Exchanging gradients takes" in done.stdout
+    assert "Rank 1 computes" in done.stdout
+    assert trace.is_file()

@@ -1,23 +1,29 @@
-"""A search whose trials are two processes, to a confirmed answer, and production with it."""
+"""Searches whose trials are two processes, of a model.py, of a script and under a launcher."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from autotune.configuration.best_config import read_best
+from asked_scripts import SCRIPTS
+from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import TrainingConfig
-from children import autotune, hurried, nobody_is_left
+from children import WORKLOADS, autotune, hurried, nobody_is_left
 from factories import written
 
 pytestmark = pytest.mark.slow
 
 MODEL = Path(__file__).parents[2] / "studies" / "digits_cnn" / "model.py"
-SPACE = "batch_size: [32, 128]\nnum_threads: [1, 2]\n"
+TORCHRUN = f"{Path(sys.executable).parent / 'torchrun'} --standalone --nproc-per-node 2"
 TWO = ("--nproc-per-node", "2")
-FLAGS = ("--space", "space.yaml", "--trials", "3", "--study", "digits")
+FLAGS = ("--space", "space.yaml", "--trials", "3", "--study", "s")
+LONG = ("--", "--epochs", "100000", "--read-seconds", "0.002", "--width", "50000")
+OF_MODEL = "batch_size: [32, 128]\nnum_threads: [1, 2]\n"
+OF_SCRIPT = "num_workers: [0, 1]\nddp_bucket_mb: [null, 5]\n"
 MISMATCH = 6
 PRODUCTION = """
 import sys
@@ -30,7 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 distributed.init_process_group("gloo")
-best = autotune.load("studies/digits/best.yaml", strict=True, model=sys.argv[1] + "/model.py")
+best = autotune.load("studies/s/best.yaml", strict=True, model=sys.argv[1] + "/model.py")
 best.apply_to_process()
 device = torch.device("cpu")
 trained = best.wrap(best.prepare(model.build_model()))
@@ -48,22 +54,46 @@ print(f"rank {rank} of {size}: {len(batch[1])}\\n", end="", flush=True)
 """
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory):
-    """A folder with a finished search, and the search's command."""
-    folder = tmp_path_factory.mktemp("two")
-    written(folder, SPACE)
-    done = hurried(folder, "search", MODEL, *TWO, *FLAGS)
+class Searched(NamedTuple):
+    """A finished search."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "studies" / "s" / "best.yaml"
+
+    @property
+    def best(self) -> BestConfig:
+        return read_best(self.path)
+
+
+def searched(folder: Path, space: str, *words: str | Path) -> Searched:
+    written(folder, space)
+    done = hurried(folder, "search", *words)
     assert done.returncode == 0, done.stderr
     assert nobody_is_left(folder)
-    return folder, done
+    return Searched(folder, done)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    return searched(tmp_path_factory.mktemp("model"), OF_MODEL, MODEL, *TWO, *FLAGS)
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    folder = tmp_path_factory.mktemp("script")
+    shutil.copy(SCRIPTS / "ddp_loop.py", folder / "train.py")
+    return searched(folder, OF_SCRIPT, "train.py", *TWO, *FLAGS, *LONG)
 
 
 def launched(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
-    script = written(folder, PRODUCTION, "train.py")
+    path = written(folder, PRODUCTION, "train.py")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
     return subprocess.run(
-        [sys.executable, *launcher, str(script), str(MODEL.parent)],
+        [sys.executable, *launcher, str(path), str(MODEL.parent)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -72,78 +102,100 @@ def launched(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_two_processes_are_searched_to_a_confirmed_answer(searched):
-    folder, done = searched
-    best = read_best(folder / "studies" / "digits" / "best.yaml")
+def test_a_model_is_searched_to_a_confirmed_answer_of_two_processes(model: Searched) -> None:
+    best, done = model.best, model.done
     assert best.processes == 2
     assert best.config["num_threads"] == 1, "each has one of two cores"
     assert "2 processes in each trial" in done.stderr
     assert "2 processes, a step of" in done.stdout
     assert "num_threads=2 dropped" in done.stderr
     assert best.keeps_baseline or best.evidence.speedup.rounds >= 2
+    assert "2 processes, a step of" in autotune(model.folder, "report", "s").stdout
 
 
-def test_the_report_says_how_many_processes_trained(searched):
-    folder, _ = searched
-    assert "2 processes, a step of" in autotune(folder, "report", "digits").stdout
-
-
-def test_the_study_does_not_go_on_with_another_number_of_processes(searched):
-    folder, _ = searched
-    again = hurried(folder, "search", MODEL, *FLAGS)
-    assert again.returncode == MISMATCH
-    assert "processes: 2 in the study" in again.stderr
-
-
-def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(searched):
-    folder, _ = searched
-    size = read_best(folder / "studies" / "digits" / "best.yaml").config["batch_size"]
-    done = launched(folder, 2)
-    assert done.returncode == 0, done.stderr
-    assert {f"rank {rank} of 2: {size}" for rank in range(2)} <= set(done.stdout.splitlines())
-
-
-def test_a_script_in_one_process_is_told_of_the_world_size(searched):
-    folder, _ = searched
-    done = launched(folder, 1)
-    assert done.returncode != 0
-    assert "processes: 2 in the file, 1 here" in done.stderr
-
-
-def test_run_starts_a_script_in_as_many_processes(searched):
-    folder, _ = searched
-    source = (
-        "import os, sys, torch\n"
-        "sys.stdout.write('rank {RANK} of {WORLD_SIZE}\\n'.format(**os.environ))\n"
+def test_a_script_is_searched_to_a_confirmed_answer_of_two_processes(script: Searched) -> None:
+    best, done = script.best, script.done
+    assert best.processes == 2
+    assert best.config["num_workers"] == 1, "its disk is slow"
+    assert best.evidence.speedup.ci95[0] > 1
+    assert best.evidence.speedup.rounds >= 2
+    assert "2 processes in each trial" in done.stderr
+    assert (
+        "runs: python train.py --epochs 100000 --read-seconds 0.002 --width 50000, in each of 2"
+        in done.stderr
     )
-    written(folder, source, "says.py")
-    done = autotune(folder, "run", "studies/digits/best.yaml", *TWO, "says.py")
+    assert "2 processes, a step of 32 samples: batch_size 16 in each" in done.stdout
+
+
+def test_the_same_command_continues_and_one_of_another_number_does_not(
+    model: Searched, script: Searched
+) -> None:
+    again = hurried(script.folder, "search", "train.py", *TWO, *FLAGS, *LONG)
+    assert again.returncode == 0, again.stderr
+    alone = hurried(script.folder, "search", "train.py", *FLAGS, *LONG)
+    assert alone.returncode != 0
+    assert "give --nproc-per-node N" in alone.stderr
+    other = hurried(model.folder, "search", MODEL, *FLAGS)
+    assert other.returncode == MISMATCH
+    assert "processes: 2 in the study" in other.stderr
+
+
+def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(
+    model: Searched,
+) -> None:
+    done = launched(model.folder, 2)
     assert done.returncode == 0, done.stderr
-    assert {"rank 0 of 2", "rank 1 of 2"} <= set(done.stdout.splitlines())
-    assert "processes:" not in done.stderr
+    size = model.best.config["batch_size"]
+    assert {f"rank {rank} of 2: {size}" for rank in range(2)} <= set(done.stdout.splitlines())
+    alone = launched(model.folder, 1)
+    assert alone.returncode != 0
+    assert "processes: 2 in the file, 1 here" in alone.stderr
+
+
+@pytest.mark.long
+def test_it_is_compared_in_as_many_processes_as_the_file_says(script: Searched) -> None:
+    words = ("compare", "train.py", script.path)
+    done = autotune(script.folder, *words, "--rounds", "6", "--json", *LONG)
+    assert done.returncode == 0, done.stderr
+    assert '"ratio"' in done.stdout
+    three = TORCHRUN.replace("per-node 2", "per-node 3")
+    refused = autotune(script.folder, *words, "--launch", three, *LONG)
+    assert refused.returncode == 2
+    assert "the launcher starts 3 processes, and started 2 before" in refused.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path: Path) -> None:
+    shutil.copy(WORKLOADS / "plain.py", tmp_path / "plain.py")
+    flags = ("--space", "space.yaml", "--trials", "2", "--accuracy-samples", "256", "--study", "s")
+    words = ("plain.py", "--launch", TORCHRUN, *flags)
+    found = searched(tmp_path, "batch_size: [8, 32]\n", *words)
+    assert f"2 processes in each trial, started by {TORCHRUN}" in found.done.stderr
+    assert found.best.processes == 2
+    again = hurried(tmp_path, "search", *words)
+    assert again.returncode == 0, again.stderr
+    other = hurried(tmp_path, "search", "plain.py", *flags)
+    assert "processes: 2 in the study" in other.stderr
 
 
 @pytest.mark.long
 def test_two_processes_keep_the_effective_batch_in_every_trial_and_in_a_run(tmp_path):
-    written(tmp_path, "batch_size: [16, 32, 64]\nnum_threads: [1]\n")
+    space = "batch_size: [16, 32, 64]\nnum_threads: [1]\n"
     flags = ("--effective-batch", "keep", "--baseline", "batch_size=64")
-    done = hurried(tmp_path, "search", MODEL, *TWO, *FLAGS, *flags)
-    assert done.returncode == 0, done.stderr
-    assert "2 processes: a step of all has 128 samples, 64 in each" in done.stderr
-    jobs = [
-        json.loads(path.read_text()) for path in tmp_path.glob("studies/digits/trials/0*/job.json")
-    ]
+    found = searched(tmp_path, space, MODEL, *TWO, *FLAGS, *flags)
+    assert "2 processes: a step of all has 128 samples, 64 in each" in found.done.stderr
+    jobs = [json.loads(path.read_text()) for path in tmp_path.glob("studies/s/trials/0*/job.json")]
     tried = [TrainingConfig.of(job["config"]) for job in jobs]
     assert {job["processes"] for job in jobs} == {2}
     assert {config["batch_size"] for config in tried} >= {16, 32}
     assert {config.effective_batch for config in tried} == {64}
-    path = tmp_path / "studies" / "digits" / "best.yaml"
-    best = read_best(path)
+    best = found.best
     assert (best.processes, best.training_config.effective_batch) == (2, 64)
     assert best.evidence.baseline.config["batch_size"] == 64
     script = written(tmp_path, "import sys\nprint(*sys.argv[1:])\n", "says.py")
     maps = ("--map", "batch_size=--bs", "--map", "accumulation_steps=--steps")
-    ran = autotune(tmp_path, "run", *TWO, *maps, path, script, "--bs", "1", "--steps", "64")
+    ran = autotune(tmp_path, "run", *TWO, *maps, found.path, script, "--bs", "1", "--steps", "64")
     assert ran.returncode == 0, ran.stderr
     size, count = best.config["batch_size"], best.config["accumulation_steps"]
     assert ran.stdout.splitlines() == [f"--bs {size} --steps {count}"] * 2

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
-from autotune.configuration.job import Measure, Observe, Probe
+from autotune.configuration.job import Measure, Probe
 from autotune.processes.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, Probed
-from children import QUICK, nobody_is_left
+from children import QUICK
 from covering import covers
 from factories import written
 from needs import installed
@@ -59,30 +59,6 @@ def variant(folder: Path, *changes: tuple[str, str]) -> str:
         assert old in source, old
         source = source.replace(old, new)
     return str(written(folder, source, "train.py"))
-
-
-def test_it_is_observed_with_all_its_processes(ask: Ask, place: Path) -> None:
-    seen = observed(ask("ddp_loop.py", *LONG, task=Observe(loss_seconds=1.0, source="x")))
-    assert (seen.processes, seen.on_host) == (2, 2)
-    assert seen.samples_per_second == pytest.approx(2 * 16 * seen.steps_per_second)
-    assert seen.workload.baseline["batch_size"] == 16, "of each process"
-    assert seen.loss is not None
-    assert seen.loss.doubt == ""
-    assert seen.workload.ranks is not None
-    assert not seen.workload.ranks.graph_obstacle
-    assert "ddp_bucket_mb" not in seen.fixed
-    assert nobody_is_left(place)
-
-
-def test_it_is_timed_as_one_training(ask: Ask) -> None:
-    outcome = ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 1})
-    assert isinstance(outcome, Measured), outcome
-    found = outcome.measurement
-    assert {block.samples % 32 for block in found.blocks} == {0}, "16 samples of each rank a step"
-    assert len(found.ranks) == 2
-    assert found.epoch_samples == 512
-    assert found.peak_memory_bytes >= max(rank.peak_memory_bytes for rank in found.ranks)
-    assert (ask.folder / "launch").read_text() == "started by torch's launcher\n"
 
 
 def test_a_probe_takes_the_samples_of_all_ranks(ask: Ask) -> None:

@@ -53,7 +53,7 @@ RUN_BY = {
     "model.py": SLURM,
     "cd /shared/train && sbatch /path/to/the/clone/examples/cluster/launch.sbatch train.py -- "
     "--epochs 90": SLURM,
-    'export HOSTS="node1 node2" NPROC=8': "tests/integration/test_launchers.py",
+    'export HOSTS="node1 node2" NPROC=8': "tests/integration/test_ranks.py",
     "export MASTER_ADDR=node1 MASTER_PORT=29500": "nothing: it needs Open MPI on several hosts",
     "ssh -L 8080:localhost:8080 machine": "nothing: it needs another machine",
     "optuna-dashboard sqlite:///studies/digits_cnn/study.db --artifact-dir "
