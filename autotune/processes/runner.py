@@ -21,24 +21,25 @@ from typing import Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.script import Keep
-from autotune.processes import logs
-from autotune.processes.launch import (
-    HOST_PATIENCE_SECONDS,
-    Forked,
-    FreshInterpreter,
-    Launched,
-)
-from autotune.processes.ranks import Ranks, outcome_of_ranks
-from autotune.processes.running_child import (
+from autotune.processes.children import (
     HURRIED,
     OF_RANKS,
     PATIENT,
     SAMPLE_SECONDS,
     Family,
+    FreshInterpreter,
+    Launched,
     Patience,
     RunningChild,
+    shorten,
 )
-from autotune.processes.warm_hosts import Hosts, variables_needed
+from autotune.processes.ranks import Ranks, outcome_of_ranks
+from autotune.processes.warm_hosts import (
+    HOST_PATIENCE_SECONDS,
+    Forked,
+    Hosts,
+    variables_needed,
+)
 from autotune.system.child_ties import open_lifeline
 from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.system.trial_folder import (
@@ -191,7 +192,7 @@ class SubprocessRunner:
         """End all processes of a child, these hosts excepted, and shorten its logs."""
         child.end(self._family, hosts, HURRIED if self._is_cancelled() else patience)
         for log in files.logs:
-            logs.shorten(log)
+            shorten(log)
 
     def _build(self, job: Job, files: TrialFolder) -> tuple[float | None, TrialOutcome | None]:
         """Let the job's host build its dataset, unless it has already or forks cannot use it.

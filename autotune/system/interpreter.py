@@ -1,7 +1,8 @@
 """The Python that trains: that of this process, or one that `--python` names.
 
 A command line of its own, as pipx or uvx install it, has no torch. It measures in the environment
-that trains, which needs the child's imports and gets this package itself by PYTHONPATH.
+that trains, which needs the child's imports and gets this package itself by PYTHONPATH. Packages
+that only some commands need are named with how to get them.
 """
 
 from __future__ import annotations
@@ -47,6 +48,17 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 sys.path = [place for place in sys.path if place]  # not the current folder
 needed, optional = json.loads(sys.argv[1])
+# From the name of an import to the requirement that installs it, as an extra of ours has it.
+_REQUIRED = {
+    "optuna_dashboard": "optuna-dashboard",
+    "pandas": "pandas",
+    "psycopg": "psycopg[binary]",
+    "pynvml": "nvidia-ml-py",
+    "scipy": "scipy",
+    "tensorboard": "tensorboard",
+}
+
+
 def known(distribution):
     try:
         return version(distribution)
@@ -224,3 +236,25 @@ def _likely() -> str:
     found = shutil.which("python") or shutil.which("python3")
     is_other = found is not None and Path(found).resolve() != Path(sys.executable).resolve()
     return found if found is not None and is_other else "PATH"
+
+
+def is_installed(name: str) -> bool:
+    """Return True if a package can be imported, by its name in Python."""
+    return find_spec(name) is not None
+
+
+def how_to_get(name: str, python: Interpreter | None = None) -> str:
+    """Return which package is meant, and the command that installs it. Default: for this Python."""
+    required = _REQUIRED[name]
+    command = (python or own_interpreter()).command_to_install(required)
+    return f"the package {required.partition('[')[0]}: {command}"
+
+
+def check_installed(name: str, needed_by: str) -> None:
+    """Check that what a command needs is installed.
+
+    Raises:
+        UsageError: it is not; the message names the package and how to get it.
+    """
+    if not is_installed(name):
+        raise UsageError(f"{needed_by} needs {how_to_get(name)}")

@@ -21,7 +21,6 @@ import psutil
 import torch
 
 from autotune.knobs.affinity import AFFINITY
-from autotune.system.energy import EnergyMeter, Reading, gpu_energy, package_energy
 from autotune.system.process_tree import ProcessTree
 from autotune.values.machine import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise
@@ -32,6 +31,11 @@ _COARSE = 2
 # Columns of /proc/stat after the name of the core: see proc(5).
 _USER, _IDLE, _IOWAIT, _STEAL = 0, 3, 4, 7
 _GUEST = 8  # this column and the next are already counted in user and nice
+Reading = tuple[tuple[int, int], ...]
+"""Microjoules of each counter, and the value after which it begins again at 0; 0 if it does not."""
+
+_POWERCAP = Path("/sys/class/powercap")
+_MICRO, _IN_MILLI = 1e6, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,3 +292,56 @@ def _is_shared(nvml: Any, handle: Any) -> bool:
     known = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     numbers = {process.pid for process in processes}
     return bool(numbers & known and numbers - known)
+
+
+class EnergyMeter:
+    """A callable that returns the joules used since its last call."""
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        self._read = read
+        self._last = read()
+
+    def __call__(self) -> float | None:
+        """Return the joules since the last call; None where no counter tells."""
+        last, self._last = self._last, self._read()
+        if not last or len(last) != len(self._last):
+            return None
+        parts = [_passed(a, b, wraps) for (a, wraps), (b, _) in zip(last, self._last, strict=True)]
+        known = [part for part in parts if part is not None]
+        return sum(known) / _MICRO if len(known) == len(parts) else None
+
+
+def _passed(last: int, now: int, wraps: int) -> int | None:
+    """Return the microjoules between two values of a counter; None if it was reset."""
+    if now >= last:
+        return now - last
+    return now - last + wraps if wraps else None
+
+
+def package_energy(powercap: Path = _POWERCAP) -> Reading:
+    """Read the counters of all CPU packages; empty without them or without the right to read.
+
+    Most kernels let root alone read them. Parts of a package and the whole platform (psys) are left
+    out: packages hold the former, and the latter holds packages.
+    """
+    try:
+        zones = sorted(powercap.glob("intel-rapl:*"))
+        packages = [zone for zone in zones if _text(zone / "name").startswith("package-")]
+        return tuple(
+            (int(_text(zone / "energy_uj")), int(_text(zone / "max_energy_range_uj")))
+            for zone in packages
+        )
+    except (OSError, ValueError):
+        return ()
+
+
+def gpu_energy(nvml: Any, handle: Any) -> Reading:
+    """Read the counter of a GPU; empty where NVML does not tell, as before Volta."""
+    try:
+        return ((int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) * _IN_MILLI, 0),)
+    except nvml.NVMLError:
+        return ()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip()

@@ -1,29 +1,34 @@
-"""Watch a running child, and end it with all processes that it started, in any session.
+"""Start, watch and end children, with all processes that they start, in any session.
 
-A session can be killed as a whole, but a program may leave it, as daemons do. It keeps its
-environment, which has a random mark that no other process has.
+A child is a new interpreter or a fork of a warm host. Either way it has a session, log files and a
+lifeline of its own, and nothing on stdin. A session can be killed as a whole, but a program may
+leave it, as daemons do. It keeps its environment, which has a random mark that no other process
+has.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import re
 import secrets
+import select
 import signal
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import psutil
 
 from autotune.configuration.job import Job
-from autotune.processes import logs
-from autotune.processes.launch import Launched
-from autotune.processes.ranks import Ranks
+from autotune.processes.ranks import Ranks, write_program
+from autotune.system.child_ties import place_of
 from autotune.system.launched import Started
 from autotune.system.process_tree import MemoryPeak, ProcessTree
-from autotune.system.shared_memory import free_shared_memory
 from autotune.system.trial_folder import TIMED, TrialFolder
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import (
@@ -40,6 +45,111 @@ _MARK = "AUTOTUNE_FAMILY"
 _POLL_SECONDS = 0.02
 SAMPLE_SECONDS = 1.0
 """Seconds between two looks at a running child; see `autotune.system.process_tree`."""
+_SHARED = Path("/dev/shm")  # noqa: S108 (where Linux keeps shared memory)
+# Seconds after which torch's launcher kills ranks that it asked to end; older versions take 30.
+_SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_HALF = 4 << 20
+MOST_BYTES = 2 * _HALF
+"""Bytes of a log after its trial, apart from a line that says how much was left out."""
+_MOST_BYTES_MEANWHILE = 4 * MOST_BYTES
+# Line at the place where a log was cut; its number is added up if it is cut again.
+_LEFT_OUT = re.compile(rb"\n\.\.\. autotune left out (\d{1,18}) bytes \.\.\.\n")
+_LONGEST_LINE = 100
+_BLOCK = 512  # bytes, of `st_blocks`
+_PUNCH_HOLE_AND_KEEP_SIZE = 3
+
+
+class Launched(Protocol):
+    """A child process that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Process number, which is also that of its process group."""
+
+    @property
+    def host_pid(self) -> int | None:
+        """Number of the process from which it was forked and whose memory it shares, if any."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs, or if it is unknown."""
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+
+
+class FreshInterpreter:
+    """A child that runs in a new Python interpreter, or a launcher of several such children."""
+
+    host_pid: int | None = None
+
+    def __init__(
+        self,
+        python: Path,
+        job: Job,
+        files: TrialFolder,
+        environ: Mapping[str, str],
+        lifeline: int,
+    ) -> None:
+        place, start = str(files.path), repr(time.monotonic())
+        words = ["autotune.child.main", place, str(lifeline), start]
+        if job.launch:
+            program = str(write_program(files, python, environ))
+            call = (*job.launch, program, place, place_of(lifeline), start)
+            words = ["autotune.child.launchers", "own", str(lifeline), *call]
+        elif job.processes > 1:
+            ranks = (str(job.processes), place, place_of(lifeline), start)
+            words = ["autotune.child.launchers", "torch", *ranks]
+        if job.is_of_ranks:
+            environ = {_SHUTDOWN: "1", **environ}
+        for log in (files.stdout, files.stderr):
+            log.write_bytes(b"")
+        # Append mode, so that the logs can be cut while the child goes on writing.
+        with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [python, "-m", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, **environ},
+                start_new_session=True,
+                pass_fds=(lifeline,),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process number."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+        if self._process.poll() is None and ended_within(self._process, seconds):
+            self._process.wait()
+        return self.exit_code is not None
+
+
+def ended_within(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
+    """Sleep until a process ends, at most `seconds` if given; return True if it ended.
+
+    `Popen.wait` with a limit would ask up to twenty times a second, and disturb what is timed.
+    """
+    try:
+        watched = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # another system, or a kernel that has none
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return process.returncode is not None
+    try:
+        ending = select.poll()
+        ending.register(watched, select.POLLIN)
+        return bool(ending.poll(None if seconds is None else math.ceil(seconds * 1000)))
+    finally:
+        os.close(watched)
 
 
 class Patience(NamedTuple):
@@ -239,7 +349,7 @@ class RunningChild:
         own between two blocks.
         """
         for log in self._files.logs:
-            logs.hold_down(log)
+            hold_down(log)
         is_timed = self._files.phase in TIMED
         self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
 
@@ -280,3 +390,71 @@ class RunningChild:
         # The child may have ended while its DataLoader workers live on.
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
+
+
+def free_shared_memory(pids: Iterable[int], begun: Path) -> None:
+    """Remove tensors that ended processes have left in shared memory.
+
+    PyTorch creates a file `torch_PID_...` for a tensor, fills it with zeros, and removes its name.
+    A DataLoader worker that is killed between the two leaves the file for good.
+
+    Args:
+        pids: the processes that have ended.
+        begun: a file written before they started; older tensors are of others with a reused PID.
+            Without it, nothing is removed.
+    """
+    since = begun.stat().st_mtime if begun.exists() else math.inf
+    for pid in pids:
+        for path in _SHARED.glob(f"torch_{pid}_*"):
+            with suppress(OSError):
+                found = path.stat()
+                if found.st_uid == os.getuid() and found.st_mtime >= since:
+                    path.unlink()
+
+
+def hold_down(log: Path) -> None:
+    """Give back space of a log that is still being written, if it takes far too much."""
+    with suppress(OSError):
+        found = log.stat()
+        taken = found.st_blocks * _BLOCK if hasattr(found, "st_blocks") else found.st_size
+        if taken > _MOST_BYTES_MEANWHILE and not _free_middle(log):
+            _cut(log, _MOST_BYTES_MEANWHILE)
+
+
+def shorten(log: Path) -> None:
+    """Leave out the middle of a long log that is complete."""
+    with suppress(OSError):
+        if log.stat().st_size > MOST_BYTES:
+            _cut(log, MOST_BYTES)
+
+
+def _free_middle(log: Path) -> bool:
+    """Give back the space of the middle, which reads as zeros; return False if that cannot be done.
+
+    Only Linux can, and not each of its file systems. See fallocate(2).
+    """
+    start = _HALF + _LONGEST_LINE
+    with log.open("rb+") as file:
+        length = file.seek(0, os.SEEK_END) - _HALF - start
+        try:
+            fallocate = ctypes.CDLL(None).fallocate
+        except (AttributeError, OSError, TypeError):  # other systems
+            return False
+        sizes = (ctypes.c_int64(start), ctypes.c_int64(length))
+        return bool(fallocate(file.fileno(), _PUNCH_HOLE_AND_KEEP_SIZE, *sizes) == 0)
+
+
+def _cut(log: Path, most_bytes: int) -> None:
+    with log.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(_HALF)
+        earlier = _LEFT_OUT.match(file.read(_LONGEST_LINE))
+        printed = size - len(earlier[0]) if earlier else size
+        if printed <= most_bytes:
+            return
+        left_out = printed - MOST_BYTES + (int(earlier[1]) if earlier else 0)
+        file.seek(size - _HALF)
+        end = file.read()
+        file.truncate(_HALF)
+        with log.open("ab") as behind:  # after what was written meanwhile
+            behind.write(b"\n... autotune left out %d bytes ...\n" % left_out + end)
