@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.process.common.interpreter import check_installed
 from autotune.production import Best
-from autotune.system.optional_packages import check_installed
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 

@@ -33,7 +33,7 @@ from autotune.configuration.mismatch import (
     world_size,
 )
 from autotune.knobs.base import Value
-from autotune.system.interpreter import check_torch
+from autotune.process.common.interpreter import check_torch
 from autotune.values.errors import MismatchWarning, UsageError
 from autotune.values.machine import nvidia_gpus
 

@@ -117,7 +117,7 @@ def time_once(model: Path, threads: int) -> dict[str, object]:
     import autotune
     from autotune.configuration.job import Job, Measure, MeasurePlan
     from autotune.configuration.training_config import TrainingConfig
-    from autotune.processes.runner import SubprocessRunner
+    from autotune.process.runner import SubprocessRunner
     from autotune.values.outcome import Measured
 
     config = TrainingConfig.of({"batch_size": 16, "num_threads": threads})

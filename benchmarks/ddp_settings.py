@@ -26,7 +26,7 @@ from typing import Any
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, describe
 from autotune.values.statistics import log_median, median_interval
 

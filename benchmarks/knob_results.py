@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from autotune.system.trial_folder import write_atomically
+from autotune.process.common.trial_folder import write_atomically
 from autotune.values.machine import Machine
 from autotune.values.statistics import log_median, median_interval
 from benchmarks.knob_turns import TURNS, Turn

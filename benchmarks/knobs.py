@@ -36,7 +36,7 @@ from autotune.comparison.rounds import (
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.inspection import inspect, inspection
-from autotune.processes.runner import Runner, SubprocessRunner
+from autotune.process.runner import Runner, SubprocessRunner
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Inspected, Lost, describe
 from benchmarks.knob_results import DEEP, NAMES, KnobResults, Worth, write_compile_seconds

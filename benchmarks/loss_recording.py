@@ -28,8 +28,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from autotune.configuration.job import Job, Probe
 from autotune.configuration.script import Script
 from autotune.knobs.torch_private import loader_iterators
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.trial import Trial
-from autotune.system.trial_folder import TrialFolder
 from autotune.values.outcome import TrialOutcome
 from autotune.values.statistics import log_median, median_interval
 

@@ -29,7 +29,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.numerics.numerics_check import compare
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import TrainingSetup

@@ -18,7 +18,7 @@ from statistics import median
 
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
 from autotune.values.statistics import median_interval
 

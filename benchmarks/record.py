@@ -23,9 +23,9 @@ from autotune.configuration.script import ScriptOptions
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import signs_of_life
 from autotune.context.options import SearchOptions
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.common.trial_folder import TEMPORARY
+from autotune.process.runner import SubprocessRunner
 from autotune.storage.database import storage_errors
-from autotune.system.trial_folder import TEMPORARY
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.outcome import Measured
 from autotune.values.text import span

@@ -27,7 +27,7 @@ from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, sha256_of, survey
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.searching.run.stage_timing import time_stages
 from autotune.study.opening import open_study
 from autotune.study.study import TuningStudy

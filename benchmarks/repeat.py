@@ -38,7 +38,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import survey
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure
 

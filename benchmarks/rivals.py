@@ -31,7 +31,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
 from benchmarks.search import NEAR, TableTruth, options_for, recorded_tables, truth_of

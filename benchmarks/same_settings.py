@@ -23,7 +23,7 @@ from statistics import median
 
 from autotune.comparison.compare import ComparisonOptions, Side, compare
 from autotune.comparison.rounds import PairedComparison
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 
 DIGITS = Path(__file__).resolve().parent.parent / "studies" / "digits_cnn" / "model.py"
 GOAL = 0.9

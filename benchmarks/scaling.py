@@ -32,8 +32,8 @@ from optuna.trial import TrialState
 
 from autotune.configuration.job import Inspect, Job, Measure
 from autotune.context.options import SearchOptions
-from autotune.processes.devices import Device
-from autotune.processes.stop import Stop
+from autotune.process.devices import Device
+from autotune.process.stop import Stop
 from autotune.searching.search import search
 from autotune.searching.trials.study_to_join import WorkerOptions
 from autotune.searching.trials.workers import join

@@ -28,7 +28,7 @@ from rich.console import Console
 from autotune.console.live import LiveProgress
 from autotune.console.progress import PlainProgress, to_stderr
 from autotune.context.options import SamplingOptions, SearchOptions, StudyOptions, WorkloadOptions
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Event, PhaseStarted, TrialStarted
 from autotune.searching.search import search
 

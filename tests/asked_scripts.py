@@ -9,7 +9,7 @@ from autotune.configuration.job import Job, Observe, Task
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.processes.runner import Runner, SubprocessRunner
+from autotune.process.runner import Runner, SubprocessRunner
 from autotune.values.outcome import Observed, TrialOutcome, UserError
 
 SCRIPTS = Path(__file__).parent / "scripts"

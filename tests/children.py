@@ -16,7 +16,7 @@ import psutil
 from autotune.configuration.job import Job, Measure, MeasurePlan, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 
 WORKLOADS = Path(__file__).parent / "workloads"

@@ -22,8 +22,8 @@ import leaks
 import tiers
 from autotune.commands import execute
 from autotune.configuration.search_space import SearchSpace
-from autotune.processes.devices import device_locks
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.devices import device_locks
+from autotune.process.runner import SubprocessRunner
 from databases import empty_database
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from needs import installed, missing

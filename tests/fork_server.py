@@ -34,8 +34,8 @@ _IMPORTED = {
         "torch._dynamo",
         "torch.distributed.run",
         "autotune.cli",
-        "autotune.child.inspecting",
-        "autotune.child.warm_host",
+        "autotune.process.child.inspecting",
+        "autotune.process.child.warm_host",
         "autotune.limits.arithmetic",
         "autotune.numerics.numerics_check",
         "autotune.scripting.interpose",
@@ -200,9 +200,9 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
     if not all(_LATE.fullmatch(name) for name in differs):
         return False
     match words:
-        case ["-m", "autotune.child.main", folder, *_] | [
+        case ["-m", "autotune.process.child.main", folder, *_] | [
             "-m",
-            "autotune.child.launchers",
+            "autotune.process.child.launchers",
             "torch",
             _,
             folder,
@@ -218,7 +218,7 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
 
 def _may_have_torch(file: Path) -> bool:
     """Return True if a file does the same where torch was imported before it began."""
-    from autotune.child.preload import sets_variables_before_torch
+    from autotune.process.child.preload import sets_variables_before_torch
     from autotune.scripting.surroundings.environment import sets_environment
 
     if not file.exists() or "torch" not in file.read_text(encoding="utf-8", errors="replace"):
@@ -228,7 +228,7 @@ def _may_have_torch(file: Path) -> bool:
 
 def _is_alone(file: Path) -> bool:
     """Return True if no module beside a file has the name of one that the server has imported."""
-    from autotune.child.preload import shadowed
+    from autotune.process.child.preload import shadowed
 
     return not shadowed(file.absolute())
 

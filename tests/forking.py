@@ -56,9 +56,9 @@ def server_for(words: Sequence[str]) -> str | None:
             return TRAINING
         case ["-m", "autotune", *_]:
             return COMMANDS
-        case ["-m", "autotune.child.launchers", "own", *_]:
+        case ["-m", "autotune.process.child.launchers", "own", *_]:
             return None
-        case ["-m", name, *_] if name.startswith("autotune.child."):
+        case ["-m", name, *_] if name.startswith("autotune.process.child."):
             return TRAINING
         case [script, *_] if script in _SCRIPTS:
             return COMMANDS

@@ -14,7 +14,7 @@ import autotune.commands.execute
 import autotune.comparison.sequential_test
 from autotune.cli import main
 from autotune.configuration.job import Job
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Inspected, TrialOutcome
 from hurried_runner import shortened
 from one_host import from_one_host

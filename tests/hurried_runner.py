@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.configuration.job import Diagnose, Job, Measure, Probe, Task
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 from children import QUICK
 from one_host import from_one_host

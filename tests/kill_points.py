@@ -24,10 +24,10 @@ import optuna
 import psutil
 
 from autotune.configuration.best_config import read_best
+from autotune.process.common.child_ties import hold_lifeline
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.storage.mutex import study_lock
-from autotune.system.child_ties import hold_lifeline
 from autotune.values.strict_yaml import read
 from children import wait_until
 from scripted_runner import ScriptedRunner, at, batch_of, options_in

@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 2.0
 _NEIGHBOURS_SECONDS = 60.0
 # Python, Inductor and this suite keep one each, until the process ends that asked for it.
 _KEPT = (b"multiprocessing.resource_tracker", b"compile_worker", b"fork_server.py")
-_HOST = b"autotune.child.warm_host"
+_HOST = b"autotune.process.child.warm_host"
 _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
 _token = secrets.token_hex(8)

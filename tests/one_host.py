@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from autotune.configuration.job import SEARCH_HOST, Job
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from autotune.configuration.job import Job
 from autotune.configuration.search_space import SearchSpace
 from autotune.context.options import SearchOptions
-from autotune.processes.devices import Device
-from autotune.processes.stop import Stop
+from autotune.process.devices import Device
+from autotune.process.stop import Stop
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
 from autotune.searching.trials.study_to_join import WorkerOptions

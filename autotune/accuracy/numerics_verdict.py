@@ -19,7 +19,7 @@ from autotune.configuration.job import Gate
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import (
     Failure,

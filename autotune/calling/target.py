@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from autotune.system.interpreter import Interpreter, own_interpreter
+from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 

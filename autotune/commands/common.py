@@ -14,9 +14,8 @@ import click
 
 from autotune.calling.target import is_program
 from autotune.configuration.flag_types import InterpreterType, SettingsType, folder_name
-from autotune.system.interpreter import SEARCHES, Interpreter
-from autotune.system.optional_packages import check_installed
-from autotune.system.trial_folder import write_atomically
+from autotune.process.common.interpreter import SEARCHES, Interpreter, check_installed
+from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
 from autotune.values.text import clean
 
@@ -279,7 +278,7 @@ def tell_mismatches(
 
 def say(text: str) -> None:
     """Print a remark to stderr; of several processes that a launcher started, the first does."""
-    from autotune.system.launched import this_place
+    from autotune.process.common.launched import this_place
 
     place = this_place()
     if place is None or place.rank == 0:

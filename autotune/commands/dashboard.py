@@ -27,7 +27,7 @@ def dashboard(
 
     STUDY may be left out if there is one study here.
     """
-    from autotune.system.optional_packages import check_installed
+    from autotune.process.common.interpreter import check_installed
 
     check_installed("optuna_dashboard", "autotune dashboard")
     from autotune.dashboard.serve import ServeOptions, serve

@@ -33,9 +33,10 @@ from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.inspection import inspect, inspection
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
-from autotune.processes.devices import Device, DeviceRunner, shared_cores
-from autotune.processes.runner import Runner, SubprocessRunner
-from autotune.processes.stop import Stop
+from autotune.process.common.interpreter import Interpreter
+from autotune.process.devices import Device, DeviceRunner, shared_cores
+from autotune.process.runner import Runner, SubprocessRunner
+from autotune.process.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.run.stage_timing import time_stages
@@ -44,7 +45,6 @@ from autotune.searching.trials.study_to_join import WorkerOptions
 from autotune.searching.trials.workers import join
 from autotune.storage.database import check_storage, database_of, is_shared
 from autotune.storage.mutex import study_lock
-from autotune.system.interpreter import Interpreter
 from autotune.values.errors import (
     NotSearchedEnoughError,
     TooManyLostError,

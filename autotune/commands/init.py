@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from autotune.system.trial_folder import write_atomically
+from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 
 

@@ -122,7 +122,7 @@ def _check(wanted: Mapping[str, str], explain: bool, force: bool, tensorboard: s
 def _folder_faults(folder: Path, force: bool) -> Iterator[str]:
     """Yield why nothing can be written for TensorBoard into a folder."""
     from autotune.export.tensorboard import own_files
-    from autotune.system.optional_packages import how_to_get, is_installed
+    from autotune.process.common.interpreter import how_to_get, is_installed
 
     if not is_installed("tensorboard"):
         yield f"--tensorboard needs {how_to_get('tensorboard')}"
@@ -148,7 +148,7 @@ def _write_events(data: ReportData, folder: Path) -> None:
 
 
 def _write(target: str, text: str) -> None:
-    from autotune.system.trial_folder import write_atomically
+    from autotune.process.common.trial_folder import write_atomically
     from autotune.values.text import clean
 
     # Names in a study may hold lone surrogates, which UTF-8 cannot encode.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.commands import common
-from autotune.system.interpreter import APPLIES
+from autotune.process.common.interpreter import APPLIES
 from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autotune.calling.flag import Flag
     from autotune.configuration.best_config import BestConfig
     from autotune.configuration.script import Plan
-    from autotune.system.interpreter import Interpreter
+    from autotune.process.common.interpreter import Interpreter
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 

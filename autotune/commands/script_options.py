@@ -15,7 +15,7 @@ from autotune.values.errors import UsageError
 if TYPE_CHECKING:
     from autotune.calling.flag import Flag
     from autotune.configuration.script import ScriptOptions
-    from autotune.system.interpreter import Interpreter
+    from autotune.process.common.interpreter import Interpreter
 
 _ARGUMENTS = "autotune.arguments"
 _NO_MAP = "none"
@@ -166,7 +166,7 @@ def _workdir(place: str | None) -> str | None:
     Raises:
         UsageError: it is a file, or cannot be made.
     """
-    from autotune.system.trial_folder import TEMPORARY
+    from autotune.process.common.trial_folder import TEMPORARY
 
     if place is None or place == TEMPORARY:
         return place

@@ -231,7 +231,7 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     from autotune.commands.execute import execute_search, show_plan
     from autotune.console.progress import to_stderr
     from autotune.console.script_lines import observing_line
-    from autotune.processes.devices import devices_of, seen_alone
+    from autotune.process.devices import devices_of, seen_alone
 
     if new_study and flags["force"]:
         raise UsageError("--new-study and --force contradict each other. Give one of them.")

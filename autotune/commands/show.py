@@ -13,7 +13,7 @@ from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.export.schema import Kind
-    from autotune.system.interpreter import Interpreter
+    from autotune.process.common.interpreter import Interpreter
     from autotune.values.outcome import Inspected
 
 

@@ -60,7 +60,7 @@ def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) 
     be an installed command, or with -m a module; its maps are the search's.
     """
     from autotune.commands.execute import execute_worker
-    from autotune.processes.devices import Device, devices_of, seen_alone
+    from autotune.process.devices import Device, devices_of, seen_alone
     from autotune.searching.trials.study_to_join import WorkerOptions
 
     allow_mixed = flags.pop("allow_mixed")

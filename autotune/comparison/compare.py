@@ -32,8 +32,8 @@ from autotune.context.script_facts import observation, observe
 from autotune.context.script_maps import known_maps, with_proposed
 from autotune.context.script_reach import asked, out_of_reach
 from autotune.knobs.own import unknown_options
-from autotune.processes.runner import Runner
-from autotune.system.interpreter import Interpreter, own_interpreter
+from autotune.process.common.interpreter import Interpreter, own_interpreter
+from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement

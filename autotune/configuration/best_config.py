@@ -30,7 +30,7 @@ from autotune.configuration.training_config import TrainingConfig, setting_fault
 from autotune.knobs import knob_named
 from autotune.knobs.base import Effect, Value, spelled
 from autotune.knobs.own import own_knob
-from autotune.system.trial_folder import write_atomically
+from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, dump, read
 from autotune.values.text import did_you_mean

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
-from autotune.system.interpreter import Interpreter, interpreter_at, own_interpreter
+from autotune.process.common.interpreter import Interpreter, interpreter_at, own_interpreter
 from autotune.values.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from autotune.processes.stop import Stop
+    from autotune.process.stop import Stop
 
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes of a command that SIGINT or SIGTERM ended, as shells have them."""

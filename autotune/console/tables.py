@@ -15,12 +15,11 @@ from autotune.context.search_context import SearchContext
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
+from autotune.process.common.interpreter import Interpreter, how_to_get
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.stage_timing import diagnosis_of
 from autotune.searching.run.stopping import ENOUGH
-from autotune.system.interpreter import Interpreter
-from autotune.system.optional_packages import how_to_get
 from autotune.values.machine import Machine
 from autotune.values.outcome import Diagnosed, Failure, Profiled, describe
 from autotune.values.text import clean, size

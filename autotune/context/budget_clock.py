@@ -14,7 +14,7 @@ from autotune.configuration.job import (
     Probe,
     TakeFirstSteps,
 )
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.values.outcome import Lost, Measured, Observed, Probed, TimedOut, TrialOutcome
 
 OUT_OF_TIME = "the time budget ended while it ran"

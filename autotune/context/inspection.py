@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.configuration.job import Inspect, Job
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.ranks import check_launched
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
 from autotune.values.outcome import (
     Inspected,

@@ -21,7 +21,7 @@ from autotune.configuration.search_space import EffectiveBatch
 from autotune.configuration.space_file import find_space, read_space
 from autotune.configuration.training_config import LrRule, TrainingConfig, render
 from autotune.knobs.base import Value
-from autotune.system.interpreter import Interpreter, own_interpreter
+from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.objectives import OBJECTIVES, Objective, run_time

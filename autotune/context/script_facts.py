@@ -14,8 +14,8 @@ from autotune.calling.arguments import files_digest
 from autotune.configuration.job import Job, Observe, Profile
 from autotune.configuration.script import ScriptOptions
 from autotune.context.ranks import check_launched
-from autotune.processes.runner import Runner
-from autotune.system.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
+from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
+from autotune.process.runner import Runner
 from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.outcome import (
     Crashed,

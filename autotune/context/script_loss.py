@@ -22,7 +22,7 @@ from autotune.configuration.space_file import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
 from autotune.knobs import knob_named
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.values.outcome import (
     LOOK_SECONDS,
     LOOK_SHARE,

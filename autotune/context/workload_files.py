@@ -14,7 +14,7 @@ from autotune.configuration.job import Job
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
 from autotune.context.search_context import SearchContext
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.values.errors import FilesChangedError
 from autotune.values.outcome import Observed, TrialOutcome
 

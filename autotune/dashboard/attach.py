@@ -25,11 +25,11 @@ from optuna_dashboard.artifact import get_artifact_path
 
 from autotune.dashboard.logs import Log, hosts_of, logs_here
 from autotune.dashboard.note import OWN_MARK, noted_answer, summary
+from autotune.process.common.trial_folder import make_private
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.storage.notes import StudyNotes
 from autotune.study.find_study import StudyPlace
-from autotune.system.trial_folder import make_private
 from autotune.values.strict_yaml import dump
 from autotune.values.text import clean
 

@@ -16,10 +16,10 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from autotune.configuration.flag_types import folder_name
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.storage.journal import Journal
 from autotune.storage.leases import LEASE, lease_of
 from autotune.storage.trial_details import CONFIG, TrialDetails
-from autotune.system.trial_folder import TrialFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from autotune.knobs.base import AnyPlain, Knob, Setup, Value
 from autotune.knobs.process import at_start
-from autotune.system.interpreter import own_interpreter, reaches
+from autotune.process.common.interpreter import own_interpreter, reaches
 from autotune.values.machine import Machine
 from autotune.values.text import did_you_mean
 from autotune.values.workload_facts import Signature

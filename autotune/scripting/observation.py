@@ -25,6 +25,7 @@ from autotune.knobs.compiled_calls import is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
 from autotune.limits.script_stages import ScriptStages
+from autotune.process.common.imported_files import own_modules
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, PASSES_IT
 from autotune.scripting.interpose import Interposition
@@ -33,7 +34,6 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.scripting.quality.reach import Reach
 from autotune.scripting.wrappers import watch_acting
-from autotune.system.imported_files import own_modules
 from autotune.training.inspection import process_settings
 from autotune.training.loading.batches import Clock
 from autotune.training.loading.sharding import STREAM

@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 
 from autotune.calling.config_file import with_copies
 from autotune.configuration.script import Script
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 
 
 def run_call(script: Script, path: str, folder: TrialFolder) -> None:

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from autotune.configuration.job import MeasurePlan
 from autotune.knobs.base import spelled
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
-from autotune.system.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.loading.batch_sizes import length_of
 from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary

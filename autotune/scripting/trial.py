@@ -29,6 +29,8 @@ from autotune.configuration.job import (
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.torch_private import draw_as_eager_does
 from autotune.numerics.trajectory import nudge
+from autotune.process.common.launched import this_place
+from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.observation import Observation
@@ -37,8 +39,6 @@ from autotune.scripting.quality.losses import LossRecorder
 from autotune.scripting.quality.printed_metric import Printed
 from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
-from autotune.system.launched import this_place
-from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.training import memory
 from autotune.training.profiling import profiling
 from autotune.training.ranks.joining import before_parting, joined, obstacle

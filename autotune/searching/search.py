@@ -16,14 +16,14 @@ from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
-from autotune.processes.neighbours import (
+from autotune.process.devices import (
     crowded_line,
     neighbours,
     shared_line,
     unlimited_line,
 )
-from autotune.processes.runner import Runner
-from autotune.processes.stop import Stop, StoppableRunner
+from autotune.process.runner import Runner
+from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.best_so_far import write_so_far
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer
 from autotune.searching.run.events import (

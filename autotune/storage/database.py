@@ -18,9 +18,9 @@ from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from autotune.process.common.interpreter import check_installed
 from autotune.storage import shared_file
 from autotune.storage.heartbeat import end_dead_connections
-from autotune.system.optional_packages import check_installed
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import size, without_passwords
 

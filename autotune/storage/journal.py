@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from autotune.process.common.trial_folder import make_private, write_atomically
 from autotune.storage.journal_lines import (
     MOST_BYTES,
     SCHEMA_VERSION,
@@ -31,7 +32,6 @@ from autotune.storage.journal_lines import (
     read_line,
     records_in,
 )
-from autotune.system.trial_folder import make_private, write_atomically
 
 __all__ = ["Journal", "Line", "NoteRecord", "Record", "TrialRecord"]
 

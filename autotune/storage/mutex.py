@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from autotune.process.common.trial_folder import make_private
 from autotune.storage.database import is_server, shared_file_of, with_driver
 from autotune.storage.leases import Lease, own_lease
 from autotune.storage.shared_mutex import FileMutex, ServerMutex, SharedMutex
-from autotune.system.trial_folder import make_private
 from autotune.values.errors import StorageError
 
 LOCK_FILE = ".autotune-lock"

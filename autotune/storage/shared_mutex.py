@@ -21,6 +21,7 @@ from pathlib import Path
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.process.common.trial_folder import make_private
 from autotune.storage.heartbeat import (
     LATE_SECONDS,
     SILENCE_SECONDS,
@@ -31,7 +32,6 @@ from autotune.storage.heartbeat import (
 )
 from autotune.storage.leases import Lease, lease_of, own_lease
 from autotune.storage.shared_file import check_shared_file
-from autotune.system.trial_folder import make_private
 from autotune.values.errors import StorageError
 
 # Key of the turn of all studies of a database, because creating its tables needs a turn, too.

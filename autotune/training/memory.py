@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from autotune.system.launched import this_host
-from autotune.system.process_tree import MemoryPeak, ProcessTree, private_bytes
+from autotune.process.common.launched import this_host
+from autotune.process.common.process_tree import MemoryPeak, ProcessTree, private_bytes
 from autotune.training.ranks.world import World
 from autotune.values.machine import LIMITED
 from autotune.values.measurement import DeviceMemory, Noise

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value, spelled
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import disturbance, memory, quality
 from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared

@@ -375,7 +375,7 @@ class OutOfMemory:
     foreseen: bool = False
     """True: not run, because the memory prediction exceeds the limit."""
     during: str = ""
-    """Phase in which memory ran out, if not training; see `autotune.system.trial_folder`."""
+    """Phase in which memory ran out, if not training; see `process.common.trial_folder`."""
     kind: Literal["out_of_memory"] = "out_of_memory"
 
 

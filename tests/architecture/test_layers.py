@@ -8,10 +8,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
-    "both": "values stand_in system knobs calling configuration",
+    "both": "values process.stand_in process.common knobs calling configuration",
     "child": "training.ranks training.loading training numerics limits "
-    "scripting.quality scripting scripting.surroundings child",
-    "parent": "processes storage sampling study context accuracy comparison "
+    "scripting.quality scripting scripting.surroundings process.child",
+    "parent": "process storage sampling study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",
 }

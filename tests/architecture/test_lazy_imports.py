@@ -19,7 +19,7 @@ LOAD = "import autotune; autotune.load('studies/digits_cnn/recorded_best.yaml')"
         ("import autotune.cli", "torch optuna pydantic"),
         ("import autotune.searching.search", "torch"),
         ("import autotune.export.tensorboard", "torch tensorboard"),
-        ("import autotune.child.main, autotune.training.tasks", "optuna sqlalchemy"),
+        ("import autotune.process.child.main, autotune.training.tasks", "optuna sqlalchemy"),
         ("from autotune.training.timing import CompileClock; CompileClock()", "torch._dynamo"),
     ],
 )

@@ -17,10 +17,10 @@ TREES = {
 RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 # Whose import is the point: the user's own model.py, and what it imports.
 IMPORTERS = {
-    "stand_in/autotune.py",
+    "process/stand_in/autotune.py",
     "training/workload.py",
-    "child/preload.py",
-    "child/warm_host.py",
+    "process/child/preload.py",
+    "process/child/warm_host.py",
     "scripting/program.py",
     "scripting/run.py",
 }

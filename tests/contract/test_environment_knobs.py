@@ -8,7 +8,7 @@ import pytest
 
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, Value
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied
 from children import WORKLOADS, job_for
 from factories import cpu_machine

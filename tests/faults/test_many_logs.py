@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.processes.logs import MOST_BYTES
+from autotune.process.children import MOST_BYTES
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.study.find_study import StudyPlace

@@ -16,9 +16,9 @@ import pytest
 
 from asked_scripts import SCRIPTS, Ask, InTwo
 from autotune.configuration.job import Inspect, Job, Measure, TakeFirstSteps, job_to_json
-from autotune.processes import runner as runner_of_jobs
-from autotune.processes.runner import SubprocessRunner
-from autotune.processes.running_child import OF_RANKS
+from autotune.process import runner as runner_of_jobs
+from autotune.process.children import OF_RANKS
+from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Crashed, Rejected, TimedOut, TrialOutcome, UserError
@@ -48,7 +48,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from autotune.configuration.job import job_from_json
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 
 folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
@@ -248,7 +248,7 @@ def test_a_port_in_use_is_named(way: str, tmp_path: Path) -> None:
 def test_a_launcher_that_starts_too_few_processes_is_named(
     launcher: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.processes.ranks.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("autotune.process.ranks.PATIENCE_SECONDS", 1.0)
     found = run(job_of(OWN, "hangs", tmp_path, launcher), tmp_path)
     assert isinstance(found, outcomes.Lost), found
     assert said in found.detail
@@ -257,7 +257,7 @@ def test_a_launcher_that_starts_too_few_processes_is_named(
 @pytest.fixture
 def on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """To this process, the ranks run on another host, which has no lifeline to it."""
-    for module in ("autotune.system.launched", "autotune.system.child_ties"):
+    for module in ("autotune.process.common.launched", "autotune.process.common.child_ties"):
         monkeypatch.setattr(f"{module}.this_host", lambda: "here")
 
 

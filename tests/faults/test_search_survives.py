@@ -9,7 +9,7 @@ import pytest
 
 from autotune.configuration.best_config import read_best
 from autotune.context.options import SearchOptions
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
 from children import WORKLOADS, nobody_is_left

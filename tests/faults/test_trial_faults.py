@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.processes.logs import MOST_BYTES
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.children import MOST_BYTES
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import (
     Crashed,
     Lost,
@@ -160,7 +160,7 @@ def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, r
 
 
 def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
-    monkeypatch.setattr("autotune.processes.runner.job_to_json", lambda job: '{"device": ')
+    monkeypatch.setattr("autotune.process.runner.job_to_json", lambda job: '{"device": ')
     outcome = warm.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
     assert isinstance(outcome, Lost)
     assert "no readable job" in outcome.detail

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Job
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.training.inspection import describe_machine
 from autotune.values.machine import Machine
 from autotune.values.outcome import TrialOutcome

@@ -17,8 +17,8 @@ import pytest
 
 from autotune.configuration.job import Measure
 from autotune.context.inspection import inspection
-from autotune.processes.neighbours import neighbours
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.devices import neighbours
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from covering import covers
 from factories import TINY_CONV, written

@@ -9,7 +9,7 @@ import pytest
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.search import search
 from autotune.values.outcome import CountedFlops, Lost, TrialOutcome
 from children import WORKLOADS

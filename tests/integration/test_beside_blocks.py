@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, OutOfMemory
 from children import WORKLOADS, shared_job
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from autotune.configuration.job import job_from_json, job_to_json
-from autotune.processes.runner import SubprocessRunner
-from autotune.processes.running_child import PATIENT
+from autotune.process.children import PATIENT
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import (
     Lost,
     Measured,
@@ -41,7 +41,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from autotune.configuration.job import job_from_json
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 
 folder = Path(sys.argv[1])
 job = job_from_json((folder / "wanted.json").read_text())
@@ -209,7 +209,7 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
     written(tmp_path, job_to_json(shared_job(WORKLOADS / "hangs.py")), "job.json")
     lifeline, other_end = os.pipe()
     os.close(other_end)
-    command = [sys.executable, "-m", "autotune.child.main", tmp_path, str(lifeline), "0.0"]
+    command = [sys.executable, "-m", "autotune.process.child.main", tmp_path, str(lifeline), "0.0"]
     with subprocess.Popen(command, pass_fds=(lifeline,), start_new_session=True) as child:
         os.close(lifeline)
         ended = wait_until(lambda: child.poll() is not None, seconds=10)

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from autotune.context.inspection import inspection
-from autotune.processes.devices import Device
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.devices import Device
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Inspected
 
 

@@ -16,7 +16,7 @@ from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.study.archive import read_archive
 from autotune.values.errors import FilesChangedError
 from autotune.values.outcome import Inspected, TrialOutcome

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from autotune.configuration.best_config import read_best
-from autotune.processes.stop import Stop
+from autotune.process.stop import Stop
 from autotune.searching.run.events import LeftOut, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import StorageError, TooManyLostError, UsageError

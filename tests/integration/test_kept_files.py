@@ -14,7 +14,7 @@ import pytest
 
 from autotune.configuration.job import Job, Measure, MeasurePlan, Observe
 from autotune.configuration.script import Script
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, Observed, TrialOutcome, UserError
 from children import autotune
 from covering import covers

@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
 from children import WORKLOADS, job_for
 

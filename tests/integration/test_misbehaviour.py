@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import QUIET
 from autotune.values.outcome import Measured, NotApplied, UserError
 from children import WORKLOADS, job_for

@@ -98,7 +98,7 @@ def test_a_search_and_its_reports_need_no_extra(tmp_path: Path) -> None:
 def test_what_is_named_is_what_installs_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    source = (ROOT / "autotune/system/optional_packages.py").read_text(encoding="utf-8")
+    source = (ROOT / "autotune/process/common/optional_packages.py").read_text(encoding="utf-8")
     named = dict(re.findall(r'"(\w+)": "([][\w-]+)",', source))
     assert set(named) == set(OPTIONAL)
     (everything,) = extras.pop("all")

@@ -6,7 +6,7 @@ Those that may depend on how the process was started are run in both ways.
 import pytest
 
 from autotune.configuration.job import CountFlops, Inspect, Job, Probe
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import (
     CountedFlops,
     Crashed,

@@ -12,7 +12,7 @@ import pytest
 import autotune
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Inspect
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Inspected, Measured, NotApplied
 from children import WORKLOADS, hurried, job_for, shared_job
 from children import autotune as run_autotune
@@ -183,7 +183,7 @@ def test_launchers_get_the_flag_and_the_variable(tmp_path: Path, script_search: 
 def test_a_process_that_was_started_without_the_variable_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.processes.warm_hosts.variables_needed", lambda job: {})
+    monkeypatch.setattr("autotune.process.warm_hosts.variables_needed", lambda job: {})
     with SubprocessRunner(tmp_path / "inductor") as runner:
         job = job_for(WORKLOADS / "takes_options.py", {"env.OWN_PAUSE": "0"})
         assert runner.run(job, tmp_path / "trial") == NotApplied("env.OWN_PAUSE", "0", "null")

@@ -6,9 +6,9 @@ import pytest
 
 from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.common.trial_folder import EVALUATION, NUMERICS_CHECK
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import NothingFeasible
-from autotune.system.trial_folder import EVALUATION, NUMERICS_CHECK
 from autotune.values.outcome import Gated, Measured, OutOfMemory, Probed, describe
 from children import SETTINGS, WORKLOADS, job_for, run_child, start_hurried
 from factories import written

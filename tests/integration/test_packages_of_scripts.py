@@ -9,7 +9,7 @@ import pytest
 
 from autotune.configuration.job import Job, Observe, Probe
 from autotune.configuration.script import Script
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Observed, Probed
 from factories import written
 

@@ -14,8 +14,8 @@ import seen_script
 from autotune.commands import execute
 from autotune.configuration.script import Flag, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.devices import Device, devices_of, seen_alone
-from autotune.processes.stop import Stop
+from autotune.process.devices import Device, devices_of, seen_alone
+from autotune.process.stop import Stop
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.values.errors import StudyMismatchError, UsageError

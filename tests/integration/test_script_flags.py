@@ -15,7 +15,7 @@ from autotune.configuration.job import Job, Measure, Observe
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import plan_lines
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Measured, Observed

@@ -21,7 +21,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.searching.search import search as real_search
 from autotune.values.outcome import FirstLosses, ObservedLoss, TrialOutcome

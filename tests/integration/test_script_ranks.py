@@ -9,7 +9,7 @@ import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
 from autotune.configuration.job import Measure, Probe
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, Probed
 from children import QUICK
 from covering import covers

@@ -20,13 +20,13 @@ from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
+from autotune.process.runner import SubprocessRunner
 from autotune.report.data import read_report
 from autotune.scripting.trial import NO_STEP, TOO_FEW
 from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.find_study import find_study
-from autotune.system.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.values.errors import (
     NotSearchedEnoughError,
     StudyMismatchError,

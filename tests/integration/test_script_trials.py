@@ -13,7 +13,7 @@ import pytest
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, observed, reason
 from autotune.configuration.job import Measure, Probe
 from autotune.knobs.base import Value
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import (
     Measured,

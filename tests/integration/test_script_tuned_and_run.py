@@ -15,7 +15,7 @@ from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Answered, CandidateRefused, Event, TrialEnded
 from autotune.searching.search import search
 from children import autotune, nobody_is_left

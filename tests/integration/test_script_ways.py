@@ -17,7 +17,7 @@ from autotune.commands import execute
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, TrialOutcome
 from children import QUICK, autotune, hurried
 from command_line import Done, command

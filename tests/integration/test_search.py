@@ -12,7 +12,7 @@ import pytest
 
 import autotune
 from autotune.context.options import SearchOptions
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from children import (
@@ -42,7 +42,7 @@ INTERRUPTED = 130
 DRIVER = """
 import sys
 from pathlib import Path
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.context.options import SearchOptions
 from autotune.searching.search import search
 from hurried_runner import HurriedRunner

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job, Probe, Profile
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.seconds import process_seconds
 from autotune.values.outcome import (
     CountedFlops,

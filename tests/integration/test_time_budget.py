@@ -12,7 +12,7 @@ import yaml
 from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
-from autotune.processes.stop import Stop
+from autotune.process.stop import Stop
 from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError

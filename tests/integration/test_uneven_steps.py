@@ -8,7 +8,7 @@ import pytest
 
 from asked_scripts import Ask
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Measured, TrialOutcome
 from children import job_for

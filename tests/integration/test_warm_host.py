@@ -10,7 +10,7 @@ from ast import literal_eval
 import psutil
 import pytest
 
-from autotune.processes.runner import SubprocessRunner
+from autotune.process.runner import SubprocessRunner
 from autotune.training import fork_obstacles as obstacles
 from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
 from children import WORKLOADS, job_for, nobody_is_left, wait_until
@@ -227,7 +227,7 @@ def test_a_child_killed_while_the_kernel_counts_a_kill_ran_out_of_memory(
     tmp_path, monkeypatch, kills, kind
 ):
     counts = iter(kills)
-    monkeypatch.setattr("autotune.processes.runner.oom_kills", lambda: next(counts))
+    monkeypatch.setattr("autotune.process.runner.oom_kills", lambda: next(counts))
     source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
         outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")

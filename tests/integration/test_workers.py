@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.processes.stop import Stop
+from autotune.process.common.trial_folder import make_private
+from autotune.process.stop import Stop
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.search import search
-from autotune.system.trial_folder import make_private
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
 from factories import cuda_machine

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Job
-from autotune.processes import stop as stopping
-from autotune.processes.stop import Stop, StoppableRunner
+from autotune.process import stop as stopping
+from autotune.process.stop import Stop, StoppableRunner
 from autotune.values.outcome import Crashed, Rejected, TrialOutcome, UserError
 from children import WORKLOADS, job_for
 from covering import covers

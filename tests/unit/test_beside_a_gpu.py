@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Inspect, Job, Measure
-from autotune.processes import launch
-from autotune.processes.devices import Device, devices_of, shared_cores
-from autotune.processes.launch import FreshInterpreter, WarmHost
-from autotune.processes.runner import SubprocessRunner
-from autotune.processes.running_child import Family, Patience, RunningChild
-from autotune.system.trial_folder import TrialFolder, make_private
+from autotune.process import warm_hosts
+from autotune.process.children import Family, FreshInterpreter, Patience, RunningChild
+from autotune.process.common.trial_folder import TrialFolder, make_private
+from autotune.process.devices import Device, devices_of, shared_cores
+from autotune.process.runner import SubprocessRunner
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Inspected, OutOfMemory
 from children import WORKLOADS, job_for
@@ -86,7 +85,7 @@ def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing more is started on its device."""
-    monkeypatch.setattr("autotune.processes.runner.PATIENT", SOON)
+    monkeypatch.setattr("autotune.process.runner.PATIENT", SOON)
 
     def never(child: FreshInterpreter, seconds: float) -> bool:
         time.sleep(min(seconds, 0.5))
@@ -110,8 +109,8 @@ def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 20\n")
     python.chmod(0o755)
-    monkeypatch.setattr(launch, "_KILLED_SECONDS", 0.2)
-    host = WarmHost(python, {})
+    monkeypatch.setattr(warm_hosts, "_KILLED_SECONDS", 0.2)
+    host = warm_hosts.WarmHost(python, {})
     with monkeypatch.context() as patch:
         patch.setattr(subprocess.Popen, "kill", lambda _: None)
         host.close()

@@ -16,9 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import affinity
-from autotune.knobs.affinity import AFFINITY, OnCores, parted
+from autotune.knobs.affinity import AFFINITY, Core, OnCores, cores_of, parted
 from autotune.production import Best
-from autotune.system.cpu_cores import Core, cores_of
 from autotune.training.apply_settings import Settings
 from autotune.training.disturbance import own_cores
 from factories import best_config, cpu_machine

@@ -19,8 +19,8 @@ import pytest
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.inspection import inspection
-from autotune.processes.devices import Device, DeviceRunner, device_locks, lock_names
-from autotune.processes.stop import Stop
+from autotune.process.devices import Device, DeviceRunner, device_locks, lock_names
+from autotune.process.stop import Stop
 from autotune.values.outcome import Inspected, TrialOutcome
 from covering import covers
 from factories import cuda_machine
@@ -29,7 +29,7 @@ from scripted_runner import ScriptedRunner
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 HOLDER = """
 import sys
-from autotune.processes.devices import device_locks
+from autotune.process.devices import device_locks
 with device_locks([sys.argv[1]]):
     print("held", flush=True)
     sys.stdin.read()

@@ -29,7 +29,7 @@ from pathlib import Path
 import sys
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import memory, tasks
 
 memory.allocator_retries = lambda _: 3
@@ -45,7 +45,7 @@ from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.scripting.trial import Trial
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import memory
 import torch
 from torch.utils.data import DataLoader

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.processes.devices import devices_of
+from autotune.process.devices import devices_of
 from autotune.values.errors import UsageError
 
 

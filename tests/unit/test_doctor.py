@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from autotune.console.tables import show_machine
-from autotune.system.interpreter import Interpreter, own_interpreter
+from autotune.process.common.interpreter import Interpreter, own_interpreter
 from factories import cuda_machine
 
 TRAINS = Interpreter(Path("/train/bin/python"), "3.12.0", {"torch": "2.15.0"}, is_other=True)

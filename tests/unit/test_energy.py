@@ -21,9 +21,8 @@ from autotune.report.html import page
 from autotune.report.summary import summary
 from autotune.report.table import rows
 from autotune.study.find_study import find_study
-from autotune.system import energy
-from autotune.system.energy import EnergyMeter, gpu_energy, package_energy
 from autotune.training import disturbance
+from autotune.training.disturbance import EnergyMeter, gpu_energy, package_energy
 from autotune.values.measurement import Measurement, Noise
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from children import WORKLOADS, job_for, run_child
@@ -92,7 +91,7 @@ def test_counters_that_are_not_there_or_not_readable_tell_nothing(
             raise PermissionError
         return "package-0"
 
-    monkeypatch.setattr(energy, "_text", refuse)
+    monkeypatch.setattr(disturbance, "_text", refuse)
     assert EnergyMeter(lambda: package_energy(root))() is None
 
 

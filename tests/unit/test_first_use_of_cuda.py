@@ -26,7 +26,7 @@ ASKS = """
 import os, sys
 import torch
 from autotune.configuration.job import Inspect, Job
-from autotune.child import inspecting
+from autotune.process.child import inspecting
 from autotune.training import inspection
 
 def seen(wanted):
@@ -44,7 +44,7 @@ from pathlib import Path
 import torch
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import tasks
 
 torch.accelerator.set_device_index = lambda index: print("uses", index)

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import nn, optim
 
+from autotune.process.common.after_import import AfterImport
 from autotune.scripting.wrappers import change_optimizers, in_float32, under_autocast
-from autotune.system.after_import import AfterImport
 
 Model = TypeVar("Model", bound=nn.Module)
 FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
-from autotune.processes import ranks as ranks_of
-from autotune.processes.ranks import Ranks, write_program
-from autotune.system import launched
-from autotune.system.child_ties import is_here, place_of
-from autotune.system.launched import Place, Started, note_of, started_from, this_place
-from autotune.system.trial_folder import TrialFolder
+from autotune.process import ranks as ranks_of
+from autotune.process.common import launched
+from autotune.process.common.child_ties import is_here, place_of
+from autotune.process.common.launched import Place, Started, note_of, started_from, this_place
+from autotune.process.common.trial_folder import TrialFolder
+from autotune.process.ranks import Ranks, write_program
 from autotune.values.outcome import Lost
 from command_line import command
 from covering import covers
@@ -73,7 +73,7 @@ def test_a_lifeline_of_another_host_is_known_as_one(monkeypatch: pytest.MonkeyPa
     place = place_of(7)
     assert is_here(place)
     assert place.endswith(f"/proc/{os.getpid()}/fd/7")
-    monkeypatch.setattr("autotune.system.child_ties.this_host", lambda: "another")
+    monkeypatch.setattr("autotune.process.common.child_ties.this_host", lambda: "another")
     assert not is_here(place)
 
 

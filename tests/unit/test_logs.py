@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.processes import logs
+from autotune.process import children
 from covering import covers
 
 HALF = 100
@@ -17,9 +17,9 @@ KEPT = 2 * HALF
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_HALF", HALF)
-    monkeypatch.setattr(logs, "MOST_BYTES", KEPT)
-    monkeypatch.setattr(logs, "_MOST_BYTES_MEANWHILE", 4 * KEPT)
+    monkeypatch.setattr(children, "_HALF", HALF)
+    monkeypatch.setattr(children, "MOST_BYTES", KEPT)
+    monkeypatch.setattr(children, "_MOST_BYTES_MEANWHILE", 4 * KEPT)
 
 
 def line(left_out: int) -> bytes:
@@ -29,9 +29,9 @@ def line(left_out: int) -> bytes:
 def test_a_log_that_fits_stays_as_it_is(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * KEPT)
-    logs.shorten(log)
+    children.shorten(log)
     assert log.read_bytes() == b"x" * KEPT
-    logs.shorten(tmp_path / "nowhere")
+    children.shorten(tmp_path / "nowhere")
 
 
 @covers("T15")
@@ -41,15 +41,15 @@ def test_the_bytes_left_out_in_all_are_told_after_every_cut(
 ) -> None:
     log, printed = tmp_path / "log", bytes(range(65, 91)) * 40
     log.write_bytes(printed)
-    logs.shorten(log)
+    children.shorten(log)
     for number, length in enumerate(more):
         addition = bytes([48 + number]) * length
         printed += addition
         with log.open("ab") as file:
             file.write(addition)
-        logs.shorten(log)
+        children.shorten(log)
     assert log.read_bytes() == printed[:HALF] + line(len(printed) - KEPT) + printed[-HALF:]
-    logs.shorten(log)
+    children.shorten(log)
     assert log.read_bytes() == printed[:HALF] + line(len(printed) - KEPT) + printed[-HALF:]
 
 
@@ -58,19 +58,19 @@ def test_a_log_that_is_written_meanwhile_takes_little_space_and_is_cut_in_the_en
     can_free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half, most = 50_000, 400_000
-    monkeypatch.setattr(logs, "_HALF", half)
-    monkeypatch.setattr(logs, "MOST_BYTES", 2 * half)
-    monkeypatch.setattr(logs, "_MOST_BYTES_MEANWHILE", most)
+    monkeypatch.setattr(children, "_HALF", half)
+    monkeypatch.setattr(children, "MOST_BYTES", 2 * half)
+    monkeypatch.setattr(children, "_MOST_BYTES_MEANWHILE", most)
     if not can_free:
-        monkeypatch.setattr(logs, "_free_middle", lambda _: False)
+        monkeypatch.setattr(children, "_free_middle", lambda _: False)
     log = tmp_path / "log"
     with log.open("ab") as child:
         for _ in range(50):
             child.write(b"y" * 90_000)
             child.flush()
-            logs.hold_down(log)
+            children.hold_down(log)
             assert 512 * log.stat().st_blocks <= most + 100_000
-    logs.shorten(log)
+    children.shorten(log)
     assert log.read_bytes() == b"y" * half + line(50 * 90_000 - 2 * half) + b"y" * half
 
 
@@ -78,14 +78,14 @@ def test_no_line_that_is_printed_while_space_is_given_back_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = 50_000
-    monkeypatch.setattr(logs, "_HALF", half)
-    monkeypatch.setattr(logs, "_MOST_BYTES_MEANWHILE", 3 * half)
+    monkeypatch.setattr(children, "_HALF", half)
+    monkeypatch.setattr(children, "_MOST_BYTES_MEANWHILE", 3 * half)
     code = "import os\nfor number in range(100_000): os.write(1, b'%d\\n' % number)"
     log = tmp_path / "log"
     with log.open("ab") as out, subprocess.Popen([sys.executable, "-c", code], stdout=out) as child:
         while child.poll() is None:
-            logs.hold_down(log)
-    logs.shorten(log)
+            children.hold_down(log)
+    children.shorten(log)
     _, _, _, *end = log.read_bytes()[half:].split(b"\n")
     numbers = [int(number) for number in end[:-1]]
     assert len(numbers) > half / 10

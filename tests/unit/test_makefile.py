@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from autotune.system.interpreter import SEARCHES
+from autotune.process.common.interpreter import SEARCHES
 
 ROOT = Path(__file__).parent.parent.parent
 FLAKY = """\

@@ -11,9 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.processes import neighbours as asked
-from autotune.processes.devices import Device
-from autotune.processes.neighbours import neighbours
+from autotune.process import devices as asked
+from autotune.process.devices import Device, neighbours
 from autotune.searching.run.events import PhaseStarted, Warned
 from autotune.searching.search import search
 from autotune.values.errors import UsageError

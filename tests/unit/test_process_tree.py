@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.system import process_tree
-from autotune.system.process_tree import MemoryPeak, ProcessTree, resident_bytes, tree_bytes
+from autotune.process.common import process_tree
+from autotune.process.common.process_tree import MemoryPeak, ProcessTree, resident_bytes, tree_bytes
 
 MIB, GIB = 1 << 20, 1 << 30
 # Starts a child of its own for each line that it is told, and ends one for an empty line.

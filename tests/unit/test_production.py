@@ -18,9 +18,9 @@ from autotune.configuration.evidence import LearningRate, PredictedRun
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
+from autotune.process.common import interpreter
+from autotune.process.common.interpreter import own_interpreter
 from autotune.production import Best
-from autotune.system import interpreter
-from autotune.system.interpreter import own_interpreter
 from autotune.values.errors import MismatchWarning, UsageError
 from factories import best_config, with_not_proven
 

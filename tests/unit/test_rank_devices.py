@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotune.child import inspecting
 from autotune.configuration.job import Inspect, Job
 from autotune.context import ranks
 from autotune.context.options import Resources
-from autotune.system.launched import this_host
+from autotune.process.child import inspecting
+from autotune.process.common.launched import this_host
 from autotune.training.ranks.world import World
 from autotune.values.errors import UsageError
 from factories import cuda_machine, host

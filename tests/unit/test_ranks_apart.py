@@ -10,9 +10,9 @@ from torch.utils.data import TensorDataset
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.mismatch import mismatches
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.ranks import Ranks, outcome_of_ranks
-from autotune.system.launched import Place, note_of
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.launched import Place, note_of
+from autotune.process.common.trial_folder import TrialFolder
+from autotune.process.ranks import Ranks, outcome_of_ranks
 from autotune.training.loading.sharding import ranks_obstacle
 from autotune.training.loading.whole_steps import StepsOfRank
 from autotune.training.ranks import joining

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.processes.devices import Device
+from autotune.process.devices import Device
 from autotune.searching.run.events import LeftOut, TrialEnded
 from autotune.searching.search import search
 from autotune.study.knowledge import Knowledge

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.system.trial_folder import TrialFolder, make_private, write_atomically
+from autotune.process.common.trial_folder import TrialFolder, make_private, write_atomically
 
 
 def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder
 
 _SHOWN = 80
 

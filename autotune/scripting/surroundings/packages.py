@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from autotune.process.common.imported_files import imported_files, is_installed
 from autotune.scripting.surroundings.environment import sets_environment
-from autotune.system.imported_files import imported_files, is_installed
 
 # Names that a request to a host has room for, and how deep they lie: `torchvision.transforms.v2`.
 _MOST, _DEEPEST = 2000, 3

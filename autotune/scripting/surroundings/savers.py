@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce, wraps
 from typing import Any
 
-from autotune.system.after_import import AfterImport
+from autotune.process.common.after_import import AfterImport
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from autotune.system.after_import import AfterImport
+from autotune.process.common.after_import import AfterImport
 from autotune.values.workload_facts import ScriptFlag
 
 _NOTHING = object()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.context.options import SearchOptions
+from autotune.process.common.trial_folder import write_atomically
 from autotune.storage.finished_trial import FinishedTrial
-from autotune.system.trial_folder import write_atomically
 from autotune.values.strict_yaml import dump
 
 NAME = "best-so-far.yaml"

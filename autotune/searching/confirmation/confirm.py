@@ -13,7 +13,7 @@ from autotune.accuracy.seeds import INCUMBENT_SEEDS
 from autotune.comparison import sequential_test
 from autotune.comparison.sequential_test import Standing
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.processes.neighbours import neighbours, shared_line
+from autotune.process.devices import neighbours, shared_line
 from autotune.searching.confirmation.candidates import (
     Candidate,
     State,

@@ -15,8 +15,8 @@ from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
-from autotune.processes.runner import Runner
-from autotune.processes.stop import Stop
+from autotune.process.runner import Runner
+from autotune.process.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.first_estimates import FirstEstimates

@@ -6,7 +6,7 @@ from statistics import median
 
 from autotune.configuration.job import Diagnose, MeasurePlan
 from autotune.context.search_context import SearchContext
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.searching.run.diagnosis import Diagnosis, most_speedup
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, describe

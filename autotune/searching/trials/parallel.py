@@ -16,10 +16,9 @@ from queue import SimpleQueue
 from autotune.context.budget_clock import BudgetedRunner
 from autotune.context.inspection import inspect, inspection
 from autotune.context.script_facts import check_device
-from autotune.processes.devices import Device
-from autotune.processes.neighbours import crowded_line, neighbours, shared_line
-from autotune.processes.runner import Runner
-from autotune.processes.stop import StoppableRunner
+from autotune.process.devices import Device, crowded_line, neighbours, shared_line
+from autotune.process.runner import Runner
+from autotune.process.stop import StoppableRunner
 from autotune.searching.run.events import Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.trials.breaker import Breaker

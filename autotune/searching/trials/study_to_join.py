@@ -20,15 +20,15 @@ from pydantic import TypeAdapter
 
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
-from autotune.processes.devices import Device
-from autotune.processes.stop import Stop
+from autotune.process.common.interpreter import Interpreter, own_interpreter
+from autotune.process.devices import Device
+from autotune.process.stop import Stop
 from autotune.searching.run.events import Warned
 from autotune.storage.database import connected, disconnect
 from autotune.storage.identity import Identity, differences
 from autotune.storage.mutex import mutex_for
 from autotune.storage.note_types import Workers
 from autotune.storage.notes import StudyNotes
-from autotune.system.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected
 

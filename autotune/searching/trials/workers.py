@@ -18,9 +18,10 @@ from autotune.context.options import SearchOptions
 from autotune.context.script_facts import check_device, observation, observe
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
-from autotune.processes.neighbours import neighbours, shared_line
-from autotune.processes.runner import Runner
-from autotune.processes.stop import Stop, StoppableRunner
+from autotune.process.common.trial_folder import make_private
+from autotune.process.devices import neighbours, shared_line
+from autotune.process.runner import Runner
+from autotune.process.stop import Stop, StoppableRunner
 from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
@@ -38,7 +39,6 @@ from autotune.storage.database import (
 from autotune.storage.journal import Journal
 from autotune.storage.note_types import Workers
 from autotune.study.opening import open_study
-from autotune.system.trial_folder import make_private
 from autotune.values.errors import UsageError
 from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import Inspected, Observed

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from torch import distributed
 
-from autotune.system.launched import this_host
+from autotune.process.common.launched import this_host
 
 Told = TypeVar("Told")
 

@@ -20,9 +20,9 @@ from typing import Any
 from autotune.configuration.job import Job, job_to_json
 from autotune.configuration.training_config import TrainingConfig, environ_of, own_of_kind
 from autotune.knobs.base import Value
-from autotune.processes.children import ended_within
-from autotune.system.child_ties import channel, receive, send
-from autotune.system.trial_folder import TrialFolder, write_atomically
+from autotune.process.children import ended_within
+from autotune.process.common.child_ties import channel, receive, send
+from autotune.process.common.trial_folder import TrialFolder, write_atomically
 
 HOST_PATIENCE_SECONDS = 120.0
 """Seconds to wait for a warm host: it may import torch on a busy machine."""
@@ -107,7 +107,7 @@ class WarmHost:
         ends = (other_end.fileno(), lifeline)
         try:
             self._process = subprocess.Popen(
-                [python, "-m", "autotune.child.warm_host", *map(str, ends)],
+                [python, "-m", "autotune.process.child.warm_host", *map(str, ends)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from autotune.system.launched import this_host
+from autotune.process.common.launched import this_host
 
 _CORES = "AUTOTUNE_CORES"
 _MOST_BYTES = 1 << 17

@@ -1,4 +1,4 @@
-"""The child process: `python -m autotune.child.main FOLDER LIFELINE START`.
+"""The child process: `python -m autotune.process.child.main FOLDER LIFELINE START`.
 
 It reads `job.json`, does its one task, writes `outcome.json` beside it and exits at once. Output of
 the user's code goes to the log files; no part of the result passes through stdout. START is the
@@ -36,13 +36,18 @@ from autotune.configuration.job import (
     job_to_json,
     without_arguments,
 )
+from autotune.process.common.after_import import AfterImport
+from autotune.process.common.child_ties import (
+    hold_lifeline,
+    hold_lifeline_at,
+    is_here,
+    stay_on_cores,
+)
+from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
+from autotune.process.common.trial_folder import TrialFolder, write_atomically
 from autotune.scripting.program import run_call
 from autotune.scripting.surroundings.kept_files import KeptFiles
 from autotune.scripting.surroundings.record import Record
-from autotune.system.after_import import AfterImport
-from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, is_here, stay_on_cores
-from autotune.system.launched import KNOWN, TELLS, note_of, this_place
-from autotune.system.trial_folder import TrialFolder, write_atomically
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import (
     Failure,
@@ -155,7 +160,7 @@ def run(
     try:
         if job.script is not None:
             return _run_script(job, folder, process_start)
-        from autotune.child.inspecting import inspect
+        from autotune.process.child.inspecting import inspect
         from autotune.training import tasks
 
         if isinstance(job.task, Inspect):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.system.launched import this_host
+from autotune.process.common.launched import this_host
 from autotune.training import inspection, memory
 from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset

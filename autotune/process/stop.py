@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.configuration.job import Job
-from autotune.processes.runner import Runner
+from autotune.process.runner import Runner
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Answer, TrialOutcome, describe
 

@@ -1,10 +1,10 @@
 """Launchers of several processes: torch's, or one of the user's.
 
-`python -m autotune.child.launchers torch PROCESSES FOLDER LIFELINE START` is `python -m
-torch.distributed.run --standalone --nproc-per-node PROCESSES`, which starts `autotune.child.main`
+With the arguments `torch PROCESSES FOLDER LIFELINE START` this program is `python -m
+torch.distributed.run --standalone --nproc-per-node PROCESSES`, which starts `main` beside this file
 as each rank. It writes the exit codes of processes that failed to `ended.json`, because their order
-is known only to it. `python -m autotune.child.launchers own LIFELINE COMMAND...` becomes a launcher
-of the user's. Both end with their parent and stay on its cores, as does what they start.
+is known only to it. With `own LIFELINE COMMAND...` it becomes a launcher of the user's. Both end
+with their parent and stay on its cores, as does what they start.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from autotune.system.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
-from autotune.system.trial_folder import TrialFolder, write_atomically
+from autotune.process.common.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
+from autotune.process.common.trial_folder import TrialFolder, write_atomically
 
 
 def torch_s(processes: str, place: str, lifeline: str, start: str) -> None:
@@ -35,7 +35,7 @@ def torch_s(processes: str, place: str, lifeline: str, start: str) -> None:
     options = ["--standalone", "--nproc-per-node", processes]
     options += ["--log-dir", str(folder.launcher_logs)]
     try:
-        run.main([*options, "-m", "autotune.child.main", place, lifeline, start])
+        run.main([*options, "-m", "autotune.process.child.main", place, lifeline, start])
     except ChildFailedError as error:
         codes = {str(rank): failure.exitcode for rank, failure in error.failures.items()}
         write_atomically(folder.ended, json.dumps(codes))

@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 
 from autotune.configuration.job import Inspect, Job
-from autotune.processes.runner import Runner
-from autotune.processes.stop import Stop
-from autotune.system.child_ties import environ_for
+from autotune.process.common.child_ties import environ_for
+from autotune.process.runner import Runner
+from autotune.process.stop import Stop
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.machine import LIMITED
 from autotune.values.outcome import Inspected, TrialOutcome

@@ -1,6 +1,6 @@
 """The warm host, a process that imports torch once and then forks a child for each job.
 
-`python -m autotune.child.warm_host SOCKET LIFELINE_DESCRIPTOR`. A fork saves the seconds that a new
+Its arguments are a socket and a lifeline's descriptor. A fork saves the seconds that a new
 interpreter needs to import torch. The host imports the packages that the workload needs and runs no
 operation. On request it also imports the workload and builds its dataset, so that forks find both
 ready. It refuses to fork where that would not be safe; the runner then starts an interpreter.
@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autotune.child import preload
-from autotune.child.main import STACKS_AT, failed, leave, work
 from autotune.configuration.job import job_from_json
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
+from autotune.process.child import preload
+from autotune.process.child.main import STACKS_AT, failed, leave, work
+from autotune.process.common.child_ties import hold_lifeline, receive, send, stay_on_cores
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.surroundings.environment import sets_environment
-from autotune.system.child_ties import hold_lifeline, receive, send, stay_on_cores
-from autotune.system.trial_folder import TrialFolder
 from autotune.training.fork_obstacles import fork_obstacle
 from autotune.values.strict_json import read_some
 

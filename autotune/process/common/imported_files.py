@@ -14,7 +14,7 @@ _SITES = {"site-packages", "dist-packages"}
 _NAMED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 _LIBRARIES = tuple(f"{path}/" for named in _NAMED for path in (named, named.resolve()))
 _OURS = __name__.partition(".")[0]
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def imported_files() -> Iterator[tuple[str, Path]]:

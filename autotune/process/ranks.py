@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.configuration.job import Job
-from autotune.system.launched import TELLS, Started, started_from
-from autotune.system.process_tree import ProcessTree
-from autotune.system.trial_folder import TrialFolder
+from autotune.process.common.launched import TELLS, Started, started_from
+from autotune.process.common.process_tree import ProcessTree
+from autotune.process.common.trial_folder import TrialFolder
 from autotune.values import outcome
 from autotune.values.outcome import Crashed, Failure, Lost, TrialOutcome
 from autotune.values.strict_json import read_some
@@ -49,7 +49,7 @@ except OSError as error:
 os.environ.update(variables)
 sys.path[:1] = [folder, *filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))]
 if __name__ == "__main__":
-    from autotune.child.main import main
+    from autotune.process.child.main import main
 
     main()
 """

@@ -21,7 +21,7 @@ from typing import Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.script import Keep
-from autotune.processes.children import (
+from autotune.process.children import (
     HURRIED,
     OF_RANKS,
     PATIENT,
@@ -33,21 +33,21 @@ from autotune.processes.children import (
     RunningChild,
     shorten,
 )
-from autotune.processes.ranks import Ranks, outcome_of_ranks
-from autotune.processes.warm_hosts import (
-    HOST_PATIENCE_SECONDS,
-    Forked,
-    Hosts,
-    variables_needed,
-)
-from autotune.system.child_ties import open_lifeline
-from autotune.system.interpreter import Interpreter, own_interpreter
-from autotune.system.trial_folder import (
+from autotune.process.common.child_ties import open_lifeline
+from autotune.process.common.interpreter import Interpreter, own_interpreter
+from autotune.process.common.trial_folder import (
     EVALUATION,
     NUMERICS_CHECK,
     TrialFolder,
     make_private,
     write_atomically,
+)
+from autotune.process.ranks import Ranks, outcome_of_ranks
+from autotune.process.warm_hosts import (
+    HOST_PATIENCE_SECONDS,
+    Forked,
+    Hosts,
+    variables_needed,
 )
 from autotune.values.machine import oom_kills
 from autotune.values.outcome import (

@@ -25,11 +25,11 @@ from typing import NamedTuple, Protocol
 import psutil
 
 from autotune.configuration.job import Job
-from autotune.processes.ranks import Ranks, write_program
-from autotune.system.child_ties import place_of
-from autotune.system.launched import Started
-from autotune.system.process_tree import MemoryPeak, ProcessTree
-from autotune.system.trial_folder import TIMED, TrialFolder
+from autotune.process.common.child_ties import place_of
+from autotune.process.common.launched import Started
+from autotune.process.common.process_tree import MemoryPeak, ProcessTree
+from autotune.process.common.trial_folder import TIMED, TrialFolder
+from autotune.process.ranks import Ranks, write_program
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import (
     Crashed,
@@ -44,7 +44,7 @@ from autotune.values.strict_json import read_some
 _MARK = "AUTOTUNE_FAMILY"
 _POLL_SECONDS = 0.02
 SAMPLE_SECONDS = 1.0
-"""Seconds between two looks at a running child; see `autotune.system.process_tree`."""
+"""Seconds between two looks at a running child; see `autotune.process.common.process_tree`."""
 _SHARED = Path("/dev/shm")  # noqa: S108 (where Linux keeps shared memory)
 # Seconds after which torch's launcher kills ranks that it asked to end; older versions take 30.
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
@@ -92,14 +92,14 @@ class FreshInterpreter:
         lifeline: int,
     ) -> None:
         place, start = str(files.path), repr(time.monotonic())
-        words = ["autotune.child.main", place, str(lifeline), start]
+        words = ["autotune.process.child.main", place, str(lifeline), start]
         if job.launch:
             program = str(write_program(files, python, environ))
             call = (*job.launch, program, place, place_of(lifeline), start)
-            words = ["autotune.child.launchers", "own", str(lifeline), *call]
+            words = ["autotune.process.child.launchers", "own", str(lifeline), *call]
         elif job.processes > 1:
             ranks = (str(job.processes), place, place_of(lifeline), start)
-            words = ["autotune.child.launchers", "torch", *ranks]
+            words = ["autotune.process.child.launchers", "torch", *ranks]
         if job.is_of_ranks:
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):

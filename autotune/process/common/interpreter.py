@@ -48,17 +48,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 sys.path = [place for place in sys.path if place]  # not the current folder
 needed, optional = json.loads(sys.argv[1])
-# From the name of an import to the requirement that installs it, as an extra of ours has it.
-_REQUIRED = {
-    "optuna_dashboard": "optuna-dashboard",
-    "pandas": "pandas",
-    "psycopg": "psycopg[binary]",
-    "pynvml": "nvidia-ml-py",
-    "scipy": "scipy",
-    "tensorboard": "tensorboard",
-}
-
-
 def known(distribution):
     try:
         return version(distribution)
@@ -69,6 +58,15 @@ found.update({name: known(which) for name, which in optional.items() if known(wh
 print(json.dumps([sys.prefix, platform.python_version(), found]))
 """
 _START_SECONDS = 60.0
+# From the name of an import to the requirement that installs it, as an extra of ours has it.
+_REQUIRED = {
+    "optuna_dashboard": "optuna-dashboard",
+    "pandas": "pandas",
+    "psycopg": "psycopg[binary]",
+    "pynvml": "nvidia-ml-py",
+    "scipy": "scipy",
+    "tensorboard": "tensorboard",
+}
 
 
 @dataclass(frozen=True, slots=True)
