@@ -11,7 +11,8 @@ from typing import Any
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.export.ranks import DDP_ARGUMENTS, ddp_arguments, handler_fields
+from autotune.export.ranks import ddp_arguments, handler_fields
+from autotune.knobs.ranks import DDP_ARGUMENTS
 from autotune.values.strict_yaml import dump
 
 # Which optimizer that is, is the user's; the default of `optim` is AdamW, fused.

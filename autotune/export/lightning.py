@@ -6,9 +6,10 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.export.ranks import DDP_ARGUMENTS, HOOKS, PROCESSES, ddp_arguments, hosts_of
+from autotune.export.ranks import PROCESSES, ddp_arguments, hosts_of
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
+from autotune.knobs.ranks import COMM_HOOKS, DDP_ARGUMENTS
 from autotune.values.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
@@ -83,6 +84,5 @@ def _hook(best: BestConfig) -> str:
     """Return how Lightning's strategy exchanges gradients in another format."""
     if best.machine.device == "cpu":
         return "Lightning registers no such hook on a CPU"
-    return (
-        f"DDPStrategy(ddp_comm_hook=default_hooks.{HOOKS.get(best.config.get('ddp_comm_dtype'))})"
-    )
+    hook = COMM_HOOKS.get(str(best.config.get("ddp_comm_dtype")))
+    return f"DDPStrategy(ddp_comm_hook=default_hooks.{hook})"

@@ -9,13 +9,12 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
+from autotune.knobs.ranks import DDP_ARGUMENTS
 
 PROCESSES = "processes"
 """Name under which a form says that it cannot start the processes."""
 PROCESSES_PER_HOST = "processes_per_host"
-HOOKS: dict[Value, str] = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
-"""Name of torch's compression hook for each number format."""
-_ACCELERATES: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
+_FORMATS: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +47,6 @@ def by_torchrun(best: BestConfig) -> str:
     return f"start the training by {words} on each host, with --rdzv-backend and --rdzv-endpoint"
 
 
-DDP_ARGUMENTS = {
-    "ddp_bucket_mb": "bucket_cap_mb",
-    "gradient_as_bucket_view": "gradient_as_bucket_view",
-    "static_graph": "static_graph",
-    # The older name, which every version of torch and these tools take.
-    "broadcast_buffers": "broadcast_buffers",
-}
-"""Knob to the argument of DistributedDataParallel that has it."""
-
-
 def ddp_arguments(config: TrainingConfig) -> dict[str, Any]:
     """Return the arguments of DistributedDataParallel that are not its defaults.
 
@@ -75,13 +64,10 @@ def handler_fields(config: TrainingConfig) -> dict[str, tuple[str, str]]:
 
     Those at DistributedDataParallel's defaults are left out.
     """
-    arguments = ddp_arguments(config)
-    found = {
-        knob: (name, repr(arguments[name]))
-        for knob, name in DDP_ARGUMENTS.items()
-        if name in arguments
-    }
+    arguments = ddp_arguments(config).items()
+    knobs = {argument: knob for knob, argument in DDP_ARGUMENTS.items()}
+    found = {knobs[name]: (name, repr(value)) for name, value in arguments}
     dtype = config["ddp_comm_dtype"]
     if dtype is not None and not config.is_idle(KNOBS["ddp_comm_dtype"]):
-        found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_ACCELERATES[dtype]}")
+        found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_FORMATS[dtype]}")
     return found

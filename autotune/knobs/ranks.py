@@ -24,6 +24,8 @@ _DDP = (
     "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 )
 _MIB = 1 << 20
+COMM_HOOKS = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
+"""Name of torch's compression hook for each number format."""
 _SHARDED = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _OF_MODEL_PY = "it changes the parameters and the checkpoints; a model.py can have it"
 
@@ -34,6 +36,8 @@ class _DdpKnob(Knob):
     needs: ClassVar[str | None] = "sharding"
     of_ranks: ClassVar[bool] = True
     source: ClassVar[str] = _DDP
+    argument: ClassVar[str] = ""
+    """Argument of DistributedDataParallel that has it, and attribute that tells it; "" for none."""
 
     def has_effect(self, needed: Value) -> bool:
         return needed is None
@@ -50,13 +54,17 @@ class _DdpKnob(Knob):
 
     def read_ddp(self, ddp: DistributedDataParallel) -> Value:
         """Return the value in force in what wraps the model."""
-        raise NotImplementedError(self.name)
+        return bool(getattr(ddp, self.argument))
+
+    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {self.argument: value} if self.argument and value != self.default else {}
 
 
 class DdpBucketMb(_DdpKnob):
     """Size of the buckets in which gradients are exchanged."""
 
     name = "ddp_bucket_mb"
+    argument = "bucket_cap_mb"
     default = None
     values = Integers(1, 4096, nullable=True)
     summary = (
@@ -73,11 +81,8 @@ class DdpBucketMb(_DdpKnob):
     call = "DistributedDataParallel(model, bucket_cap_mb=...)"
 
     def suggestions(self, machine: Machine) -> tuple[Value, ...]:
-        return (None, 5, 50, 100, 250)
-
-    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
         # 25 is not the default: with it the first bucket is no smaller than the others.
-        return {} if value is None else {"bucket_cap_mb": value}
+        return (None, 5, 50, 100, 250)
 
     def read_ddp(self, ddp: DistributedDataParallel) -> Value:
         return None if ddp.bucket_bytes_cap_default else int(ddp.bucket_bytes_cap) // _MIB
@@ -86,7 +91,7 @@ class DdpBucketMb(_DdpKnob):
 class GradientAsBucketView(_DdpKnob):
     """Gradients as views of the buckets that are exchanged."""
 
-    name = "gradient_as_bucket_view"
+    name = argument = "gradient_as_bucket_view"
     default = False
     idle = False
     values = OneOf((False, True))
@@ -95,17 +100,11 @@ class GradientAsBucketView(_DdpKnob):
     hurts = "Code that detaches gradients in place fails."
     call = "DistributedDataParallel(model, gradient_as_bucket_view=...)"
 
-    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"gradient_as_bucket_view": True} if value else {}
-
-    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
-        return bool(ddp.gradient_as_bucket_view)
-
 
 class StaticGraph(_DdpKnob):
     """A promise that every step uses the same parameters in the same way."""
 
-    name = "static_graph"
+    name = argument = "static_graph"
     default = False
     idle = False
     values = OneOf((False, True))
@@ -126,17 +125,12 @@ class StaticGraph(_DdpKnob):
             return None
         return f"no step uses {facts.ranks.unused[0]}"
 
-    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"static_graph": True} if value else {}
-
-    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
-        return bool(ddp.static_graph)
-
 
 class BroadcastBuffers(_DdpKnob):
     """The broadcast of rank 0's buffers, such as BatchNorm's, before each forward pass."""
 
-    name = "broadcast_buffers"
+    # The older name of the argument, which every version of torch and other tools take.
+    name = argument = "broadcast_buffers"
     default = True
     idle = True
     values = OneOf((True, False))
@@ -150,24 +144,14 @@ class BroadcastBuffers(_DdpKnob):
         return None if ranks.has_buffers else "the model has no buffers"
 
     def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {} if value else {_buffers_argument(): False}
+        import inspect
 
-    def read_ddp(self, ddp: DistributedDataParallel) -> Value:
-        return bool(ddp.broadcast_buffers)
+        from torch.nn.parallel import DistributedDataParallel
 
-
-def _buffers_argument() -> str:
-    """Return the name of the argument: the older one warns where the newer one is known.
-
-    With the newer one, buffers are still sent once, when the model is wrapped.
-    """
-    import inspect
-
-    from torch.nn.parallel import DistributedDataParallel
-
-    known = inspect.signature(DistributedDataParallel.__init__).parameters
-    newer = "forward_sync_buffers"
-    return newer if newer in known else "broadcast_buffers"
+        # The older one warns where the newer one is known, with which buffers are still sent once.
+        known = inspect.signature(DistributedDataParallel.__init__).parameters
+        newer = "forward_sync_buffers"
+        return {} if value else {newer if newer in known else self.argument: False}
 
 
 class DdpCommDtype(_DdpKnob):
@@ -175,7 +159,7 @@ class DdpCommDtype(_DdpKnob):
 
     name = "ddp_comm_dtype"
     default = None
-    values: OneOf = OneOf((None, "bfloat16", "float16"))
+    values: OneOf = OneOf((None, *COMM_HOOKS))
     effect = "numerics"
     summary = "Number format in which gradients are exchanged; null is that of the parameters."
     pays = "Where the exchange bounds a step: half as many bytes."
@@ -190,25 +174,22 @@ class DdpCommDtype(_DdpKnob):
 
     def on_ddp(self, value: Value, ddp: DistributedDataParallel) -> None:
         if value is not None:
-            ddp.register_comm_hook(None, _hooks()[str(value)])
+            ddp.register_comm_hook(None, _hook(str(value)))
 
     def read_ddp(self, ddp: DistributedDataParallel) -> Value:
         found = comm_hooks(ddp)
         if not found:
             return None
         # A hook of the user's own is no value of this knob.
-        names = [name for name, hook in _hooks().items() if found == [hook]]
+        names = [name for name in COMM_HOOKS if found == [_hook(name)]]
         return names[0] if names else "another hook"
 
 
-def _hooks() -> dict[str, Any]:
-    """Return torch's compression hooks by number format."""
+def _hook(number_format: str) -> Any:
+    """Return torch's compression hook of a number format."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    return {
-        "bfloat16": default_hooks.bf16_compress_hook,
-        "float16": default_hooks.fp16_compress_hook,
-    }
+    return getattr(default_hooks, COMM_HOOKS[number_format])
 
 
 class Sharding(Knob):
@@ -299,3 +280,5 @@ RANK_KNOBS: tuple[Knob, ...] = (
     BroadcastBuffers(),
     COMM_DTYPE,
 )
+DDP_ARGUMENTS = {k.name: k.argument for k in RANK_KNOBS if isinstance(k, _DdpKnob) and k.argument}
+"""Knob to the argument of DistributedDataParallel that has it."""

@@ -19,7 +19,7 @@ from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
 from autotune.configuration.best_config import BestConfig
 from autotune.export import export
 from autotune.export.hf import installed_fields
-from autotune.export.ranks import DDP_ARGUMENTS
+from autotune.knobs.ranks import DDP_ARGUMENTS
 from factories import written
 from needs import library
 
