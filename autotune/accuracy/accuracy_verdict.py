@@ -27,9 +27,9 @@ from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
+from autotune.process.common.trial_folder import EVALUATION
 from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
-from autotune.system.trial_folder import EVALUATION
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import (
     Failure,

@@ -48,14 +48,8 @@ from autotune.context.script_loss import (
 from autotune.context.script_maps import with_maps
 from autotune.context.script_reach import asked, reachable
 from autotune.knobs.base import Value
-<<<<<<< HEAD
-from autotune.process.runner import Runner
-from autotune.process.common.trial_folder import make_private
-=======
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
-from autotune.values.lr_scaling import lr_factor
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from autotune.values.machine import Machine
 from autotune.values.objectives import Objective
 from autotune.values.outcome import (

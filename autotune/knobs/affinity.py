@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
-from autotune.values.machine import ROOT, read_small
-from autotune.values.machine import Machine
+from autotune.values.machine import ROOT, Machine, read_small
 
 _APART = "workers_apart"
 Cores = frozenset[int]

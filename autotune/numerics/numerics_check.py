@@ -29,7 +29,6 @@ from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.torch_private import draw_as_eager_does, is_dropout, map_leaves
 from autotune.numerics import trajectory
-<<<<<<< HEAD
 from autotune.numerics.trajectory import (
     DiskStore,
     Load,
@@ -42,13 +41,6 @@ from autotune.numerics.trajectory import (
 )
 from autotune.process.common.trial_folder import NUMERICS_CHECK
 from autotune.training.loading.batches import endless
-=======
-from autotune.numerics.disk_store import DiskStore, Load
-from autotune.numerics.split_check import compare_splits
-from autotune.numerics.training_loops import State, TrainingLoops, double_by_default, doubled
-from autotune.numerics.trajectory import Snapshot, Tensors, distance, norm, share, snapshot
-from autotune.process.common.trial_folder import NUMERICS_CHECK
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import (

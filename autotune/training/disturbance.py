@@ -21,13 +21,8 @@ import psutil
 import torch
 
 from autotune.knobs.affinity import AFFINITY
-<<<<<<< HEAD
 from autotune.process.common.process_tree import ProcessTree
 from autotune.values.machine import CpuQuota, cpu_quota
-=======
-from autotune.process.common.process_tree import ProcessTree
-from autotune.values.cgroup import CpuQuota, cpu_quota
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from autotune.values.measurement import QUIET, Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")

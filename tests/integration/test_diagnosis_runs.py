@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Diagnose, Profile
-<<<<<<< HEAD
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Diagnosed, Profiled, UserError
-=======
-from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import UserError
-from autotune.values.stages import Diagnosed, Profiled
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from children import QUICK, WORKLOADS, autotune, hurried, job_for
 from command_line import command
 

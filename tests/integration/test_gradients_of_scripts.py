@@ -12,13 +12,8 @@ from asked_scripts import Ask
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import TakeFirstSteps
 from autotune.knobs.base import Value
-<<<<<<< HEAD
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses
-=======
-from autotune.process.runner import SubprocessRunner
-from autotune.values.script_losses import FirstLosses
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from children import autotune, hurried
 from factories import written
 

@@ -11,13 +11,8 @@ import pytest
 from asked_scripts import Ask, observed
 from autotune.configuration.job import Observe, Probe
 from autotune.configuration.script import ScriptOptions
-<<<<<<< HEAD
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import ObservedLoss
-=======
-from autotune.process.runner import SubprocessRunner
-from autotune.values.script_losses import ObservedLoss
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from factories import written
 from scripted_runner import LOSSES, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in

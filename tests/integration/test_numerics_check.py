@@ -12,13 +12,8 @@ from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.numerics import trajectory
-<<<<<<< HEAD
 from autotune.numerics.trajectory import DiskStore
 from autotune.process.runner import SubprocessRunner
-=======
-from autotune.numerics.disk_store import DiskStore
-from autotune.process.runner import SubprocessRunner
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import Gated, NonFinite, Probed

@@ -13,14 +13,8 @@ from asked_scripts import SCRIPTS, Ask, observed, reason
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Measure, Observe, Probe, TakeFirstSteps
 from autotune.knobs.base import Value
-<<<<<<< HEAD
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses, Measured, NotApplied, Probed, UserError
-=======
-from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured, NotApplied, Probed, UserError
-from autotune.values.script_losses import FirstLosses
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from children import QUICK, hurried
 from factories import written
 from needs import installed

@@ -14,8 +14,6 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.script_facts import observation, observe
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.searching.run.events import Answered
-<<<<<<< HEAD
-from autotune.process.common.trial_folder import TrialFolder
 from autotune.values.outcome import (
     FirstLosses,
     ObservedLoss,
@@ -23,10 +21,6 @@ from autotune.values.outcome import (
     UserError,
     outcome_to_json,
 )
-=======
-from autotune.values.outcome import TrialOutcome, UserError, outcome_to_json
-from autotune.values.script_losses import FirstLosses, ObservedLoss
->>>>>>> 06988fec (One folder process/: what starts children and ends them, what runs in them, what both use)
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in
 
