@@ -32,7 +32,7 @@ from typing import cast
 from autotune.comparison.rounds import PLAN, Course, Participant
 from autotune.comparison.sequential_test import sequential_test
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.loading.batches import Batches
+from autotune.training.batches import Batches
 from autotune.training.timing import Timer
 from autotune.values.measurement import Block, Measurement, Noise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from autotune.training.loading.batches import Batches
+from autotune.training.batches import Batches
 from autotune.training.timing import Timer
 from autotune.values.measurement import QUIET, Noise
 

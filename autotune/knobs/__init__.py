@@ -12,17 +12,14 @@ from functools import cache
 from autotune.knobs.attention import ATTENTION_KNOBS
 from autotune.knobs.base import Knob, OneOf
 from autotune.knobs.compile import COMPILE_KNOBS
-from autotune.knobs.device_prefetch import DEVICE_PREFETCH
 from autotune.knobs.loader import LOADER_KNOBS
-from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS
+from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS, PRECISION_KNOBS
 from autotune.knobs.own import own_knob, word_fault
-from autotune.knobs.precision import PRECISION_KNOBS
 from autotune.knobs.process import PROCESS_KNOBS
 from autotune.knobs.ranks import RANK_KNOBS
 
 ALL_KNOBS: tuple[Knob, ...] = (
     *LOADER_KNOBS,
-    DEVICE_PREFETCH,
     *PRECISION_KNOBS,
     *COMPILE_KNOBS,
     *MODEL_KNOBS,

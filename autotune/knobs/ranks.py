@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value
-from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.torch_private import comm_hooks, reshards_after_forward
 from autotune.values.machine import Machine
 from autotune.values.workload_facts import RankFacts, WorkloadFacts

@@ -12,7 +12,7 @@ from autotune.configuration.job import CountFlops
 from autotune.knobs.affinity import AFFINITY
 from autotune.limits.flops import count_flops
 from autotune.limits.matmul_rate import matmul_rate
-from autotune.training.loading.batches import Batches
+from autotune.training.batches import Batches
 from autotune.training.tasks import LoadedJob
 from autotune.training.timing import synchronize
 from autotune.training.training_setup import TrainingSetup, build_dataset, step_apart

@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.profiler import profile, schedule
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.training.loading.batches import Batches, Clock
+from autotune.training.batches import Batches, Clock
 from autotune.training.profiling import SCHEDULE, activities, busy_seconds, copy_seconds
 from autotune.training.timing import StepRequests, synchronize
 from autotune.values.outcome import Diagnosed, Loading

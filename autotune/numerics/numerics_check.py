@@ -40,7 +40,7 @@ from autotune.numerics.trajectory import (
     snapshot,
 )
 from autotune.process.common.trial_folder import NUMERICS_CHECK
-from autotune.training.loading.batches import endless
+from autotune.training.batches import endless
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.tasks import LoadedJob
 from autotune.training.training_setup import (

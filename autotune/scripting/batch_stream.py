@@ -23,8 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.knobs.torch_private import loader_iterators, torch_s_own
 from autotune.scripting.observed_training import bytes_in
 from autotune.scripting.steps import Lead, ModelCalls
-from autotune.training.loading.batch_sizes import BatchSizes, length_of
-from autotune.training.loading.batches import Batches, Synchronize
+from autotune.training.batches import Batches, BatchSizes, Synchronize, length_of
 
 # Steps without a batch after which the loader that was read before is known not to feed them: more
 # than a GAN's critic takes with one batch.

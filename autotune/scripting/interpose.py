@@ -24,7 +24,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
-from autotune.knobs.compiled_calls import compiled_modules
+from autotune.knobs.compile import compiled_modules
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
 from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, Wrappings, ddp_in, is_eager, within_ddp
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders

@@ -34,8 +34,8 @@ from autotune.scripting.loader_sites import Sites
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.wrappers import Fail
-from autotune.training.loading.batch_sizes import BatchSizes
-from autotune.training.loading.sharding import STREAM
+from autotune.training.batches import BatchSizes
+from autotune.training.sharding import STREAM
 
 UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
 CHANGES = "the script changes its dataset between epochs, and persistent workers would not see that"

@@ -20,8 +20,7 @@ from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
-from autotune.knobs.compile import COMPILE_KNOBS
-from autotune.knobs.compiled_calls import is_compiled, repeated_blocks
+from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
 from autotune.limits.script_stages import ScriptStages
@@ -34,12 +33,12 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.quality.loss_tasks import LossTasks
 from autotune.scripting.quality.reach import Reach
 from autotune.scripting.wrappers import watch_acting
+from autotune.training.batches import Clock
 from autotune.training.inspection import process_settings
-from autotune.training.loading.batches import Clock
-from autotune.training.loading.sharding import STREAM
 from autotune.training.profiling import profiling
 from autotune.training.ranks.facts import comm_dtypes, counting, graph_obstacle
 from autotune.training.ranks.world import ALONE, World
+from autotune.training.sharding import STREAM
 from autotune.training.timing import StepRequests
 from autotune.values.outcome import Diagnosed, Observed
 from autotune.values.workload_facts import RankFacts, WorkloadFacts

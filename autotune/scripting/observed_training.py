@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.knobs.base import Knob, Value
+from autotune.training.batches import batch_size_of
 from autotune.training.inspection import tensor_bytes
-from autotune.training.loading.batch_sizes import batch_size_of
 
 Thing = TypeVar("Thing")
 

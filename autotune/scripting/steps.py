@@ -23,7 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from autotune.scripting.observed_training import bytes_in
-from autotune.training.loading.batch_sizes import samples_in
+from autotune.training.batches import samples_in
 
 Stepper = Optimizer | None
 """The optimizer that stepped; None if the script updates its weights itself."""

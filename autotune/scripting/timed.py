@@ -17,8 +17,7 @@ from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.training import disturbance, memory
-from autotune.training.loading.batch_sizes import length_of
-from autotune.training.loading.batches import first_samples, has_long_epochs, probe_boundary
+from autotune.training.batches import first_samples, has_long_epochs, length_of, probe_boundary
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import Block, Measurement, RankShare, seconds_per_sample

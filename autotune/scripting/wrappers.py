@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from autotune.knobs.compiled_calls import with_tensors
+from autotune.knobs.compile import with_tensors
 from autotune.knobs.torch_private import (
     compile_error,
     compiled_call,

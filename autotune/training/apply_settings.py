@@ -21,7 +21,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.affinity import AFFINITY, WorkerInit
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
-from autotune.knobs.device_prefetch import DEVICE_PREFETCH
+from autotune.knobs.loader import DEVICE_PREFETCH
 from autotune.knobs.ranks import sharded
 from autotune.values.errors import UsageError
 

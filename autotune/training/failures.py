@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from autotune.knobs.torch_private import COMPILER
-from autotune.training.loading.batches import EmptyEpochError
+from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import NonFiniteLossError
 from autotune.training.training_setup import DatasetTooSmallError
 from autotune.values.errors import UsageError, WorkloadError

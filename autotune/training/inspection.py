@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
-from autotune.knobs.compiled_calls import repeated_blocks
+from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.process.common.imported_files import own_modules
-from autotune.training.loading.sharding import workers_obstacle
+from autotune.training.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload
 from autotune.values.errors import UsageError, WorkloadError

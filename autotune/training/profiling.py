@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import Dataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
-from autotune.training.loading.batches import endless
+from autotune.training.batches import endless
 from autotune.training.ranks.world import World
 from autotune.training.tasks import LoadedJob, seconds_per_batch
 from autotune.training.timing import Step, StepRequests, synchronize

@@ -31,7 +31,7 @@ from torch.utils.data import (
 from autotune.configuration.job import Probe
 from autotune.knobs.torch_private import set_compiled_call
 from autotune.process.common.trial_folder import EVALUATION
-from autotune.training.loading.batches import EmptyEpochError, StreamSlice, endless
+from autotune.training.batches import EmptyEpochError, StreamSlice, endless
 from autotune.training.ranks.wrapped import gathered
 from autotune.training.training_setup import (
     TrainingSetup,

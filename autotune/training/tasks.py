@@ -21,19 +21,18 @@ from autotune.knobs.base import Value, spelled
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import disturbance, memory, quality
 from autotune.training.apply_settings import Settings
-from autotune.training.before_fork import Prepared
-from autotune.training.loading.batches import (
+from autotune.training.batches import (
     Batches,
     StreamSlice,
     first_samples,
     has_long_epochs,
     probe_boundary,
 )
-from autotune.training.loading.tokens import count_tokens
-from autotune.training.loading.worst_batch import worst_batch
+from autotune.training.before_fork import Prepared
 from autotune.training.ranks.facts import epochs_obstacle
 from autotune.training.ranks.joining import device_of_rank, join
 from autotune.training.ranks.world import ALONE, World
+from autotune.training.sample_lengths import count_tokens, worst_batch
 from autotune.training.timing import CompileClock, Step, Timer, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,

@@ -18,7 +18,7 @@ import torch
 
 from autotune.configuration.job import MeasurePlan
 from autotune.knobs.torch_private import on_compilation
-from autotune.training.loading.batches import Batches, Clock, Synchronize
+from autotune.training.batches import Batches, Clock, Synchronize
 from autotune.training.ranks.world import ALONE, Lap, World, slowest
 from autotune.values.measurement import (
     QUIET,

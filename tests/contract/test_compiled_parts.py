@@ -8,7 +8,7 @@ from torch import nn
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
-from autotune.knobs.compiled_calls import compiled_modules, repeated_blocks
+from autotune.knobs.compile import compiled_modules, repeated_blocks
 from autotune.knobs.torch_private import compiled_call, compiled_dynamic, compiled_graphs
 from autotune.training.apply_settings import Settings
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset

@@ -15,8 +15,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.training.apply_settings import Settings
+from autotune.training.batches import endless
 from autotune.training.inspection import accelerator_name, describe_machine
-from autotune.training.loading.batches import endless
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.machine import Machine

@@ -9,7 +9,7 @@ import torch
 
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.device_prefetch import CopiedAhead
+from autotune.knobs.loader import CopiedAhead
 from autotune.training.apply_settings import Settings
 from autotune.values.outcome import Measured, TrialOutcome
 from gpus import CUDA, QUICK, cuda_only, job_on

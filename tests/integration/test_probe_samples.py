@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 from autotune.configuration.job import Job, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import TrialFolder
-from autotune.training.loading.batches import EmptyEpochError
+from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import ProbeData, probe
 from autotune.training.tasks import LoadedJob
 from autotune.training.tasks import probe as probe_seeds

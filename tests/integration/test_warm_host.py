@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from autotune.process.runner import SubprocessRunner
-from autotune.training import fork_obstacles as obstacles
+from autotune.training import before_fork as obstacles
 from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
 from children import WORKLOADS, job_for, nobody_is_left, wait_until
 from covering import covers

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from autotune.configuration.job import MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.loading.batches import endless
+from autotune.training.batches import endless
 from autotune.training.quality import ProbeData, probe
 from autotune.training.training_setup import (
     DatasetTooSmallError,

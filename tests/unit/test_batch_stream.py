@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.steps import ModelCalls
-from autotune.training.loading.batch_sizes import BatchSizes
+from autotune.training.batches import BatchSizes
 
 SECONDS = 0.02
 """Time of an evaluation for each batch; it looks at two at least."""

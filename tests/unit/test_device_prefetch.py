@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
-from autotune.knobs.device_prefetch import DEVICE_PREFETCH, CopiedAhead
+from autotune.knobs.loader import DEVICE_PREFETCH, CopiedAhead
 from autotune.production import Best
-from autotune.training.loading.batches import Batches
+from autotune.training.batches import Batches
 from autotune.values.errors import UsageError
 from factories import best_config, cpu_machine, cuda_machine
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.configuration.job import MeasurePlan
-from autotune.training.loading.batches import Batches, EmptyEpochError, endless
+from autotune.training.batches import Batches, EmptyEpochError, endless
 from clockwork import Bench, Clock, Loader
 from covering import covers
 

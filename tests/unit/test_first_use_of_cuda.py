@@ -15,7 +15,7 @@ from autotune.configuration.best_config import write_best
 from autotune.configuration.job import Inspect
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training import fork_obstacles, inspection
+from autotune.training import before_fork, inspection
 from autotune.values.outcome import Observed
 from factories import TINY_CONV, best_config, cuda_machine, written
 from scripted_runner import FACTS, ScriptedRunner, events_of
@@ -101,8 +101,8 @@ def test_code_that_names_no_device_gets_the_one_of_the_trial(tmp_path: Path) -> 
 def test_a_process_that_uses_a_driver_is_not_forked(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_obstacles, "_open_files", lambda: {3: device})
-    assert fork_obstacles.fork_obstacle() == f"an import opened {device}"
+    monkeypatch.setattr(before_fork, "_open_files", lambda: {3: device})
+    assert before_fork.fork_obstacle() == f"an import opened {device}"
 
 
 @pytest.mark.filterwarnings("ignore::autotune.MismatchWarning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from autotune.knobs.compiled_calls import GraphGradients
+from autotune.knobs.compile import GraphGradients
 
 
 def learnt(model: nn.Module) -> dict[str, Tensor | None]:

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import sys, tqdm
-from autotune.training.fork_obstacles import Traces
+from autotune.training.before_fork import Traces
 traces = Traces()
 with traces.watching():
     exec(sys.argv[1], kept := {{"__name__": {module!r}}})

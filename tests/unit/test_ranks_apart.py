@@ -13,10 +13,10 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.launched import Place, note_of
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, outcome_of_ranks
-from autotune.training.loading.sharding import ranks_obstacle
-from autotune.training.loading.whole_steps import StepsOfRank
 from autotune.training.ranks import joining
 from autotune.training.ranks.world import Lap, World, slowest
+from autotune.training.sharding import ranks_obstacle
+from autotune.training.training_setup import StepsOfRank
 from autotune.values.outcome import Crashed, Probed, TimedOut, UserError, outcome_to_json
 from command_line import command
 from covering import covers

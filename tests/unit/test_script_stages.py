@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.observation import some_steps
-from autotune.training.loading.batches import Batches
+from autotune.training.batches import Batches
 from autotune.training.profiling import copy_seconds
 from autotune.values.outcome import Diagnosed
 

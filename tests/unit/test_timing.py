@@ -9,7 +9,7 @@ import pytest
 
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
-from autotune.training.loading.batches import Batches
+from autotune.training.batches import Batches
 from autotune.training.timing import Timer
 from autotune.values.measurement import QUIET, UNEVEN, Block, Noise
 from clockwork import Bench, Clock, Loader

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.loading.worst_batch import WorstBatch, sample_length, worst_batch
+from autotune.training.sample_lengths import WorstBatch, sample_length, worst_batch
 from autotune.values.measurement import LengthCount
 from autotune.values.outcome import Measured, TrialOutcome
 from children import WORKLOADS, job_for, run_child

@@ -1,4 +1,4 @@
-"""The batch of a dataset that takes most memory: its longest samples together.
+"""Lengths of a dataset's samples: the batch of the longest ones, and tokens.
 
 Where samples differ in length and a batch is padded, memory follows the longest sample of a batch.
 The timed batches may hold none of the longest. Production meets them in every epoch.
@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from autotune.values.measurement import LengthCount
+from autotune.values.measurement import LengthCount, TokenCount
 
 _MOST_SAMPLES = 100_000
 # Seconds of reading: in all, and while all samples were equally long.
 _MOST_SECONDS, _EQUAL_SECONDS = 0.5, 0.1
+# Samples whose tokens are counted, and seconds for that; at least one batch is counted.
+_MOST_COUNTED, _COUNT_SECONDS = 1000, 0.25
 
 
 class WorstBatch(NamedTuple):
@@ -115,3 +117,31 @@ def sample_length(sample: Any) -> int | None:
         case _:
             size = getattr(sample, "size", None)  # NumPy's
             return size if isinstance(size, int) else None
+
+
+def count_tokens(
+    loader: DataLoader[Any],
+    tokens_in: Callable[[Any], int],
+    clock: Callable[[], float] = time.perf_counter,
+) -> TokenCount | None:
+    """Count the tokens of batches as `loader` makes them; None for a stream that gives no batch.
+
+    The batches are of a random part of the dataset, the same part in each process, or of a stream's
+    beginning. It has 1000 samples, or fewer if that takes a quarter of a second.
+    """
+    is_stream, start = isinstance(loader.dataset, IterableDataset), clock()
+    size, tokens, samples = loader.batch_size or 1, 0, 0
+    batches = DataLoader(
+        loader.dataset,
+        batch_size=size,
+        shuffle=None if is_stream else True,
+        drop_last=True,
+        collate_fn=loader.collate_fn,
+        generator=torch.Generator().manual_seed(0),
+    )
+    for batch in batches:
+        tokens += tokens_in(batch)
+        samples += size
+        if samples >= _MOST_COUNTED or clock() - start > _COUNT_SECONDS:
+            break
+    return TokenCount(tokens, samples) if samples else None

@@ -1,1 +1,0 @@
-"""Batches of a DataLoader, endless and counted; whether workers share a stream."""
