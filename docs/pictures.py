@@ -108,7 +108,7 @@ def _options() -> SearchOptions:
 def _terminal(shown: LiveProgress) -> bytes:
     """Return the terminal as it is now, as SVG."""
     console = Console(file=io.StringIO(), record=True, force_terminal=True, width=124, height=30)
-    console.print(shown.board)
+    console.print(shown.state())
     # Without fonts from other hosts: a picture makes no request.
     template = re.sub(
         r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -22,42 +23,39 @@ def whole_search(folder: Path) -> list[Event]:
     return events_of(options_in(folder, storage=None), runner())
 
 
-def recording(width: int = 120, **kinds: object) -> Console:
+def recording(width: int = 120, file: io.StringIO | None = None) -> Console:
     """A terminal of this width that remembers what was printed on it."""
-    options = {"file": io.StringIO(), "record": True, "force_terminal": True, **kinds}
-    return Console(width=width, height=40, highlight=False, **options)  # type: ignore[arg-type]
+    kept = file or io.StringIO()
+    return Console(width=width, height=40, highlight=False, file=kept, force_terminal=True)
 
 
 def drawn(events: list[Event], console: Console) -> str:
-    """Return what stands on the terminal in the end."""
+    """Return all that reaches the terminal, without escape sequences."""
     progress = LiveProgress(console, now=lambda: NOON)
     with progress.drawn():
         for event in events:
             progress.show(event)
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue()
+    assert isinstance(console.file, io.StringIO)
+    return plain(console.file.getvalue())
 
 
-def frame(events: list[Event], width: int = 120, **kinds: object) -> str:
-    """Return what is drawn when the last of these events arrives."""
-    console = recording(width, **kinds)
-    progress = LiveProgress(console, now=lambda: NOON)
+def plain(text: str) -> str:
+    """Return a text without escape sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def frame(events: list[Event], width: int = 120) -> str:
+    """Return what is drawn below the lines when the last of these events arrives."""
+    progress = LiveProgress(recording(width), now=lambda: NOON)
     for event in events:
         progress.show(event)
-    assert progress.board is not None
-    plain = Console(width=width, height=40, file=io.StringIO(), **kinds)  # type: ignore[arg-type]
-    plain.print(progress.board)
-    assert isinstance(plain.file, io.StringIO)
-    return plain.file.getvalue()
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(progress.state())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def until(events: list[Event], kind: type, number: int = 1) -> list[Event]:
     """The events up to the n-th of a kind."""
     places = [place for place, event in enumerate(events) if isinstance(event, kind)]
     return events[: places[number - 1] + 1]
-
-
-def row(text: str, setting: str) -> str:
-    """The line of the trial with this setting."""
-    return next(line for line in text.splitlines() if setting in line and "/s" not in line)

@@ -22,13 +22,11 @@ from autotune.console.answer_lines import (
     not_enough_result,
     result,
 )
-from autotune.console.estimate import estimate
-from autotune.console.event_lines import plan_lines
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
+from autotune.console.plan_lines import estimate, plan_lines, written_lines
 from autotune.console.progress import answer, kept_files, signs_of_life, stopped_lines, to_stderr
-from autotune.console.script_lines import written_lines
-from autotune.console.tables import show_profile_of
+from autotune.console.tables import show_profile
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.inspection import inspect, inspection
 from autotune.context.options import SearchOptions, time_budget_of
@@ -39,7 +37,8 @@ from autotune.process.runner import Runner, SubprocessRunner
 from autotune.process.stop import Stop
 from autotune.searching.confirmation.best_so_far import path_so_far
 from autotune.searching.run.events import Answered, NothingFeasible
-from autotune.searching.run.stage_timing import time_stages
+from autotune.searching.run.narrowing import narrowed
+from autotune.searching.run.stage_timing import diagnosis_of, time_stages
 from autotune.searching.search import search
 from autotune.searching.trials.study_to_join import WorkerOptions
 from autotune.searching.trials.workers import join
@@ -273,7 +272,12 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
                 f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
                 f"Whole log: {log}"
             )
-        show_profile_of(context, stages, profiled, rate)
+        if isinstance(stages, Diagnosed):
+            diagnosis, known = diagnosis_of(context, stages, rate), context.space.notes
+            notes = narrowed(context.space, diagnosis).notes
+            show_profile(diagnosis, [note for note in notes if note not in known], profiled)
+        else:
+            show_profile(None, [f"{describe(stages)}."], profiled)
         if trace is not None:
             _keep_trace(written, trace)
 

@@ -229,8 +229,8 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     may also be an installed command, or with -m a module.
     """
     from autotune.commands.execute import execute_search, show_plan
+    from autotune.console.plan_lines import observing_line
     from autotune.console.progress import to_stderr
-    from autotune.console.script_lines import observing_line
     from autotune.process.devices import devices_of, seen_alone
 
     if new_study and flags["force"]:

@@ -25,7 +25,7 @@ from autotune.configuration.best_config import BestConfig, Evidence, Speedup
 from autotune.configuration.evidence import AccuracyEvidence, Arithmetic, Searched
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
-from autotune.console.script_lines import command_words
+from autotune.console.plan_lines import command_words
 from autotune.knobs.base import Value, spelled
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import NotSearchedEnoughError

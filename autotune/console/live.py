@@ -1,9 +1,10 @@
-"""Show a search on a terminal as a table that is redrawn in place.
+"""Show a search on a terminal: its lines, and below them what is redrawn in place.
 
-An event draws the table. The search waits meanwhile, so that no child is being timed. Parallel
-trials may be timed all the same: then events draw at most once a second, and the next drawing shows
-what was skipped. A thread redraws the table after every ten seconds without an event, to show that
-the search still works. A trial may be timed beside that one short drawing.
+That is the fastest trials, the current step and the time. An event draws it. The search waits
+meanwhile, so that no child is being timed. Parallel trials may be timed all the same: then events
+draw at most once a second, and the next drawing shows what was skipped. A thread redraws after
+every ten seconds without an event, to show that the search still works. A trial may be timed beside
+that one short drawing. Clock times stand beside elapsed and remaining time, because they stay true.
 """
 
 from __future__ import annotations
@@ -14,40 +15,38 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Literal
+from operator import itemgetter
+from typing import Literal, get_args
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from autotune.console.board import Board
-from autotune.console.event_lines import plan_lines, remark_line, stage_lines, waiting_line
+from autotune.console.event_lines import EventLines, gain_text, waiting_line
 from autotune.console.progress import PlainProgress, Waiting
-from autotune.searching.run.events import (
-    Answered,
-    CostsMeasured,
-    Event,
-    IncumbentRevoked,
-    NothingFeasible,
-    PhaseStarted,
-    Planned,
-    RoundEnded,
-    RoundVoid,
-    StagesTimed,
-    StagesUnknown,
-    StepStarted,
-    TrialEnded,
-    TrialStarted,
-)
+from autotune.searching.run import events
 from autotune.storage.database import is_shared
-from autotune.values.text import clean
+from autotune.values.text import clean, size, span
 
 Mode = Literal["auto", "rich", "plain", "none"]
-Show = Callable[[Event], None]
+Show = Callable[[events.Event], None]
 # Least seconds between two drawings while something may be timed.
 _LEAST_SECONDS = 1.0
-# Least width of a terminal for the table's columns to be readable.
+# Least width of a terminal to draw on.
 _FEWEST_COLUMNS = 60
+# Number of the fastest trials that are shown.
+_MOST_TRIALS = 5
+_Estimate = (
+    events.PhaseStarted
+    | events.StepStarted
+    | events.TrialEnded
+    | events.RoundEnded
+    | events.RoundVoid
+)
+"""An event with an estimate of the seconds until the result."""
 
 
 @contextmanager
@@ -64,27 +63,22 @@ def display(mode: Mode) -> Iterator[Show]:
         yield lambda _: None
         return
     console = Console(stderr=True, highlight=False)
-    if mode == "plain" or not _can_draw(console) or (mode == "auto" and os.environ.get("CI")):
-        lines = PlainProgress()
-        with _alive(lines.show, lines.wait) as show:
-            yield show
-    else:
+    is_drawn = _can_draw(console) and (mode == "rich" or (mode == "auto" and not _is_ci()))
+    progress: LiveProgress | PlainProgress = PlainProgress()
+    if is_drawn:
         progress = LiveProgress(console)
-        with progress.drawn(), _alive(progress.show, progress.wait) as show:
-            yield show
+    waiting = Waiting(progress.wait)
 
-
-@contextmanager
-def _alive(show: Show, wait: Callable[[float], None]) -> Iterator[Show]:
-    """Call `wait` after every ten seconds without an event."""
-    waiting = Waiting(wait)
-
-    def shown(event: Event) -> None:
+    def show(event: events.Event) -> None:
         with waiting.saying():
-            show(event)
+            progress.show(event)
 
-    with waiting.running():
-        yield shown
+    with progress.drawn(), waiting.running():
+        yield show
+
+
+def _is_ci() -> bool:
+    return bool(os.environ.get("CI"))
 
 
 def _can_draw(console: Console) -> bool:
@@ -96,23 +90,32 @@ def _can_draw(console: Console) -> bool:
     return min(columns or console.width, console.width) >= _FEWEST_COLUMNS
 
 
-def _others_may_time(board: Board) -> bool:
-    """Return True if trials of other devices or workers may run now."""
-    options = board.context.options
-    if is_shared(options.study.storage):
-        return True
-    return board.phase == "search" and options.resources.at_once > 1
-
-
 class LiveProgress:
-    """A table at the end of the terminal; permanent lines are printed above and below it."""
+    """Permanent lines, and below them the state of the search. Times are seconds of `now`."""
 
     def __init__(self, console: Console, now: Callable[[], float] = time.time) -> None:
-        self._console = console
-        self._now = now
-        self._drawn = 0.0
-        self.board: Board | None = None
-        """State of the search; None before the search is planned."""
+        """Prepare to draw on `console`."""
+        self._console, self._now = console, now
+        self._lines = EventLines()
+        self._new: list[Text] = []
+        """Lines that are still to be printed."""
+        self._trials: list[events.TrialEnded] = []
+        self._light: float | None = None
+        """Samples per second of the computation alone, under the baseline's settings."""
+        self._phase: events.Phase | None = None
+        self._began = self._since = self._drawn = now()
+        """Start of the search, of the current step, and time of the last drawing."""
+        self._until: float | None = None
+        """Expected time of the result; None if unknown."""
+        self._bar = Progress(
+            TextColumn("{task.description}", style="bold"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            console=console,
+            auto_refresh=False,
+            expand=True,
+        )
+        self._task = self._bar.add_task("", total=None)
         # stdout is for the result alone; lines that others write to stderr are printed above.
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False
@@ -120,7 +123,7 @@ class LiveProgress:
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Draw while the block runs; print the whole table at its end."""
+        """Draw while the block runs; leave the lines and the fastest trials at its end."""
         self._live.start()
         try:
             yield
@@ -130,88 +133,146 @@ class LiveProgress:
             raise
         self._leave()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Note an event, and draw it unless the last drawing was too recent."""
-        if isinstance(event, Planned):
-            self._plan(event)
-        assert self.board is not None
-        self.board.now = self._now()
-        self._update(self.board, event)
-        is_due = isinstance(event, PhaseStarted) or not self._is_soon(self.board)
-        if is_due:
-            self._drawn = self.board.now
-        self._live.update(self.board, refresh=is_due)
+        for line in self._lines.of(event)[: 1 if isinstance(event, events.TrialEnded) else None]:
+            self._new.append(Text(clean(line), _style(event)))
+        self._note(event)
+        if isinstance(event, events.PhaseStarted) or not self._is_soon():
+            self._draw()
 
     def wait(self, seconds: float) -> None:
-        """Redraw the table with the elapsed time; without a table, write a line."""
-        if self.board is None:
-            self._say([waiting_line(seconds, "")])
-            return
-        self.board.now = self._now()
-        self._live.update(self.board, refresh=True)
+        """Redraw with the elapsed time; before the search is planned, write a line."""
+        if self._lines.context is None:
+            self._new.append(Text(waiting_line(seconds, "")))
+        self._draw()
 
-    def _is_soon(self, board: Board) -> bool:
-        """Return True if the last drawing was too recent; the clock may be set back."""
-        return _others_may_time(board) and 0 <= board.now - self._drawn < _LEAST_SECONDS
+    def state(self) -> RenderableType:
+        """Return the fastest trials, the current step, and the elapsed and remaining time."""
+        if self._phase is None:
+            return Text("")
+        now, phases = self._now(), get_args(events.Phase)
+        doing = self._lines.doing
+        left, total = "", None
+        if self._until is not None:
+            seconds, total = max(0.0, self._until - now), max(now, self._until) - self._began
+            left = f", about {span(seconds)} left: the answer at {_clock(self._until)}"
+        place = f"{self._phase} ({phases.index(self._phase) + 1} of {len(phases)})"
+        self._bar.update(self._task, description=place, total=total, completed=now - self._began)
+        return Group(
+            *([self._fastest()] if self._trials else []),
+            Text(clean(f"since {_clock(self._since)}: {doing}")),
+            Text(f"{span(now - self._began)} gone at {_clock(now)}{left}"),
+            self._bar,
+        )
 
-    def _plan(self, event: Planned) -> None:
-        self.board = Board(event.context, began=self._now())
-        self._say(plan_lines(event.context))
-        if event.finished_before:
-            self._say([f"continues after {event.finished_before} finished trials"])
+    def _fastest(self) -> Table:
+        """Return the fastest trials and the user's settings, below what computing alone reaches."""
+        last, context = self._trials[-1], self._lines.context
+        assert context is not None
+        values = [
+            (value, each.trial)
+            for each in self._trials
+            if (value := each.trial.verdict.value) is not None and each.trial.verdict.feasible
+        ]
+        # Feasible trials above the best one were revoked.
+        ranked = [
+            trial
+            for value, trial in sorted(values, key=itemgetter(0), reverse=True)
+            if value <= (last.best.verdict.value or value)
+        ]
+        own = [trial for trial in ranked[_MOST_TRIALS:] if trial.number == 0]
+        shown = [*ranked[:_MOST_TRIALS], *own]
+        rates = [trial.details.samples_per_second or 0.0 for trial in shown]
+        scale = max(self._light or 0.0, *rates)
+        table = Table(box=None, pad_edge=False)
+        for name in ("trial", context.rate_unit, "", "gain", "memory"):
+            table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+        table.add_column("settings")
 
-    def _update(self, board: Board, event: Event) -> None:
+        def bar(rate: float) -> ProgressBar:
+            return ProgressBar(scale, rate, self._console.width // 5, finished_style="bar.complete")
+
+        for trial, rate in zip(shown, rates, strict=True):
+            memory = trial.details.peak_memory_bytes
+            table.add_row(
+                str(trial.number),
+                f"{rate:.1f}",
+                bar(rate),
+                gain_text(trial, last.baseline).strip(),
+                size(memory) if memory else "-",
+                _one_line(self._lines.differences(trial.config)),
+            )
+        if self._light:
+            told = _one_line("computing alone, with your settings")
+            table.add_row("", f"{self._light:.1f}", bar(self._light), "", "", told, style="dim")
+        return table
+
+    def _note(self, event: events.Event) -> None:
+        """Note what an event changes in the state."""
         match event:
-            case Planned() | Answered() | NothingFeasible():
-                pass
-            case PhaseStarted(phase, detail, eta):
-                board.phase = phase
-                board.begin(f"{phase}: {detail}")
-                board.expect(eta)
-            case StepStarted(detail, eta):
-                board.begin(f"{board.phase}: {detail}")
-                board.expect(eta)
-            case StagesTimed() | StagesUnknown() | CostsMeasured():
-                self._measured(board, event)
-            case TrialStarted():
-                board.measuring(event)
-            case TrialEnded():
-                board.trials.append(event)
-                board.expect(event.eta_seconds)
-            case IncumbentRevoked():
-                board.trials[-1] = replace(board.trials[-1], best=event.best)
-                board.notes.append(remark_line(event))
-            case RoundEnded() | RoundVoid():
-                self._round(board, event)
-            case _:
-                board.notes.append(remark_line(event))
+            case events.Planned():
+                self._began = self._now()
+            case events.PhaseStarted(phase):
+                self._phase = phase
+            case events.StagesTimed(diagnosis):
+                self._light = None if diagnosis.doubt else diagnosis.compute_limit
+            case events.TrialEnded():
+                self._trials.append(event)
+            case events.IncumbentRevoked(best=best):
+                self._trials[-1] = replace(self._trials[-1], best=best)
+        if isinstance(event, events.PhaseStarted | events.StepStarted | events.TrialStarted):
+            self._since = self._now()
+        if isinstance(event, _Estimate):
+            seconds = event.eta_seconds
+            self._until = None if seconds is None else self._now() + seconds
 
-    def _round(self, board: Board, event: RoundEnded | RoundVoid) -> None:
-        if isinstance(event, RoundVoid):
-            board.notes.append(remark_line(event))
-        else:
-            board.comparisons[event.config] = event
-        board.expect(event.eta_seconds)
+    def _is_soon(self) -> bool:
+        """Return True if others may be timed now and the last drawing was too recent."""
+        context = self._lines.context
+        assert context is not None
+        options = context.options
+        others = is_shared(options.study.storage) or (
+            self._phase == "search" and options.resources.at_once > 1
+        )
+        # the clock may be set back
+        return others and 0 <= self._now() - self._drawn < _LEAST_SECONDS
 
-    def _measured(self, board: Board, event: StagesTimed | StagesUnknown | CostsMeasured) -> None:
-        """Print the diagnosis and the costs of a trial."""
-        if isinstance(event, CostsMeasured):
-            self._say([remark_line(event)])
-            return
-        if isinstance(event, StagesUnknown):
-            self._say([f"no diagnosis, so everything is searched: {event.reason}"])
-            return
-        board.light = None if event.diagnosis.doubt else event.diagnosis.compute_limit
-        known = board.context.space.notes
-        notes = [f"  {note}" for note in event.space.notes if note not in known]
-        self._say([*stage_lines(event.diagnosis), *notes])
+    def _draw(self) -> None:
+        """Print the new lines, and draw the state below them."""
+        self._drawn = self._now()
+        new, self._new = self._new, []
+        with self._console:  # one write for both
+            if new:
+                self._console.print(*new, sep="\n")
+            self._live.update(self.state(), refresh=True)
 
     def _leave(self) -> None:
+        """Erase the state; print lines that were not drawn yet, and the fastest trials."""
         self._live.stop()
-        if self.board is not None:
-            self.board.whole = True
-            self._console.print(self.board, "")
+        if self._lines.context is not None:
+            fastest = [self._fastest()] if self._trials else []
+            self._console.print(*self._new, *fastest, "", sep="\n")
 
-    def _say(self, lines: list[str]) -> None:
-        for line in lines:
-            self._console.print(Text(clean(line)))
+
+def _style(event: events.Event) -> str:
+    """Return green for a trial faster than the user's settings, red for an infeasible one."""
+    match event:
+        case events.TrialEnded(trial, baseline) if trial.verdict.feasible:
+            return "green" if (trial.verdict.value or 0) > (baseline.verdict.value or 0) else ""
+        case events.TrialEnded():
+            return "red"
+        case events.PhaseStarted():
+            return "bold"
+        case events.Warned():
+            return "yellow"
+    return ""
+
+
+def _one_line(text: str) -> Text:
+    """Return foreign text literally; it is cut where it does not fit."""
+    return Text(clean(text), no_wrap=True, overflow="ellipsis")
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))

@@ -13,44 +13,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from autotune.configuration.training_config import TrainingConfig, render
-from autotune.console.event_lines import (
-    doing,
-    gain_text,
-    plan_lines,
-    rate_of,
-    remark_line,
-    round_line,
-    stage_lines,
-    tokens_columns,
-    verdict_text,
-    waiting_line,
-)
-from autotune.context.search_context import SearchContext
-from autotune.searching.run.events import (
-    Answered,
-    Event,
-    NothingFeasible,
-    PhaseStarted,
-    Planned,
-    RoundEnded,
-    StagesTimed,
-    StagesUnknown,
-    StepStarted,
-    TrialEnded,
-    TrialStarted,
-)
+from autotune.console.event_lines import EventLines, waiting_line
+from autotune.searching.run.events import Answered, Event, NothingFeasible
 from autotune.study.repair import Repaired
-from autotune.values.text import about_left, clean, size, span
+from autotune.values.text import clean
 
 Write = Callable[[str], None]
 _EVERY_SECONDS = 10.0
 _MOST_NAMES = 5
-_OWN_TRIAL = "your settings, in the search"
 
 
 @contextmanager
@@ -159,84 +132,28 @@ def signs_of_life(what: str) -> Iterator[Write]:
         yield write
 
 
-@dataclass
 class PlainProgress:
     """Writes each event in a line or two."""
 
-    write: Write = to_stderr
-    _context: SearchContext | None = field(default=None, init=False)
-    _doing: str = field(default="", init=False)
-    _timed: TrainingConfig | None = field(default=None, init=False)
-    """Settings of the last round, which those that follow do not repeat."""
+    def __init__(self, write: Write = to_stderr) -> None:
+        """Prepare to write each line by `write`."""
+        self._write = write
+        self._lines = EventLines()
+
+    def drawn(self) -> AbstractContextManager[None]:
+        """Return a block in which events are shown: lines need none."""
+        return nullcontext()
 
     def wait(self, seconds: float) -> None:
         """Say that the last step goes on, after so many seconds of silence."""
-        self.write(waiting_line(seconds, self._doing))
+        self._write(waiting_line(seconds, self._lines.doing))
 
     def show(self, event: Event) -> None:
         """Write the lines of an event."""
-        self._doing = doing(event) or self._doing
-        match event:
-            case Planned(context, finished_before):
-                self._context = context
-                self._lines(plan_lines(context))
-                if finished_before:
-                    self.write(f"continues after {finished_before} finished trials")
-            case StagesTimed() | StagesUnknown():
-                self._lines(self._stages(event))
-            case TrialStarted():
-                pass  # reported when it ends
-            case Answered() | NothingFeasible():
-                self.write("")  # the answer follows, on stdout
-            case PhaseStarted("diagnosis", detail, eta) | StepStarted(detail, eta):
-                self.write(f"  {detail}{about_left(eta)}")
-            case PhaseStarted(phase, detail):
-                self.write(f"\n{phase}: {detail}")
-            case TrialEnded():
-                self._lines(self._trial(event))
-            case RoundEnded(config, ratios, interval, disturbed=disturbed):
-                line = round_line(ratios, interval, disturbed)
-                whose = "" if config == self._timed else f"  {self._differences(config)}"
-                self.write(line + whose)
-                self._timed = config
-            case _:
-                self.write(remark_line(event))
-
-    def _trial(self, event: TrialEnded) -> list[str]:
-        trial, best = event.trial, event.best
-        differs = self._differences(trial.config) if trial.number else _OWN_TRIAL
-        value, memory = rate_of(trial), trial.details.peak_memory_bytes
-        columns = [
-            f"{trial.number:4d}",
-            f"{value:9.1f}/s" if value else f"{'-':>11}",
-            *tokens_columns(trial, event.baseline),
-            gain_text(trial, event.baseline),
-            f"{size(memory):>9}" if memory else f"{'-':>9}",
-            differs,
-        ]
-        return [
-            "  ".join([*columns, verdict_text(trial)]),
-            f"      best so far: trial {best.number}, {gain_text(best, event.baseline).strip()}"
-            f"   {span(event.elapsed_seconds)} gone{about_left(event.eta_seconds)}",
-        ]
-
-    def _stages(self, event: StagesTimed | StagesUnknown) -> list[str]:
-        """Return lines on the stage that bounds training and on knobs left out."""
-        if isinstance(event, StagesUnknown):
-            return [f"\nno diagnosis, so everything is searched: {event.reason}"]
-        assert self._context is not None
-        space, known = event.space, self._context.space.notes
-        notes = [f"  {note}" for note in space.notes if note not in known]
-        left = [f"  {space.size} configurations are left"] if notes else []
-        return [*stage_lines(event.diagnosis), *notes, *left]
-
-    def _differences(self, config: TrainingConfig) -> str:
-        assert self._context is not None
-        return render(config.differences(self._context.baseline)) or "your settings"
-
-    def _lines(self, lines: list[str]) -> None:
-        for line in lines:
-            self.write(line)
+        for line in self._lines.of(event):
+            self._write(line)
+        if isinstance(event, Answered | NothingFeasible):
+            self._write("")  # the answer follows, on stdout
 
 
 def repair_lines(repaired: Repaired) -> list[str]:

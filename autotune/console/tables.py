@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.space_file import read_space, shipped_spaces
-from autotune.console.event_lines import busy_line, rank_lines
-from autotune.context.search_context import SearchContext
+from autotune.console.event_lines import bound_lines
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
 from autotune.process.common.interpreter import Interpreter, how_to_get
 from autotune.searching.run.diagnosis import Diagnosis
-from autotune.searching.run.narrowing import narrowed
-from autotune.searching.run.stage_timing import diagnosis_of
 from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
-from autotune.values.outcome import Diagnosed, Failure, Profiled, describe
+from autotune.values.outcome import Profiled
 from autotune.values.text import clean, size
 from autotune.values.workload_facts import WorkloadFacts
 
@@ -32,10 +29,12 @@ def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
     for knob in ALL_KNOBS:
         values = _domain(knob, machine, facts)
         table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
-    for knob, offered, space in _shipped_variables():
-        values = _domain(knob, machine, facts, offered)
-        about = f"Variable of the environment that --space {space} varies."
-        table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(about))
+    for space, path in shipped_spaces().items():
+        offers = read_space(path).own.offers
+        for knob in own_knobs(offers):
+            values = _domain(knob, machine, facts, offers[knob.name])
+            about = f"Variable of the environment that --space {space} varies."
+            table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(about))
     _print(table)
 
 
@@ -81,18 +80,6 @@ def show_machine(machine: Machine, python: Interpreter) -> None:
     _print(table)
 
 
-def show_profile_of(
-    context: SearchContext, stages: Diagnosed | Failure, profiled: Profiled, rate: float | None
-) -> None:
-    """Print the profile of a training, whose stages may have failed; `rate` is of its whole."""
-    if not isinstance(stages, Diagnosed):
-        show_profile(None, [f"{describe(stages)}."], profiled)
-        return
-    diagnosis = diagnosis_of(context, stages, rate)
-    notes = narrowed(context.space, diagnosis).notes
-    show_profile(diagnosis, [note for note in notes if note not in context.space.notes], profiled)
-
-
 def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:
     """Print the rate of each stage alone, the stage that bounds training, and the operators.
 
@@ -102,10 +89,17 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
     if diagnosis is not None:
         stages = _table("stage alone", diagnosis.rate_unit, "seconds a batch")
         for name, rate in diagnosis.limits().items():
-            seconds = diagnosis.stages.samples / rate
-            stages.add_row(name, f"{rate:.1f}", f"{seconds:.5f}")
+            stages.add_row(name, f"{rate:.1f}", f"{diagnosis.stages.samples / rate:.5f}")
         _print(stages)
-        lines = [*_bound_lines(diagnosis), *notes]
+        bound, reached, share = diagnosis.bound, diagnosis.reached, diagnosis.reached_share
+        lines = [f"Your settings wait for {bound}."]
+        if reached is not None and share is not None:
+            lines.append(
+                f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that stage alone."
+            )
+            if share >= ENOUGH:
+                lines.append(f"Only faster {bound} can still gain speed.")
+        lines += [*bound_lines(diagnosis), *notes]
         if diagnosis.doubt:
             lines = [f"Run it again: {diagnosis.doubt}."]
     operators = _table("operator", "share", "seconds a step", "calls")
@@ -114,26 +108,6 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
         operators.add_row(_cell(one.name), share, f"{one.seconds:.6f}", str(one.calls))
     sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
     _print(operators)
-
-
-def _bound_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return lines on the stage that bounds training and on the speed-up left."""
-    lines = [f"Your settings wait for {diagnosis.bound}."]
-    reached, share = diagnosis.reached, diagnosis.reached_share
-    if reached is not None and share is not None:
-        lines.append(f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that stage alone.")
-        if share >= ENOUGH:
-            lines.append(f"Only faster {diagnosis.bound} can still gain speed.")
-    if busy := busy_line(diagnosis):
-        lines.append(busy)
-    return [*lines, *rank_lines(diagnosis)]
-
-
-def _shipped_variables() -> Iterator[tuple[Knob, Sequence[Value], str]]:
-    """Yield the variables that shipped spaces vary, each with its values and the space's name."""
-    for space, path in shipped_spaces().items():
-        offers = read_space(path).own.offers
-        yield from ((knob, offers[knob.name], space) for knob in own_knobs(offers))
 
 
 def _domain(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.script import ScriptOptions
-from autotune.console.event_lines import plan_lines
+from autotune.console.plan_lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.workload_facts import ScriptFlag, Surroundings
 from children import autotune

@@ -13,6 +13,7 @@ import yaml
 
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import TrainingConfig
+from autotune.console.event_lines import void_line
 from autotune.searching.run.events import Answered, CandidateRefused, Event, RoundVoid, StepStarted
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured, TrialOutcome
@@ -72,7 +73,7 @@ def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirm
     folders = [asked.folder for asked in runner.asked if asked.phase == "confirmation"]
     assert len(set(folders)) == 2 * (6 + 2), "those that were void stay on the disk"
     lines = lines_of(events)
-    assert lines.count("  round 2 void: other programs used 49 % of the cores; repeated") == 2
+    assert lines.count(void_line(2, "other programs used 49 % of the cores")) == 2
     assert any("(1.60 to 1.60, 6 rounds)" in line for line in lines)
 
 

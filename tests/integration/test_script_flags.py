@@ -14,7 +14,7 @@ from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Measure, Observe
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.event_lines import plan_lines
+from autotune.console.plan_lines import plan_lines
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError

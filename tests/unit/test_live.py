@@ -1,9 +1,10 @@
-"""A search is drawn often enough, takes no time from others, and leaves the terminal in order."""
+"""A search on a terminal shows its state, takes no time from others, and leaves all in order."""
 
 from __future__ import annotations
 
 import io
 import re
+import sys
 import threading
 from dataclasses import replace
 from itertools import pairwise
@@ -11,23 +12,153 @@ from typing import get_args
 
 import pytest
 
-from autotune.console.live import LiveProgress
+from autotune.console.live import LiveProgress, Mode, display
 from autotune.searching.run.events import (
     Event,
     Phase,
     PhaseStarted,
     Planned,
     RoundEnded,
+    RoundVoid,
+    StagesTimed,
+    StepStarted,
     TrialEnded,
     TrialStarted,
 )
-from drawn_search import HIDE_CURSOR, NOON, SHOW_CURSOR, drawn, recording, row, until, whole_search
+from covering import covers
+from drawn_search import (
+    ESCAPE,
+    HIDE_CURSOR,
+    NOON,
+    SHOW_CURSOR,
+    drawn,
+    frame,
+    plain,
+    recording,
+    until,
+    whole_search,
+)
 from scripted_runner import changed
+from terminals import Terminal, written_to
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+SERVER = "postgresql://tuner@studies.example/all"
 
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     return whole_search(tmp_path_factory.mktemp("live"))
+
+
+def row(text: str, word: str) -> str:
+    """The first line with a word."""
+    return next(line for line in text.splitlines() if word in line)
+
+
+def test_a_trial_is_a_line_and_stands_among_the_fastest(events: list[Event]) -> None:
+    seen = until(events, TrialEnded, 5)
+    line = row(drawn(seen, recording()), "164.0/s")
+    assert {"164.0/s", "1.52x", "GiB", "batch_size=64", "ok"} <= set(line.split())
+    fastest = row(frame(seen), "batch_size=64")
+    assert {"2", "164.0", "1.52x", "GiB", "batch_size=64"} <= set(fastest.split())
+
+
+def test_bars_compare_the_rates_with_computing_alone(events: list[Event]) -> None:
+    text = frame(until(events, TrialEnded, 5))
+    light, trial = (row(text, word).count("━") for word in ("alone", "batch_size=64"))
+    assert light == 24
+    assert trial == pytest.approx(164 / 200 * 24, abs=1)
+
+
+def test_stages_that_were_disturbed_tell_nothing_of_computing_alone(events: list[Event]) -> None:
+    doubted = [
+        replace(event, diagnosis=replace(event.diagnosis, reached=500.0))
+        if isinstance(event, StagesTimed)
+        else event
+        for event in events
+    ]
+    assert "computing alone" in frame(until(events, TrialEnded, 5))
+    assert "computing alone" not in frame(until(doubted, TrialEnded, 5))
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_configuration_that_cannot_be_used_says_why_without_markup_and_escapes(
+    events: list[Event], width: int
+) -> None:
+    text = drawn(events, recording(width))
+    assert "no room for [bold]128" in " ".join(text.split())
+
+
+def test_rounds_are_lines_that_say_what_disturbed_them(events: list[Event]) -> None:
+    *before, last = until(events, RoundEnded, 2)
+    assert isinstance(last, RoundEnded)
+    void = RoundVoid(2, "other programs used 49 % of the cores", 60.0)
+    text = drawn([*before, void, replace(last, disturbed=1)], recording())
+    assert "round 2 discarded (other programs used 49 % of the cores)" in text
+    assert re.search(r"round 2 +1\.\d{3}x +\(so far 1\.\d{3} to 1\.\d{3}, 1 disturbed\)", text)
+
+
+def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events: list[Event]) -> None:
+    seen = until(events, TrialStarted, 2)
+    ended = [event for event in seen if isinstance(event, TrialEnded)][-1]
+    assert ended.eta_seconds is not None
+    text = frame(seen)
+    assert "search (3 of 4)" in text
+    assert re.search(r"since \S+: trial \d+: batch_size=\d+", text)
+    answer = re.search(r"gone at (\S+), about .* left: the answer at (\S+)", text)
+    assert answer is not None
+    times = [[int(part) for part in clock.split(":")] for clock in answer.groups()]
+    seconds = [3600 * hours + 60 * minutes + rest for hours, minutes, rest in times]
+    assert (seconds[1] - seconds[0]) % 86_400 == pytest.approx(ended.eta_seconds, abs=1)
+    assert "confirmation (4 of 4)" in frame(until(events, RoundEnded))
+
+
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_before_the_first_trial_there_is_a_time_of_the_answer_too(
+    events: list[Event], number: int
+) -> None:
+    seen = until(events, StepStarted, number)
+    assert isinstance(seen[-1], StepStarted)
+    text = frame(seen)
+    assert seen[-1].detail in text
+    assert re.search(r"about .* left: the answer at \d\d:\d\d:\d\d", text)
+
+
+def test_long_settings_leave_the_numbers_their_room(events: list[Event]) -> None:
+    *before, ended = until(events, TrialEnded, 5)
+    assert isinstance(ended, TrialEnded)
+    changes = {"num_workers": 2, "amp_dtype": "bfloat16", "channels_last": True}
+    config = ended.trial.config.replace(**changes, optimizer_impl="fused")
+    trial = replace(ended.trial, number=777, config=config)
+    shown = row(frame([*before, replace(ended, trial=trial, best=trial)], width=60), "777")
+    assert re.search(r"777 +132\.0 .*1\.22x .*batch_size=.*…", shown)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(events: list[Event], width: int) -> None:
+    text = frame(until(events, RoundEnded), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "1.52x" in text
+
+
+def test_at_the_end_every_trial_stands_below_the_other(events: list[Event]) -> None:
+    text = drawn(events, recording())
+    assert all(f"batch_size={batch}" in text for batch in (16, 32, 64, 128))
+    assert "1.52x" in text[text.rindex("samples/s") :], "the fastest, last of all"
+
+
+def test_a_terminal_without_unicode_gets_signs_that_it_knows(events: list[Event]) -> None:
+    class Ascii(io.StringIO):
+        encoding = "ascii"
+
+    assert drawn(until(events, TrialEnded, 5), recording(file=Ascii())).isascii()
+
+
+def test_many_trials_leave_the_state_short(events: list[Event]) -> None:
+    *before, ended = until(events, TrialEnded, 5)
+    assert isinstance(ended, TrialEnded)
+    more = [replace(ended, trial=replace(ended.trial, number=number)) for number in range(9, 40)]
+    assert len(frame([*before, ended, *more]).splitlines()) <= 12
 
 
 def run_by(events: list[Event], **options: object) -> list[Event]:
@@ -54,11 +185,11 @@ def drawings(events: list[Event]) -> list[tuple[Event, float]]:
     return found
 
 
-SERVER = "postgresql://tuner@studies.example/all"
-OF_MANY = [{"at_once": 8, "storage": None}, {"at_once": 1, "storage": SERVER}]
-
-
-@pytest.mark.parametrize("options", OF_MANY, ids=["devices", "server"])
+@pytest.mark.parametrize(
+    "options",
+    [{"at_once": 8, "storage": None}, {"at_once": 1, "storage": SERVER}],
+    ids=["devices", "server"],
+)
 def test_a_search_beside_others_is_drawn_once_a_second_at_most_and_nothing_waits(
     events: list[Event], options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,10 +218,8 @@ def test_a_search_alone_is_drawn_at_each_event(events: list[Event]) -> None:
 
 def test_events_that_were_not_drawn_in_time_stand_there_in_the_end(events: list[Event]) -> None:
     seen = run_by(until(events, TrialEnded, 5), at_once=8)
-    found = [event for event, _ in drawings(seen)]
-    assert seen[-1] not in found
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn(seen, recording()))
-    assert "164.0" in row(plain[plain.rindex("samples/s") :], "batch_size=64")
+    assert seen[-1] not in [event for event, _ in drawings(seen)]
+    assert "batch_size=64" in row(drawn(seen, recording()), "164.0/s")
 
 
 def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
@@ -110,9 +239,8 @@ def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
         before = console.file.tell()
         clock += 70.0
         progress.wait(70.0)
-        text = console.file.getvalue()[before:]
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
-    assert re.search(r"trial 2: batch_size=\d+\n1 min 10 s gone", plain)
+        text = plain(console.file.getvalue()[before:])
+    assert re.search(r"trial 2: batch_size=\d+\n1 min 10 s gone", text)
 
 
 def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(
@@ -126,24 +254,6 @@ def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(
         assert threading.active_count() == before
 
 
-def interrupted(progress: LiveProgress, events: list[Event]) -> None:
-    """Somebody presses Ctrl-C after these events."""
-    with progress.drawn():
-        for event in events:
-            progress.show(event)
-        raise KeyboardInterrupt
-
-
-def test_an_error_leaves_the_cursor_and_the_trials_so_far(events: list[Event]) -> None:
-    console = recording()
-    progress = LiveProgress(console)
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(progress, until(events, TrialEnded, 3))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
-    assert "batch_size" in text[text.rindex(SHOW_CURSOR) :]
-
-
 class Gone(io.StringIO):
     """A terminal that is there until it is taken away."""
 
@@ -155,19 +265,111 @@ class Gone(io.StringIO):
         return super().write(text)
 
 
-def hung_up(progress: LiveProgress, terminal: Gone, events: list[Event]) -> None:
-    """The terminal is taken away after these events, which SIGHUP says."""
+def ended_after(events: list[Event], terminal: Gone, error: BaseException) -> None:
+    """Somebody ends the search after these events; SystemExit takes its terminal away."""
+    progress = LiveProgress(recording(file=terminal))
     with progress.drawn():
         for event in events:
             progress.show(event)
-        terminal.is_gone = True
-        raise SystemExit(143)
+        terminal.is_gone = isinstance(error, SystemExit)
+        raise error
+
+
+def test_an_error_leaves_the_cursor_and_the_trials_so_far(events: list[Event]) -> None:
+    terminal = Gone()
+    with pytest.raises(KeyboardInterrupt):
+        ended_after(until(events, TrialEnded, 3), terminal, KeyboardInterrupt())
+    text = terminal.getvalue()
+    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    assert "batch_size" in text[text.rindex(SHOW_CURSOR) :]
 
 
 def test_a_terminal_that_is_gone_does_not_hide_why_the_search_ends(events: list[Event]) -> None:
     terminal = Gone()
-    progress = LiveProgress(recording(file=terminal))
     with pytest.raises(SystemExit) as ended:
-        hung_up(progress, terminal, until(events, TrialEnded, 3))
+        ended_after(until(events, TrialEnded, 3), terminal, SystemExit(143))
     assert ended.value.code == 143
     terminal.is_gone = False
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that says nothing of colours or CI, to be changed."""
+    for name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return monkeypatch
+
+
+def shown_on(terminal: Terminal, events: list[Event], mode: Mode) -> str:
+    """Return what reaches a terminal that is in the place of stderr."""
+    with written_to(terminal) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        before = terminal.settings
+        with display(mode) as show:
+            for event in events:
+                show(event)
+        assert terminal.settings == before
+    return terminal.seen()
+
+
+@pytest.mark.parametrize("mode", ["auto", "rich"])
+@pytest.mark.usefixtures("plain_environment")
+def test_a_terminal_is_drawn_on_and_left_as_it_was(
+    events: list[Event], mode: Mode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown_on(Terminal(), events, mode)
+    assert COLOUR.search(text)
+    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    assert capsys.readouterr().out == ""
+
+
+@covers("P5")
+@pytest.mark.parametrize(
+    ("name", "value", "columns", "mode"),
+    [
+        ("TERM", "dumb", 80, "auto"),
+        ("TERM", "dumb", 80, "rich"),
+        ("NO_COLOR", "1", 80, "auto"),
+        ("NO_COLOR", "1", 80, "rich"),
+        ("CI", "1", 80, "auto"),
+        ("TERM", "xterm", 59, "rich"),
+    ],
+)
+def test_a_terminal_that_cannot_be_drawn_on_gets_lines_without_control_characters(
+    plain_environment: pytest.MonkeyPatch,
+    events: list[Event],
+    name: str,
+    value: str,
+    columns: int,
+    mode: Mode,
+) -> None:
+    plain_environment.setenv(name, value)
+    text = shown_on(Terminal(columns=columns), events, mode)
+    assert ESCAPE not in text
+    assert "best so far: trial" in text
+
+
+@covers("P5")
+@pytest.mark.parametrize("mode", ["auto", "rich", "plain"])
+def test_a_pipe_gets_lines(
+    events: list[Event],
+    mode: Mode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with display(mode) as show:
+        for event in events:
+            show(event)
+    said = capsys.readouterr()
+    assert ESCAPE not in said.err
+    assert "best so far: trial" in said.err
+    assert said.out == ""
+
+
+def test_none_says_nothing(capsys: pytest.CaptureFixture[str], events: list[Event]) -> None:
+    with display("none") as show:
+        for event in events:
+            show(event)
+    assert capsys.readouterr() == ("", "")

@@ -7,7 +7,7 @@ import pytest
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import processes_lines
-from autotune.console.event_lines import rank_lines
+from autotune.console.event_lines import bound_lines
 from autotune.production import Best
 from autotune.report.explain import explanation
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
@@ -102,11 +102,11 @@ def test_an_exchange_that_takes_next_to_nothing_is_not_worth_a_trial():
 
 
 def test_a_diagnosis_names_the_exchange_and_the_straggler():
-    assert rank_lines(diagnosis(0.02, rank_seconds=((0.1, 0.2),) * 6)) == [
+    assert bound_lines(diagnosis(0.02, rank_seconds=((0.1, 0.2),) * 6)) == [
         "Exchanging gradients takes 20 % of a step.",
         "Rank 1 computes 2.00 times as long as the others (2.00 to 2.00), which wait for it.",
     ]
-    assert rank_lines(diagnosis(None)) == []
+    assert bound_lines(diagnosis(None)) == []
 
 
 def test_a_report_tells_it_in_a_sentence():

@@ -1,0 +1,274 @@
+"""Render the plan of a search: what it runs, how often, for how long, and where scripts write.
+
+Arguments of a script that look like secrets are masked.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autotune.accuracy.seeds import INCUMBENT_SEEDS
+from autotune.calling.arguments import is_secret
+from autotune.comparison.compare import ComparisonOptions
+from autotune.comparison.sequential_test import LOOKS
+from autotune.configuration.job import MeasurePlan
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import render
+from autotune.context.options import WorkloadOptions
+from autotune.context.search_context import SearchContext
+from autotune.knobs.base import spelled
+from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
+from autotune.searching.run.time_budget import RUNS, needed_trials
+from autotune.values.outcome import Observed
+from autotune.values.text import by_reason, size, span
+from autotune.values.workload_facts import Surroundings
+
+# Most paths that a line names.
+_MOST = 5
+_SENT = {
+    "wandb": "wandb is switched off, also where the script names a mode",
+    "MLflow": "MLflow writes into the trials' folders, also where the script sets a tracking URI",
+    "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says"
+    " disabled=False",
+    "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"
+    " script says mode=...",
+    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders,"
+    " unless the script says otherwise",
+    "Trackio": "Trackio writes into the trials' folders, also where the script names a Space or a"
+    " server",
+    "TensorBoard": "TensorBoard's event files are written into the trials' folders",
+}
+_DATA_PARALLEL = (
+    "nn.DataParallel: searched as it is. DistributedDataParallel, a process for each GPU, is what "
+    "PyTorch advises in its place"
+)
+
+
+def plan_lines(context: SearchContext) -> list[str]:
+    """Return the plan of a search: study, device, limits, space and budget."""
+    options, space, samples = context.options, context.space, context.objective.run_samples
+    objective = f"{context.rate_unit} of the steady state"
+    if samples is not None:
+        objective = f"time of a run of {samples} {context.unit}, start and compilation included"
+    launch, several = options.resources.launch, ""
+    if context.processes != 1 or launch is not None:
+        noun = "process" if context.processes == 1 else "processes"
+        starter = "" if launch is None else f", started by {launch}"
+        several = f", {context.processes} {noun} in each trial{starter}"
+    budget = f"{min(context.trials, space.size)} trials"
+    if context.time_budget_seconds is not None:
+        budget += f" or {span(context.time_budget_seconds)}"
+    return [
+        f"study {options.study.name} in {options.study.folder}",
+        f"device {context.machine.device} ({context.machine.device_name}), "
+        f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}" + several,
+        f"memory limit {size(context.memory_limit_bytes)}",
+        *_observed_lines(context),
+        *_runs_lines(context),
+        f"your settings: {_own_settings(context)}",
+        f"objective: {objective}",
+        f"search space {options.sampling.space}: {space.size} configurations",
+        *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
+        *(f"  note: {note}" for note in space.notes),
+        f"budget: {budget}",
+    ]
+
+
+def _own_settings(context: SearchContext) -> str:
+    """Return the user's settings that the search varies, or that are no default of PyTorch.
+
+    Where no loader feeds a script, the first dimension of what its model is given may be no batch,
+    and a loader's settings are not the user's.
+    """
+    config, varied = tuple(context.baseline.items()), context.space.varied()
+    own = {k: value for k, value in config if value != k.default}
+    if context.observed is not None and not context.observed.training_loader:
+        own = {k: v for k, v in own.items() if k.name != "batch_size" and v != k.idle}
+    told = {k.name: value for k, value in config if k.name in varied or k in own}
+    return f"{render(told)}; all others are PyTorch's defaults" if told else "PyTorch's defaults"
+
+
+def _observed_lines(context: SearchContext) -> Iterator[str]:
+    """Yield lines on the observed training of the unchanged script."""
+    seen, script = context.observed, context.options.workload.script
+    if seen is None or script is None:
+        return
+    yield (
+        f"{context.options.workload.model_path} is run as a training script: each trial runs "
+        "it from its start into its training"
+    )
+    for name in seen.loaders:
+        use = "feeds training" if name == seen.training_loader else "stays as it is"
+        yield f"DataLoader {name} {use}"
+    rate = "samples are unknown: a step counts as one sample"
+    if seen.counts_samples:
+        rate = f"{seen.samples_per_second:.4g} samples/s"
+    if seen.training_loader:
+        rate += f", waiting for data {100 * seen.wait_share:.2g} % of the time"
+        # An accelerator may compute meanwhile what it was told before.
+        rate += "" if seen.device == "cpu" else f", beside which {seen.device} may compute"
+    yield f"{seen.steps_per_second:.4g} steps/s, {rate}"
+    if seen.data_parallel:
+        yield _DATA_PARALLEL
+    for why, names in by_reason(seen.fixed).items():
+        yield f"{', '.join(names)}: {why}"
+    if script.metric is None and script.loss is not None:
+        yield "quality: its training loss, on which it calls backward"
+    elif script.metric is None and script.name_a_metric:
+        yield script.name_a_metric
+
+
+def _runs_lines(context: SearchContext) -> list[str]:
+    """Return the lines on the runs of a script, before the first trial; none for a model.py."""
+    lines = written_lines(context.options.workload, context.observed, context.processes)
+    if lines and context.observed is not None:
+        lines[1:1] = [f"  {line}" for line in _starts_of_script(context, context.observed)]
+    return lines
+
+
+def written_lines(
+    workload: WorkloadOptions | ComparisonOptions, seen: Observed | None, processes: int
+) -> list[str]:
+    """Return the lines on the command of a script and on where it was seen to write."""
+    script = workload.script
+    if script is None or seen is None:
+        return []
+    each = f", in each of {processes} processes" if processes > 1 else ""
+    return [
+        f"runs: python {command_words(workload.model_path, script)}{each}",
+        *(f"  {line}" for line in _places(script, seen.surroundings)),
+        *(f"  {_SENT[name]}" for name in seen.surroundings.trackers),
+    ]
+
+
+def observing_line(path: Path, script: ScriptOptions) -> str:
+    """Return the line before the first run of a script, which tells what the others will do."""
+    harmless = "" if script.workdir else " (--workdir temporary: in folders that are removed)"
+    return f"it runs once to be observed: python {command_words(path, script)}{harmless}"
+
+
+def command_words(path: Path, script: ScriptOptions) -> str:
+    """Return the script and its arguments, secrets masked, as a shell takes them after `python`."""
+    words = [str(path)] if script.module is None else ["-m", script.module]
+    hides = False
+    for word in script.arguments:
+        name, equals, _ = word.partition("=")
+        words.append("***" if hides else f"{name}=***" if equals and is_secret(name) else word)
+        hides = not hides and not equals and word.startswith("-") and is_secret(word)
+    return shlex.join(words)
+
+
+def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
+    """Yield lines on where the script writes; only its first steps are known."""
+    own = "each run is in a folder of its own; " if script.workdir is not None else ""
+    places = f"to: {_listed(_outermost(around.folders))}" if around.folders else "no file"
+    yield f"{own}in its first steps it writes {places}; later checkpoints are not known"
+    if around.overwritten:
+        yield f"each run overwrites: {_listed(around.overwritten, around.kept)}"
+    if around.deleted:
+        yield f"each run deletes: {_listed(around.deleted, around.kept)}"
+    yield (
+        "files that its Python code changes or deletes are kept as they were, but for large ones "
+        "changed in place"
+    )
+    if script.workdir is None:
+        yield "--workdir temporary tries it in folders that are removed"
+
+
+def _outermost(folders: Sequence[str]) -> list[str]:
+    """Return the folders less those in another one that is not the current folder."""
+    above = {folder for folder in folders if folder != str(Path.cwd())}
+    return [
+        folder
+        for folder in folders
+        if not any(str(parent) in above for parent in Path(folder).parents)
+    ]
+
+
+def _listed(paths: Sequence[str], kept: str = "") -> str:
+    shown = ", ".join(map(_relative, paths[:_MOST]))
+    if len(paths) <= _MOST:
+        return shown
+    others = f" (see {_relative(kept)})" if kept else ""
+    return f"{shown} and {len(paths) - _MOST} more{others}"
+
+
+def _relative(path: str) -> str:
+    here = Path.cwd()
+    if Path(path) == here:
+        return "the current folder"
+    return str(Path(path).relative_to(here)) if here in Path(path).parents else path
+
+
+def _starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
+    """Yield lines on how often a script is started, within the time budget if there is one."""
+    script = context.options.workload.script
+    least, most = _counts(context)
+    budget, each, within, room = context.time_budget_seconds, "", "", most
+    if seen.steps_per_second:
+        seconds = _seconds_of_one(seen)
+        each = f", about {span(seconds)} each with your settings"
+        if budget is not None:
+            within, room = f" in {span(budget)}", max(1, round(budget / max(1.0, seconds)))
+    often = f"{least} to {min(most, room)}" if room > least else f"{min(most, room)}"
+    checks = ""
+    if script is not None and script.compares_gradients:
+        checks = " with checks of their gradients"
+    elif script is not None and script.has_quality:
+        checks = " with (longer) checks of their quality"
+    trials = min(context.trials, context.space.size)
+    yield (
+        f"about {often} times{within}{each}: as it is, up to {trials} trials{checks}, "
+        "and the comparison that confirms the best"
+    )
+    if room < least:
+        yield f"perhaps too few for an answer, which needs {least}: give a longer --time-budget"
+
+
+def _seconds_of_one(seen: Observed) -> float:
+    """Return the seconds of a trial with the script's settings: its start, warm-up and timing.
+
+    torch is imported once for most of them.
+    """
+    plan, step = MeasurePlan(), 1 / seen.steps_per_second
+    timing = max(plan.max_seconds, plan.looks[0] * step)
+    start = max(0.0, seen.start_seconds - seen.import_seconds)
+    return start + plan.warmup_steps * step + timing
+
+
+def estimate(context: SearchContext) -> str:
+    """Return how many processes of a model.py the time budget has room for, or how long all take.
+
+    A process is timed between its first look and twice its longest time.
+    """
+    plan, (least, most) = MeasurePlan(), _counts(context)
+    fastest, slowest = plan.looks[0] * plan.block_seconds, 2 * plan.max_seconds
+    besides = "besides the accuracy probes and what torch.compile takes"
+    if (budget := context.time_budget_seconds) is None:
+        return (
+            f"estimated: {most} processes, {span(most * fastest)} to {span(most * slowest)} of "
+            f"timing, {besides}"
+        )
+    few = min(most, round(budget / (slowest + context.start_seconds)))
+    return (
+        f"estimated: {span(budget)} have room for {few} to {min(most, round(budget / fastest))} "
+        f"processes, {besides}; an answer needs about {least}"
+    )
+
+
+def _counts(context: SearchContext) -> tuple[int, int]:
+    """Return the fewest processes with which a search ends with an answer, and the most."""
+    trials, script = min(context.trials, context.space.size), context.options.workload.script
+    with_budget = context.time_budget_seconds is not None
+    least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * LOOKS[0]
+    most = RUNS + trials + MOST_AT_ONCE + 2 * LOOKS[-1]
+    if script is not None and script.has_quality:
+        # A seed of the untouched script at least. At most each trial has its first losses compared
+        # and a seed of its own, and an incumbent is validated on seeds of both.
+        least += 1
+        most += 2 * trials + 2 * INCUMBENT_SEEDS
+    if script is not None and script.compares_gradients:
+        most += trials
+    return least, most
