@@ -104,8 +104,8 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
             lines = [f"Run it again: {diagnosis.doubt}."]
     operators = _table("operator", "share", "seconds a step", "calls")
     for one in profiled.operators:
-        share = f"{100 * one.share:.1f} %"
-        operators.add_row(_cell(one.name), share, f"{one.seconds:.6f}", str(one.calls))
+        percent = f"{100 * one.share:.1f} %"
+        operators.add_row(_cell(one.name), percent, f"{one.seconds:.6f}", str(one.calls))
     sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
     _print(operators)
 
