@@ -19,7 +19,6 @@ from typing import Literal
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
     NumericsChecker,
-    NumericsChecks,
     NumericsFault,
 )
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
@@ -219,7 +218,7 @@ class AccuracyProber:
         return self._numerics.split_error(config)
 
     @property
-    def _numerics(self) -> NumericsChecks:
+    def _numerics(self) -> NumericsChecker:
         return NumericsChecker(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:

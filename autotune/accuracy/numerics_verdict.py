@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from autotune.configuration.accuracy_rule import OF_SPLIT, UNNOTICED
 from autotune.configuration.job import Gate
@@ -64,31 +64,6 @@ class NumericsFault:
     reason: str
     margin: float
     """Relative error, at most 1."""
-
-
-class NumericsChecks(Protocol):
-    """Numerics checks against the baseline."""
-
-    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Return the measured errors of `config`; None if no check is needed."""
-
-    def needed(self, config: TrainingConfig) -> bool:
-        """Return whether `config` needs a check."""
-
-    def fault(self, config: TrainingConfig) -> NumericsFault | Failure | None:
-        """Return why `config` does not pass; None if it does."""
-
-    def split(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Return by how much the gradients differ that `config` sums of the baseline's samples.
-
-        None if its steps have other samples than the baseline's, or the same batches.
-        """
-
-    def split_error(self, config: TrainingConfig) -> float | None:
-        """Return that relative difference; None if it is not known. Runs nothing."""
-
-    def sums_alike(self, config: TrainingConfig) -> bool:
-        """Return whether that difference is known to be rounding. Runs nothing."""
 
 
 @dataclass(frozen=True)

@@ -253,19 +253,9 @@ def _gated(
     reach_error, rounding_reach = (_distance(reach, own.reach) for reach in reaches)
     return Gated(
         loss_error=_distance(found.losses, own.losses),
-        gradient_error=0.0,
-        update_error=0.0,
-        path_error=0.0,
         reach_error=reach_error,
-        buffer_error=0.0,
         reference_loss_error=_distance(rounded.losses, own.losses),
-        reference_gradient_error=0.0,
-        rounding_path_error=0.0,
         rounding_reach_error=rounding_reach,
-        rounding_buffer_error=0.0,
-        seed_spread=0.0,
-        batch_spread=0.0,
-        in_double=False,
     )
 
 

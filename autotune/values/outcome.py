@@ -288,36 +288,36 @@ class Gated:
     """Result of a numerics check: relative errors of one batch and of the first steps.
 
     The standard for loss and gradients is the reference settings in float64, or in float32 if the
-    model does not run in float64.
+    model does not run in float64. Errors that a check does not measure are 0.
     """
 
     loss_error: float
-    gradient_error: float
+    gradient_error: float = 0.0
     """L2 norm of the difference of all gradients, relative to the standard's norm."""
-    update_error: float
+    update_error: float = 0.0
     """Relative error of the optimizer's first update from equal gradients, against the reference's
     optimizer."""
-    path_error: float
+    path_error: float = 0.0
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved."""
-    reach_error: float
+    reach_error: float = 0.0
     """Relative difference in the distance that the weights moved in the first steps."""
-    buffer_error: float | None
+    buffer_error: float | None = 0.0
     """Distance of the buffers after the first steps from the reference's, divided by the distance
     that the reference's moved; None in a table that was recorded before it was measured."""
-    reference_loss_error: float
+    reference_loss_error: float = 0.0
     """The reference's own error, made by rounding alone; 0 if it is the standard."""
-    reference_gradient_error: float
-    rounding_path_error: float | None
+    reference_gradient_error: float = 0.0
+    rounding_path_error: float | None = 0.0
     """Path error of the reference after rounding its initial weights by as much as the gradients
     differ, and drawing other random numbers; None as above."""
-    rounding_reach_error: float | None
-    rounding_buffer_error: float | None
-    seed_spread: float
+    rounding_reach_error: float | None = 0.0
+    rounding_buffer_error: float | None = 0.0
+    seed_spread: float = 0.0
     """Relative change of the reference's gradients under another seed; 0 without random numbers."""
-    batch_spread: float
+    batch_spread: float = 0.0
     """Relative change of the reference's gradients on another batch; 0 if there is none."""
-    in_double: bool
+    in_double: bool = False
     """True if the standard is float64, False if float32."""
     settled_gradients: tuple[float, ...] = ()
     """Those of a script's `FirstSums`, for later checks; empty for a model.py."""
