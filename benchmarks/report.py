@@ -23,7 +23,7 @@ from statistics import fmean, median
 import optuna
 
 from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import judge
+from autotune.configuration.constraints import OBJECTIVES, judge
 from autotune.configuration.search_space import SearchSpace
 from autotune.report.data import read_report
 from autotune.report.html import page
@@ -31,7 +31,6 @@ from autotune.searching.run.search_run import details_of
 from autotune.study.find_study import StudyPlace
 from autotune.study.opening import created
 from autotune.study.study import TuningStudy
-from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import Measured, Probed, TrialOutcome
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.table import Table

@@ -14,8 +14,15 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine
 from autotune.values.measurement import Block, Measurement
-from autotune.values.outcome import Crashed, Gated, Measured, OutOfMemory, Probed, TrialOutcome
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import (
+    Crashed,
+    Gated,
+    Measured,
+    OutOfMemory,
+    Probed,
+    TrialOutcome,
+    WorkloadFacts,
+)
 from benchmarks.laws import CORES, GIB, Truth, stages
 from benchmarks.synthetic import SyntheticWorkload
 from benchmarks.table import Header, Row, Table

@@ -26,9 +26,15 @@ from autotune.knobs.base import Value
 from autotune.storage.identity import ALIKE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
-from autotune.values.outcome import Inspected, Measured, Probed, TrialOutcome, nonsense_in
+from autotune.values.outcome import (
+    Inspected,
+    Measured,
+    Probed,
+    TrialOutcome,
+    WorkloadFacts,
+    nonsense_in,
+)
 from autotune.values.strict_json import MOST_BYTES, check, fault_of
-from autotune.values.workload_facts import WorkloadFacts
 from benchmarks.shrinkage import Array, shrunk
 
 _FORMAT = 1

@@ -31,7 +31,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host
 from autotune.values.measurement import Block, Measurement
-from autotune.values.workload_facts import RankFacts, WorkloadFacts
+from autotune.values.outcome import RankFacts, WorkloadFacts
 
 TINY_CONV = Path(__file__).parent / "workloads" / "tiny_conv.py"
 GIB = 1 << 30

@@ -36,8 +36,8 @@ from autotune.values.outcome import (
     Probed,
     Profiled,
     TrialOutcome,
+    WorkloadFacts,
 )
-from autotune.values.workload_facts import WorkloadFacts
 from databases import empty_database
 from factories import cpu_machine, measurement, written
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autotune.knobs.base import Value
-from autotune.values.outcome import Observed
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import Observed, WorkloadFacts
 
 OWN: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
 SEEN = Observed(

@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler
 
 from autotune.cli import cli
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.constraints import Verdict
+from autotune.configuration.constraints import OBJECTIVES, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
@@ -24,7 +24,6 @@ from autotune.storage.trial_details import TrialDetails
 from autotune.study.find_study import find_study
 from autotune.study.opening import created, open_study
 from autotune.study.study import TuningStudy
-from autotune.values.objectives import OBJECTIVES
 from factories import measurement
 
 THROUGHPUT = OBJECTIVES["throughput"]

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from autotune.calling.config_file import whole_numbers
 from autotune.calling.flag import Flag
 from autotune.knobs.base import Value, spelled
+from autotune.values.outcome import ScriptFlag, Surroundings
 from autotune.values.text import did_you_mean
-from autotune.values.workload_facts import ScriptFlag, Surroundings
 
 # Names of flags, without dashes and what stands before the last dot.
 _NAMES: Mapping[str, tuple[str, ...]] = {

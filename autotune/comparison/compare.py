@@ -37,9 +37,8 @@ from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Failure, Lost, Observed, describe
+from autotune.values.outcome import Failure, Lost, Observed, WorkloadFacts, describe
 from autotune.values.statistics import Interval
-from autotune.values.workload_facts import WorkloadFacts
 
 FEWEST_ROUNDS = 6
 """Fewest rounds that give a 95 % interval."""

@@ -17,7 +17,7 @@ from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 EffectiveBatch = Literal["free", "keep"] | int
 """Samples of an optimizer step: any number, the baseline's, or this one."""

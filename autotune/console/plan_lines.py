@@ -21,9 +21,8 @@ from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
 from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
 from autotune.searching.run.time_budget import RUNS, needed_trials
-from autotune.values.outcome import Observed
+from autotune.values.outcome import Observed, Surroundings
 from autotune.values.text import by_reason, size, span
-from autotune.values.workload_facts import Surroundings
 
 # Most paths that a line names.
 _MOST = 5

@@ -18,9 +18,8 @@ from autotune.process.common.interpreter import Interpreter, how_to_get
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
-from autotune.values.outcome import Profiled
+from autotune.values.outcome import Profiled, WorkloadFacts
 from autotune.values.text import clean, size
-from autotune.values.workload_facts import WorkloadFacts
 
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import OBJECTIVES, Objective, run_time
 from autotune.configuration.evidence import TRAINING_LOSS
 from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
@@ -24,8 +25,7 @@ from autotune.knobs.base import Value
 from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
-from autotune.values.objectives import OBJECTIVES, Objective, run_time
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

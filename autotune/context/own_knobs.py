@@ -20,7 +20,7 @@ from autotune.knobs.own import (
     unknown_options,
 )
 from autotune.values.errors import UsageError
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 _FOR_SCRIPTS = (
     "is for training scripts. Make it an argument of build_model, and name it under options."

@@ -28,8 +28,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import ALONE
 from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
-from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome, WorkloadFacts
 
 _OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, CountFlops, Profile)
 _MOST_NAMES = 3

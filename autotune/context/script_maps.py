@@ -12,8 +12,7 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.options import WorkloadOptions
 from autotune.context.own_knobs import flags_in
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Observed
-from autotune.values.workload_facts import Surroundings
+from autotune.values.outcome import Observed, Surroundings
 
 
 def with_maps(

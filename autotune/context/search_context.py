@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.configuration.constraints import Objective
 from autotune.configuration.job import (
     Inspect,
     Job,
@@ -51,12 +52,11 @@ from autotune.knobs.base import Value
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.values.machine import Machine
-from autotune.values.objectives import Objective
 from autotune.values.outcome import (
     Inspected,
     Observed,
+    WorkloadFacts,
 )
-from autotune.values.workload_facts import WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)

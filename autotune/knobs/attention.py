@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from autotune.knobs.base import Knob, OneOf, Setup, Value
 from autotune.knobs.torch_private import compiled_graphs, is_profiling
 from autotune.values.machine import Machine
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
     from torch import nn

@@ -26,7 +26,7 @@ from autotune.knobs.torch_private import (
     set_compiled_call,
 )
 from autotune.values.machine import Machine
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

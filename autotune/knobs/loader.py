@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
 from autotune.values.machine import Machine
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
     import torch

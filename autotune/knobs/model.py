@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
 from autotune.knobs.torch_private import checkpointed_calls
 from autotune.values.machine import Machine
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
     import torch

@@ -18,8 +18,8 @@ from autotune.knobs.base import AnyPlain, Knob, Setup, Value
 from autotune.knobs.process import at_start
 from autotune.process.common.interpreter import own_interpreter, reaches
 from autotune.values.machine import Machine
+from autotune.values.outcome import Signature
 from autotune.values.text import did_you_mean
-from autotune.values.workload_facts import Signature
 
 Kind = Literal["env", "flags", "options", "dataset_options"]
 """Environment variable, flag of a script, argument of build_model, argument of build_dataset."""

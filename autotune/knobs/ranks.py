@@ -10,7 +10,7 @@ from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value
 from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.torch_private import comm_hooks, reshards_after_forward
 from autotune.values.machine import Machine
-from autotune.values.workload_facts import RankFacts, WorkloadFacts
+from autotune.values.outcome import RankFacts, WorkloadFacts
 
 if TYPE_CHECKING:
     import torch

@@ -40,8 +40,7 @@ from autotune.training.ranks.facts import comm_dtypes, counting, graph_obstacle
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.sharding import STREAM
 from autotune.training.timing import StepRequests
-from autotune.values.outcome import Diagnosed, Observed
-from autotune.values.workload_facts import RankFacts, WorkloadFacts
+from autotune.values.outcome import Diagnosed, Observed, RankFacts, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
 OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"

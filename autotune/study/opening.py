@@ -8,7 +8,7 @@ import optuna
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 
-from autotune.configuration.constraints import CONSTRAINTS
+from autotune.configuration.constraints import CONSTRAINTS, Objective
 from autotune.configuration.search_space import SearchSpace
 from autotune.storage.database import connected, refuse, storage_errors
 from autotune.storage.journal import Journal
@@ -19,7 +19,6 @@ from autotune.study.revocations import amend
 from autotune.study.stored_study import StoredStudy
 from autotune.study.study import TuningStudy
 from autotune.values.errors import StudyMismatchError
-from autotune.values.objectives import Objective
 
 
 def open_study(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import optuna
 
+from autotune.configuration.constraints import OBJECTIVES
 from autotune.storage.database import existing, file_of, is_shared, storage_errors
 from autotune.storage.journal import Journal
 from autotune.storage.shared_file import copy_readable
@@ -20,7 +21,6 @@ from autotune.study.journal_sync import complete_journal, sync_journal
 from autotune.study.opening import created
 from autotune.study.revocations import rebuild
 from autotune.values.errors import StorageError
-from autotune.values.objectives import OBJECTIVES
 
 # Suffixes of the files that SQLite may keep beside a database, and of the database itself.
 _COMPANIONS = ("", "-journal", "-wal", "-shm")

@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.configuration.constraints import CONSTRAINTS, Verdict
+from autotune.configuration.constraints import CONSTRAINTS, Objective, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
@@ -44,7 +44,6 @@ from autotune.study.knowledge import MODE, Knowledge
 from autotune.study.revocations import amend
 from autotune.study.stored_study import StoredStudy
 from autotune.values.errors import StorageError, StudyMismatchError
-from autotune.values.objectives import Objective
 
 __all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "finished_trials"]
 

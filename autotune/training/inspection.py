@@ -25,7 +25,7 @@ from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload
 from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Host, Machine, c_compiler, nvidia_driver, probe_host
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 # Rows and columns; below this size CPU kernels ignore float32_matmul_precision.
 _MATMUL_SIZE = 512

@@ -23,8 +23,8 @@ from autotune.configuration.training_config import own_of_kind, setting_faults
 from autotune.knobs.base import AnyPlain, Value
 from autotune.knobs.own import BUILDERS, Kind, unknown_options
 from autotune.values.errors import WorkloadError
+from autotune.values.outcome import Signature
 from autotune.values.text import did_you_mean
-from autotune.values.workload_facts import Signature
 
 # name -> (the arguments it is called with, True if it is required)
 _CONTRACT: Mapping[str, tuple[str, bool]] = {

@@ -17,8 +17,7 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Inspect, Job, Observe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.values.outcome import Inspected, TrialOutcome, UserError
-from autotune.values.workload_facts import ScriptFlag, Surroundings
+from autotune.values.outcome import Inspected, ScriptFlag, Surroundings, TrialOutcome, UserError
 from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import best_config, cpu_machine, edited, written

@@ -12,7 +12,7 @@ import pytest
 from autotune.configuration.script import ScriptOptions
 from autotune.console.plan_lines import plan_lines
 from autotune.searching.run.events import Planned
-from autotune.values.workload_facts import ScriptFlag, Surroundings
+from autotune.values.outcome import ScriptFlag, Surroundings
 from children import autotune
 from scripted_runner import ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in

@@ -19,8 +19,7 @@ from autotune.context.options import SearchOptions
 from autotune.process.runner import SubprocessRunner
 from autotune.study.archive import read_archive
 from autotune.values.errors import FilesChangedError
-from autotune.values.outcome import Inspected, TrialOutcome
-from autotune.values.workload_facts import Surroundings
+from autotune.values.outcome import Inspected, Surroundings, TrialOutcome
 from covering import covers
 from factories import cpu_machine, found_here, written
 from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in

@@ -9,8 +9,7 @@ from autotune.configuration.job import Gate, Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import NothingFeasible, TrialEnded, Warned
 from autotune.values.errors import StudyMismatchError
-from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory
-from autotune.values.workload_facts import Signature
+from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory, Signature
 from children import SETTINGS, WORKLOADS, autotune, hurried, job_for, run_child
 from factories import cpu_machine, measurement, written
 from scripted_runner import (

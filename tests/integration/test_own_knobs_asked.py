@@ -12,8 +12,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.searching.run.events import Answered, Planned
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.outcome import Inspected, TrialOutcome
-from autotune.values.workload_facts import Signature
+from autotune.values.outcome import Inspected, Signature, TrialOutcome
 from factories import cpu_machine, cuda_machine
 from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in

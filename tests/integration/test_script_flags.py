@@ -18,8 +18,7 @@ from autotune.console.plan_lines import plan_lines
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Measured, Observed
-from autotune.values.workload_facts import ScriptFlag, Surroundings, WorkloadFacts
+from autotune.values.outcome import Measured, Observed, ScriptFlag, Surroundings, WorkloadFacts
 from children import QUICK, autotune
 from needs import installed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in

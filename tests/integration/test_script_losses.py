@@ -24,8 +24,7 @@ from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.searching.search import search as real_search
-from autotune.values.outcome import FirstLosses, ObservedLoss, TrialOutcome
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import FirstLosses, ObservedLoss, TrialOutcome, WorkloadFacts
 from children import autotune
 from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in

@@ -33,8 +33,7 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Crashed, TimedOut, TrialOutcome, UserError
-from autotune.values.workload_facts import Surroundings
+from autotune.values.outcome import Crashed, Surroundings, TimedOut, TrialOutcome, UserError
 from children import autotune
 from command_line import command
 from covering import covers

@@ -20,8 +20,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from autotune.configuration.job import Inspect, Job
 from autotune.training import sharding
 from autotune.training.sharding import Reading, finding, workers_obstacle
-from autotune.values.outcome import Inspected
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import Inspected, WorkloadFacts
 from children import WORKLOADS, autotune, run_child
 from factories import written
 

@@ -13,8 +13,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.console.tables import show_profile
 from autotune.production import Best
 from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded
-from autotune.values.outcome import Diagnosed, Observed, Profiled
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import Diagnosed, Observed, Profiled, WorkloadFacts
 from dashboards import attached
 from drawn_search import frame
 from reporting import Page

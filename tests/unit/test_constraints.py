@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
-from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict, judge
-from autotune.values.objectives import OBJECTIVES
+from autotune.configuration.constraints import CONSTRAINTS, OBJECTIVES, UNKNOWN, Verdict, judge
 from autotune.values.outcome import (
     CountedFlops,
     Crashed,

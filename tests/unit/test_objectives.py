@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.configuration.constraints import OBJECTIVES, fixed_seconds, run_time
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.values.measurement import Measurement
-from autotune.values.objectives import OBJECTIVES, fixed_seconds, run_time
 from factories import measurement
 from study_factories import trial
 

@@ -11,8 +11,7 @@ from autotune.console.event_lines import bound_lines
 from autotune.production import Best
 from autotune.report.explain import explanation
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
-from autotune.values.outcome import Diagnosed, Inspected, Loading, slow_rank
-from autotune.values.workload_facts import RankFacts
+from autotune.values.outcome import Diagnosed, Inspected, Loading, RankFacts, slow_rank
 from factories import best_config, cpu_machine
 from reporting import report_of, trial
 from scripted_runner import FACTS, ScriptedRunner, at, events_of

@@ -17,8 +17,7 @@ from autotune.sampling.encoding import Encoding
 from autotune.searching.search import search
 from autotune.training.ranks.facts import graph_obstacle, unused_in, uses_in
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import Inspected
-from autotune.values.workload_facts import RankFacts
+from autotune.values.outcome import Inspected, RankFacts
 from factories import IMAGE_FACTS, cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, events_of
 from scripted_runner import unstored_in as options_in

@@ -14,7 +14,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
-from autotune.values.workload_facts import WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 from covering import covers
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, narrowed, plain_cpu_machine, written
 

@@ -30,8 +30,7 @@ from autotune.training.training_setup import build_model
 from autotune.training.workload import Workload, load_workload
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
-from autotune.values.outcome import Inspected, TrialOutcome
-from autotune.values.workload_facts import RankFacts
+from autotune.values.outcome import Inspected, RankFacts, TrialOutcome
 
 # Samples of a batch, and steps, that show which parameters are used; BatchNorm needs two samples.
 _SMALL = 2

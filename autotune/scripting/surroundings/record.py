@@ -11,8 +11,7 @@ from autotune.scripting.surroundings.script_flags import ScriptFlags
 from autotune.scripting.surroundings.terminal import give_terminal
 from autotune.scripting.surroundings.trackers import Trackers
 from autotune.scripting.surroundings.written_files import Refuse, WrittenFiles
-from autotune.values.outcome import Observed, TrialOutcome
-from autotune.values.workload_facts import Surroundings
+from autotune.values.outcome import Observed, Surroundings, TrialOutcome
 
 # Most names of a list that are kept.
 _MOST = 200

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from autotune.process.common.after_import import AfterImport
-from autotune.values.workload_facts import ScriptFlag
+from autotune.values.outcome import ScriptFlag
 
 _NOTHING = object()
 

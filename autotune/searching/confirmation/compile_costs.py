@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.configuration.constraints import fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.seconds import compiles_alike
 from autotune.storage.finished_trial import FinishedTrial
 from autotune.storage.trial_details import TrialDetails
 from autotune.values.measurement import Measurement
-from autotune.values.objectives import fixed_seconds
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fail
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
@@ -29,7 +30,6 @@ from autotune.storage.trial_details import TrialDetails
 from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.measurement import Measurement
-from autotune.values.objectives import fixed_seconds
 from autotune.values.outcome import Measured, NotApplied, OutOfMemory, TrialOutcome
 from autotune.values.text import readable
 

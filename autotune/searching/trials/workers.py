@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import OBJECTIVES
 from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import SearchOptions
 from autotune.context.script_facts import check_device, observation, observe
@@ -40,7 +41,6 @@ from autotune.storage.journal import Journal
 from autotune.storage.note_types import Workers
 from autotune.study.opening import open_study
 from autotune.values.errors import UsageError
-from autotune.values.objectives import OBJECTIVES
 from autotune.values.outcome import Inspected, Observed
 
 _DEADLINE_SECONDS = 600.0
