@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["autotune", "yaml"]):
+with atheris.instrument_imports(include=["autotune", "ruamel"]):
     from readers import READERS, sample_of
 
 

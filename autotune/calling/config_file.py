@@ -1,6 +1,6 @@
 """Change one key in a copy of a YAML or JSON file that a script is given.
 
-In YAML only the text of the value is replaced, so that comments, tags and anchors stay as they are.
+In YAML, comments, tags, anchors and the spelling of other values stay as they are.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-
-import yaml
 
 from autotune.calling.arguments import config_files
 from autotune.calling.flag import Flag, given
@@ -96,16 +94,18 @@ def whole_numbers(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
         way = name if equals else before if before and before.startswith("-") else word
         path = Path(value if equals else word)
         if path in read:
-            with suppress(OSError, ValueError, RecursionError, UsageError, yaml.YAMLError):
+            with suppress(OSError, UsageError):
                 yield from _ways(way, path, arguments)
 
 
 def _ways(way: str, path: Path, arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
     if path.stat().st_size >= _MOST_BYTES or _file(way, arguments) != path:
         return
-    for key, number in _numbers(path, path.read_text(encoding="utf-8")):
-        if Flag("batch_size", f"{way}:{key}").file_key == (way, key):
-            yield f"{way}:{key}", number
+    for key, holder, part in _scalars(_content(path)):
+        number = holder[part]
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if is_whole and Flag("batch_size", f"{way}:{key}").file_key == (way, key):
+            yield f"{way}:{key}", int(number)
 
 
 def _is_there(edit: Edit, arguments: Sequence[str]) -> bool:
@@ -115,23 +115,9 @@ def _is_there(edit: Edit, arguments: Sequence[str]) -> bool:
         UsageError: it cannot be read, or has no such key.
     """
     path = _file(edit.word, arguments)
-    changed = _changed(path, edit.key, edit.value)
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".json":
-        return spelled(_at(json.loads(text), edit.key)) == spelled(edit.value)
-    return text == changed
-
-
-def _numbers(path: Path, text: str) -> Iterator[tuple[str, int]]:
-    if path.suffix == ".json":
-        content = json.loads(text)
-        for key in _keys(content):
-            if type(value := _at(content, key)) is int:
-                yield key, value
-        return
-    for key, (start, end) in _scalars(yaml.compose(text, yaml.SafeLoader)):
-        if text[start:end].isdecimal():
-            yield key, int(text[start:end])
+    content = _content(path)
+    holder, last = _found(path, content, edit.key)
+    return spelled(holder[last]) == spelled(edit.value)
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -172,84 +158,69 @@ def _changed(path: Path, key: str, value: Value) -> str:
     Raises:
         UsageError: the file cannot be read, or has no such key.
     """
+    content = _content(path)
+    holder, last = _found(path, content, key)
+    holder[last] = value
+    if path.suffix == ".json":
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = StringIO()
+    _round_trip().dump(content, text)
+    return text.getvalue()
+
+
+def _content(path: Path) -> Any:
+    """Return what a file holds.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            return _changed_json(path, text, key, value)
-        return _changed_yaml(path, text, key, value)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return json.loads(text) if path.suffix == ".json" else _round_trip().load(text)
+    except Exception as error:  # ruamel.yaml raises IndexError as well
         said = " ".join(str(error).split())
         raise UsageError(f"{path} cannot be read as YAML or JSON: {said}.") from error
 
 
-def _changed_json(path: Path, text: str, key: str, value: Value) -> str:
-    content = json.loads(text)
-    *parents, last = key.split(".")
-    holder = content
-    for part in parents:
-        holder = _entry(holder, part)
-    if _entry(holder, last) is _MISSING or isinstance(_entry(holder, last), dict | list):
-        raise UsageError(_no_such_key(path, key, _keys(content)))
-    holder[int(last) if isinstance(holder, list) else last] = value
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+def _round_trip() -> Any:
+    from ruamel.yaml import YAML
+
+    way = YAML()
+    way.preserve_quotes = True
+    way.width = 1_000_000
+    return way
 
 
-_MISSING = object()
+def _found(path: Path, content: Any, key: str) -> tuple[Any, Any]:
+    """Return the mapping or list that has a key of several parts, and its last part there.
+
+    Raises:
+        UsageError: nothing has it, or its value is a mapping or a list.
+    """
+    found = {name: (holder, part) for name, holder, part in _scalars(content)}
+    if key not in found:
+        raise UsageError(_no_such_key(path, key, list(found)))
+    return found[key]
 
 
-def _at(content: Any, key: str) -> Any:
-    """Return what a key of several parts holds."""
-    return reduce(_entry, key.split("."), content)
+def _scalars(content: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key of several parts that has a single value, its holder, and its last part.
+
+    What an alias stands for comes once: an alias may hold itself.
+    """
+    waiting, seen = [("", content)], set[int]()
+    for above, holder in waiting:  # which grows meanwhile
+        if id(holder) in seen or not isinstance(holder, dict | list):
+            continue
+        seen.add(id(holder))
+        for part in holder if isinstance(holder, dict) else range(len(holder)):
+            if isinstance(holder[part], dict | list):
+                waiting.append((f"{above}{part}.", holder[part]))
+            else:
+                yield f"{above}{part}", holder, part
 
 
-def _entry(holder: Any, part: str) -> Any:
-    if isinstance(holder, dict):
-        return holder.get(part, _MISSING)
-    if isinstance(holder, list) and part.isdigit() and int(part) < len(holder):
-        return holder[int(part)]
-    return _MISSING
-
-
-def _keys(content: Any, above: str = "") -> Iterator[str]:
-    entries: Any = content.items() if isinstance(content, dict) else ()
-    if isinstance(content, list):
-        entries = enumerate(content)
-    for part, entry in entries:
-        if isinstance(entry, dict | list):
-            yield from _keys(entry, f"{above}{part}.")
-        else:
-            yield f"{above}{part}"
-
-
-def _changed_yaml(path: Path, text: str, key: str, value: Value) -> str:
-    scalars = dict(_scalars(yaml.compose(text, yaml.SafeLoader)))
-    if key not in scalars:
-        raise UsageError(_no_such_key(path, key, scalars))
-    start, end = scalars[key]
-    if end < start:
-        raise UsageError(f"{key} in {path} is an alias (*name). Map the key with the anchor.")
-    old = text[start:end]
-    kept = "".join(f"{word} " for word in old.split(" ") if word[:1] in ("&", "!"))
-    return f"{text[:start]}{kept}{spelled(value)}{text[end:]}"
-
-
-def _scalars(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each key with the place of its value in the text; an alias ends before it starts."""
-    children: list[tuple[str, int, yaml.Node]] = []
-    if isinstance(node, yaml.MappingNode):
-        children = [(str(k.value), k.end_mark.index, v) for k, v in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        children = [(str(n), node.start_mark.index, v) for n, v in enumerate(node.value)]
-    for name, begin, child in children:
-        if isinstance(child, yaml.ScalarNode):
-            place = (child.start_mark.index, child.end_mark.index)
-            yield f"{above}{name}", place if place[0] >= begin else (0, -1)
-        elif child.start_mark.index >= begin:
-            yield from _scalars(child, f"{above}{name}.")
-
-
-def _no_such_key(path: Path, key: str, known: Any) -> str:
-    names = list(known)
+def _no_such_key(path: Path, key: str, names: Sequence[str]) -> str:
     hint = did_you_mean(key, names)
     if not hint:  # the same name elsewhere
         last = key.rpartition(".")[2]

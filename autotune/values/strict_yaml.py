@@ -2,8 +2,8 @@
 
 Plain scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema):
 `no`, `12:30` and `2024-01-01` are text, `1e-3` is a float, `010` is ten, `0x10` and `0o20` are
-sixteen. The reader refuses numbers that are not finite, and features that a settings file does not
-need: anchors, aliases, tags, merge keys, directives, keys that are not text and repeated keys.
+sixteen. Keys are text, however they are written. The reader refuses numbers that are not finite,
+and what a settings file does not need: anchors, aliases, tags, directives and repeated keys.
 
 The meaning of keys and values is checked elsewhere, with the positions that are given here.
 """
@@ -19,18 +19,24 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.reader import ReaderError
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import AliasEvent, CollectionStartEvent
+from ruamel.yaml.nodes import MappingNode, ScalarNode
+from ruamel.yaml.reader import ReaderError
 
 from autotune.values.errors import UsageError
 from autotune.values.text import in_a_study
 
-# A best.yaml has about 4 kB and 150 values.
+# A best.yaml has about 4 kB, and 300 keys and values.
 MAX_BYTES = 64_000
-MAX_VALUES = 2000
+MAX_NODES = 4000
 MAX_DEPTH = 20
 _MAX_NUMBER_CHARACTERS = 400  # the largest float has 309 digits; Python reads at most 4300
 _MAX_PROBLEMS_SHOWN = 50
-_MAX_SHOWN_CHARACTERS = 60
+_MAX_SHOWN = 60
+_DIRECTIVE = re.compile(r"(?:(?<=[\n\r\x85\u2028\u2029])|\A)%")
 
 Place = tuple[str | int, ...]
 Spot = tuple[int, int]
@@ -73,7 +79,13 @@ def read(path: Path) -> Document:
             f"{path}: cannot be read ({reason}). Name a readable file{in_a_study(path)}."
         ) from error
     _refuse_large(str(path), len(content))
-    return parse(_decode(content, str(path)), str(path))
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        spot = _spot_after(content[: error.start].decode("utf-8"))
+        what = f"byte 0x{content[error.start]:02x} is not UTF-8. Save the file as UTF-8 text."
+        raise UsageError(f"{_position(str(path), spot)}: {what}") from error
+    return parse(text, str(path))
 
 
 def parse(text: str, name: str) -> Document:
@@ -83,14 +95,16 @@ def parse(text: str, name: str) -> Document:
         UsageError: the text cannot be used; one line for each problem in it.
     """
     _refuse_large(name, len(text))
-    reader = _Reader(_loader(text.removeprefix("\ufeff"), name), name)
-    value = reader.document()
-    if not reader.problems and isinstance(value, dict):
-        return Document(name, value, reader.value_spots, reader.key_spots)
-    shown = reader.problems[:_MAX_PROBLEMS_SHOWN]
-    if more := len(reader.problems) - len(shown):
-        shown.append(f"{name}: {more} more problems. Correct those above first.")
-    raise UsageError("\n".join(shown))
+    loader = YAML(typ="safe", pure=True)
+    loader.Composer = _Composer
+    composer: _Composer = loader.composer
+    value = _value(loader, text.removeprefix("\ufeff"))
+    if not composer.problems and isinstance(value, dict):
+        return Document(name, value, composer.value_spots, composer.key_spots)
+    lines = [f"{_position(name, spot)}: {what}" for spot, what in sorted(composer.problems)]
+    if more := len(lines[_MAX_PROBLEMS_SHOWN:]):
+        lines[_MAX_PROBLEMS_SHOWN:] = [f"{name}: {more} more problems. Correct those above first."]
+    raise UsageError("\n".join(lines))
 
 
 def dump(data: Mapping[str, Any]) -> str:
@@ -117,24 +131,6 @@ def _refuse_large(name: str, size: int) -> None:
         raise UsageError(f"{name}: larger than {limit}, the most that is read. Shorten the file.")
 
 
-def _decode(content: bytes, name: str) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        spot = _spot_after(content[: error.start].decode("utf-8"))
-        what = f"byte 0x{content[error.start]:02x} is not UTF-8. Save the file as UTF-8 text."
-        raise UsageError(f"{_position(name, spot)}: {what}") from error
-
-
-def _loader(text: str, name: str) -> yaml.SafeLoader:
-    try:
-        return yaml.SafeLoader(text)
-    except ReaderError as error:
-        spot = _spot_after(text[: error.position])
-        what = f"character U+{error.character:04X} is not allowed. Save the file as plain text."
-        raise UsageError(f"{_position(name, spot)}: {what}") from error
-
-
 def _position(name: str, spot: Spot) -> str:
     return f"{name}:{spot[0]}:{spot[1]}"
 
@@ -147,146 +143,129 @@ def _spot_after(text: str) -> Spot:
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
+def _value(loader: YAML, text: str) -> object:
+    """Return the data in a text; what is wrong is noted in the loader's composer."""
+    composer: _Composer = loader.composer
+    if found := _DIRECTIVE.search(text):
+        composer.problems.append((_spot_after(text[: found.start()]), "a % directive. Remove it."))
+        return None
+    try:
+        loader.get_constructor_parser(text)  # as `compose` does, which forgets where it failed
+        return composer.top(composer.get_single_node())
+    except ReaderError as error:
+        what = f"character U+{error.character:04X} is not allowed. Save the file as plain text."
+        composer.problems.append((_spot_after(text[: error.position]), what))
+    except MarkedYAMLError as error:
+        composer.note(error.problem_mark or error.context_mark, _syntax(error))
+    except (ValueError, OverflowError):  # from chr() and int() in the scanner
+        what = "not valid YAML: the number of a character or version is too large. Correct it."
+        composer.note(loader.reader.get_mark(), what)
+    except _TooMuchError:
+        pass
+    return None
+
+
+def _syntax(error: MarkedYAMLError) -> str:
+    if error.problem == "but found another document":
+        return "a second document. Keep one document in a file."
+    if "'\\t' that cannot start" in str(error.problem):
+        return "a tab where only spaces are allowed. Replace it with spaces."
+    if error.context_mark is None:
+        return f"not valid YAML: {error.problem}. Correct the text there, or put it in quotes."
+    where = f"{error.context} that begins on line {error.context_mark.line + 1}"
+    return f"not valid YAML: {error.problem} ({where}). Correct the text there."
+
+
 class _TooMuchError(Exception):
     """Ends the reading of a file; the problem is already noted."""
 
 
-class _Reader:
-    """Turns the events of PyYAML's parser into plain data, and notes positions and problems."""
+class _Composer(Composer):
+    """Composes nodes and turns them into plain data; notes positions and problems."""
 
-    def __init__(self, loader: yaml.SafeLoader, name: str) -> None:
-        self.loader = loader
-        self.name = name
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False
         self.value_spots: dict[Place, Spot] = {}
         self.key_spots: dict[Place, Spot] = {}
-        self.problems: list[str] = []
+        self.problems: list[tuple[Spot, str]] = []
+        self._nodes = self._open = 0
 
-    def document(self) -> object:
-        """Return the data of the only document, which is meaningless if there are problems."""
-        try:
-            return self._only_document()
-        except yaml.MarkedYAMLError as error:
-            self._note_syntax(error)
-        except (ValueError, OverflowError):  # from chr() and int() in PyYAML's scanner
-            what = "not valid YAML: the number of a character or version is too large. Correct it."
-            self._note(self.loader.get_mark(), what)
-        except _TooMuchError:
-            pass
-        return None
+    def note(self, mark: Any, what: str) -> None:
+        """Note a problem."""
+        self.problems.append((_spot(mark), what))
 
-    def _only_document(self) -> object:
-        self._next()
-        start = self._next()
-        if isinstance(start, yaml.DocumentStartEvent) and (start.version or start.tags):
-            self._note(start.start_mark, "a % directive. Remove it.")
-        event = self._next() if isinstance(start, yaml.DocumentStartEvent) else start
-        value = self._node(event, ())
-        if not isinstance(event, yaml.MappingStartEvent):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node; note its labels.
+
+        Raises:
+            _TooMuchError: it is one too many, or too deep.
+        """
+        event = self.parser.peek_event()
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self.note(event.start_mark, f"more than {MAX_NODES} keys and values. Shorten the file.")
+            raise _TooMuchError
+        if isinstance(event, AliasEvent):
+            alias = f"*{event.anchor:.60}"
+            self.note(event.start_mark, f"alias '{alias}'. Write the value out instead.")
+            self.parser.get_event()
+            return ScalarNode("", alias, event.start_mark, event.end_mark, style="'")
+        if event.anchor is not None:
+            self.note(event.start_mark, f"anchor '&{event.anchor:.60}'. Remove it.")
+        if event.tag is not None:
+            self.note(event.start_mark, f"tag {_shown(event.tag)}. Remove it.")
+        if self._open >= MAX_DEPTH and isinstance(event, CollectionStartEvent):
+            self.note(event.start_mark, f"nested deeper than {MAX_DEPTH} levels. Flatten it.")
+            raise _TooMuchError
+        self._open += 1
+        node = super().compose_node(parent, index)
+        self._open -= 1
+        return node
+
+    def top(self, node: Any) -> object:
+        """Return the data of a document, None if it is empty."""
+        value = None if node is None else self._data(node, ())
+        if not isinstance(value, dict):
             found = "empty" if value is None else _shown(value)
             what = f"the top level is {found}. Write a mapping, 'key: value'."
-            self._note(event.start_mark, what)
-        self._next()
-        end = self._next()
-        if isinstance(end, yaml.DocumentStartEvent):
-            self._note(end.start_mark, "a second document. Keep one document in a file.")
+            self.problems.append((self.value_spots.get((), (1, 1)), what))
         return value
 
-    def _next(self) -> Any:
-        return self.loader.get_event()  # type: ignore[no-untyped-call]
-
-    def _node(self, event: Any, place: Place) -> object:
-        if len(self.value_spots) >= MAX_VALUES:
-            self._note(event.start_mark, f"more than {MAX_VALUES} values. Shorten the file.")
-            raise _TooMuchError
-        self.value_spots[place] = _spot(event.start_mark)
-        return self._content(event, place)
-
-    def _content(self, event: Any, place: Place) -> object:
-        match event:
-            case yaml.AliasEvent():
-                alias = f"*{event.anchor:.60}"
-                self._note(event.start_mark, f"alias '{alias}'. Write the value out instead.")
-                return alias
-            case yaml.ScalarEvent():
-                self._note_labels(event)
-                return self._scalar(event)
-            case yaml.SequenceStartEvent():
-                self._open(event, place)
-                return self._sequence(place)
-            case yaml.MappingStartEvent():
-                self._open(event, place)
-                return self._mapping(place)
-        return None  # the end of an empty file
-
-    def _open(self, event: Any, place: Place) -> None:
-        self._note_labels(event)
-        if len(place) >= MAX_DEPTH:
-            self._note(event.start_mark, f"nested deeper than {MAX_DEPTH} levels. Flatten it.")
-            raise _TooMuchError
-
-    def _sequence(self, place: Place) -> list[object]:
-        items: list[object] = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            items.append(self._node(event, (*place, len(items))))
-        return items
-
-    def _mapping(self, place: Place) -> dict[str, object]:
-        entries: dict[str, object] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            key = self._key(event, place)
-            if key in entries:
-                line = self.key_spots[(*place, key)][0]
-                what = f"duplicate key {_shown(key)} (first on line {line}). Keep only one."
-                self._note(event.start_mark, what)
-            else:
-                self.key_spots[(*place, key)] = _spot(event.start_mark)
-            entries[key] = self._node(self._next(), (*place, key))
-        return entries
-
-    def _key(self, event: Any, place: Place) -> str:
-        key = self._content(event, (*place, "?"))
-        if not isinstance(key, str):
-            what = f"key {_shown(key)} is not text. Write a name, or put it in quotes."
-            self._note(event.start_mark, what)
-        elif key == "<<" and event.implicit[0]:
-            self._note(event.start_mark, "merge key '<<'. Write the merged entries out instead.")
-        return str(key)
-
-    def _scalar(self, event: yaml.ScalarEvent) -> object:
-        if not event.implicit[0]:  # quoted, or a block of text
-            return event.value
+    def _data(self, node: Any, place: Place) -> object:
+        self.value_spots[place] = _spot(node.start_mark)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, place)
+        if not isinstance(node, ScalarNode):
+            return [self._data(item, (*place, index)) for index, item in enumerate(node.value)]
+        if node.style:  # quoted, or a block of text
+            return node.value
         try:
-            return _plain_value(event.value)
+            return _plain_value(node.value)
         except ValueError:
-            what = f"number {_shown(event.value)} is not finite or too long. Write another."
-            self._note(event.start_mark, what)
-            return event.value
+            what = f"number {_shown(node.value)} is not finite or too long. Write another."
+            self.note(node.start_mark, what)
+            return None
 
-    def _note_labels(self, event: Any) -> None:
-        if event.anchor is not None:
-            self._note(event.start_mark, f"anchor '&{event.anchor:.60}'. Remove it.")
-        if event.tag is not None:
-            self._note(event.start_mark, f"tag {_shown(event.tag)}. Remove it.")
-
-    def _note_syntax(self, error: yaml.MarkedYAMLError) -> None:
-        mark = error.problem_mark or error.context_mark
-        what = f"not valid YAML: {error.problem}"
-        if "'\\t' that cannot start" in what:
-            what = "a tab where only spaces are allowed. Replace it with spaces."
-        elif error.context_mark is not None:
-            line = error.context_mark.line + 1
-            what += f" ({error.context} that begins on line {line}). Correct the text there."
-        else:
-            what += ". Correct the text there, or put it in quotes."
-        self._note(mark, what)
-
-    def _note(self, mark: Any, what: str) -> None:
-        self.problems.append(f"{_position(self.name, _spot(mark))}: {what}")
+    def _mapping(self, node: MappingNode, place: Place) -> dict[str, object]:
+        entries: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            where = (*place, key)
+            if not isinstance(key_node, ScalarNode):
+                self.note(key_node.start_mark, "a key that is not text. Write a name.")
+            elif key in entries:
+                line = self.key_spots[where][0]
+                what = f"duplicate key {_shown(key)} (first on line {line}). Keep only one."
+                self.note(key_node.start_mark, what)
+            self.key_spots.setdefault(where, _spot(key_node.start_mark))
+            entries[key] = self._data(value_node, where)
+        return entries
 
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _finite(text: str) -> float:

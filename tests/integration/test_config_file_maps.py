@@ -59,7 +59,7 @@ def maps(plan: Planned) -> list[str]:
         ("args.json", ARGS, ("args.json",), ["args.json:per_device_train_batch_size"]),
         ("args.json", "[" + ARGS + "]", ("x", "args.json"), None),
         ("my.yaml", YAML.replace("size: 16", "size: 32"), ("--config", "my.yaml"), []),
-        ("my.yaml", ALIAS, ("--config", "my.yaml"), []),
+        ("my.yaml", ALIAS, ("--config", "my.yaml"), ["--config:train.batch_size"]),
         ("my.yaml", "train: [batch_size: 16", ("--config", "my.yaml"), []),
         ("my.txt", YAML, ("--config", "my.txt"), []),
         ("data.json", ARGS + " " * 100_000, ("data.json",), []),

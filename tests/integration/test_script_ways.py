@@ -92,7 +92,6 @@ def test_a_copy_of_a_config_file_differs_in_its_key_alone_and_goes_with_the_run(
         ),
         ("--config:batch_size", ("--config", "conf.yaml"), "Did you mean 'train.batch_size'?"),
         ("--config:train", ("--config", "conf.yaml"), "has no key train with a single value"),
-        ("--config:train.tag", ("--config", "conf.yaml"), "is an alias"),
         ("--config:a", ("--config", "none.yaml"), "there is no file none.yaml"),
         ("--config:a", (), "the script's arguments do not have --config"),
         ("--config:a", ("--config", "train.py"), "cannot be read as YAML or JSON"),

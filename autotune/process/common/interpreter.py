@@ -35,7 +35,7 @@ _NEEDED: dict[str, tuple[str, tuple[int, ...]]] = {
     "numpy": ("numpy", (1, 26)),
     "psutil": ("psutil", (5, 8)),
     "pydantic": ("pydantic", (2, 11)),
-    "yaml": ("PyYAML", (6, 0, 2)),
+    "ruamel": ("ruamel.yaml", (0, 18, 6)),
 }
 # What some measurements use where it is installed, and what installs packages. Their metadata is
 # read alone: where setuptools is, looking for the module pip replaces distutils.
