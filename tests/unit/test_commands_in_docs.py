@@ -39,7 +39,9 @@ RUN_BY = {
     "pip install '/path/to/the/clone[all]'": "Makefile",
     "pip install '/path/to/the/clone[nvidia]'": "nothing: `[all]` holds it",
     "pip install '/path/to/the/clone[postgres]'": "nothing: `[all]` holds it",
-    "pip install numpy psutil pydantic ruamel.yaml": "nothing: other_interpreter holds what it leaves",
+    "pip install numpy psutil pydantic ruamel.yaml": (
+        "nothing: other_interpreter holds what it leaves"
+    ),
     "pipx install /path/to/the/clone": "nothing: by hand",
     "export AUTOTUNE_PYTHON=/path/to/.venv/bin/python": (
         "tests/integration/test_other_interpreter.py"
