@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import signal
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 from unittest.mock import patch
 
@@ -36,3 +37,9 @@ def command(*words: object, stdout: TextIO | None = None) -> Done:
             signal.signal(signal.SIGTERM, on_sigterm)
     said = out.getvalue() if isinstance(out, io.StringIO) else ""
     return Done(code, said, err.getvalue())
+
+
+def told(folder: Path, *words: object) -> Done:
+    """Give a command in this process, in a folder."""
+    with chdir(folder):
+        return command(*words)

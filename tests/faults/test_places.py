@@ -14,6 +14,7 @@ from autotune.commands.common import options_of
 from autotune.searching.run.events import Answered
 from children import WORKLOADS, nobody_is_left
 from children import autotune as run_autotune
+from command_line import told
 from covering import covers
 from databases import empty_database
 from factories import written
@@ -68,10 +69,10 @@ def test_a_model_that_no_file_can_be_named_after_is_refused(name, tmp_path):
 @covers("S16")
 @pytest.mark.parametrize("flag", ["--space", "--warm-start", "--out"])
 def test_a_path_that_is_too_long_is_refused_in_a_line(flag, tmp_path):
-    done = run_autotune(tmp_path, "search", PLAIN, flag, "x" * 300)
-    assert done.returncode == USAGE, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "crash" not in done.stderr
+    done = told(tmp_path, "search", PLAIN, flag, "x" * 300)
+    assert done.code == USAGE, done.err
+    assert "Traceback" not in done.err
+    assert "crash" not in done.err
 
 
 @covers("S11")
@@ -226,8 +227,8 @@ def test_a_template_is_never_written_through_a_link(flags, content, tmp_path):
     if content is not None:
         target.write_text(content)
     (tmp_path / "model.py").symlink_to(target)
-    done = run_autotune(tmp_path, "init", *flags)
-    assert done.returncode == (0 if flags else USAGE)
+    done = told(tmp_path, "init", *flags)
+    assert done.code == (0 if flags else USAGE)
     assert (target.read_text() if target.exists() else None) == content
     assert (tmp_path / "model.py").is_symlink() == (not flags)
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 import autotune
-import children
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.mismatch import digests_of_arguments, other_arguments
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import TrialOutcome
-from command_line import command
+from command_line import command, told
 from factories import best_config, edited, found_here
 from scripted_runner import Phase, ScriptedRunner, at, events_of, options_in
 from tuned_scripts import BASELINE, SCRIPTS
@@ -43,8 +42,8 @@ def saved(folder: Path, best: BestConfig) -> Path:
 def shown(folder: Path, best: BestConfig, *words: str) -> str:
     """Return the command that `autotune run` would execute, and what it says."""
     path = saved(folder, best)
-    done = children.autotune(folder, "run", "--print-command", *words, path, "train.py")
-    return done.stdout + done.stderr
+    done = told(folder, "run", "--print-command", *words, path, "train.py")
+    return done.out + done.err
 
 
 def test_a_search_notes_the_settings_that_it_measured(tmp_path: Path) -> None:

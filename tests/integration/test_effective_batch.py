@@ -10,7 +10,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import NothingFeasible, TrialEnded, Warned
 from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory, Signature
-from children import SETTINGS, WORKLOADS, autotune, hurried, job_for, run_child
+from children import SETTINGS, WORKLOADS, hurried, job_for, run_child
+from command_line import told
 from factories import cpu_machine, measurement, written
 from scripted_runner import (
     FACTS,
@@ -283,16 +284,16 @@ def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_li
 
 @pytest.mark.parametrize("text", ["0", "-4", "half", "1.5", ""])
 def test_an_effective_batch_that_is_none_is_refused(text, tmp_path):
-    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", "--effective-batch", text)
-    assert done.returncode == 2
-    assert f"{text!r} is none of free, keep or a number of samples" in done.stderr
+    done = told(tmp_path, "search", WORKLOADS / "plain.py", "--effective-batch", text)
+    assert done.code == 2
+    assert f"{text!r} is none of free, keep or a number of samples" in done.err
 
 
 def test_an_effective_batch_that_no_divisor_gives_ends_the_command_before_any_training(tmp_path):
     space = written(tmp_path, "batch_size: [16, 32]\n")
     flags = ("--effective-batch", "100", "--space", space)
-    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", *flags)
-    assert done.returncode == 2
-    assert f"{space}:1:13: --effective-batch 100: no batch_size of 16, 32 times" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = told(tmp_path, "search", WORKLOADS / "plain.py", *flags)
+    assert done.code == 2
+    assert f"{space}:1:13: --effective-batch 100: no batch_size of 16, 32 times" in done.err
+    assert "Traceback" not in done.err
     assert not list(tmp_path.glob("studies/plain/trials/*"))

@@ -25,7 +25,7 @@ from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.searching.search import search as real_search
 from autotune.values.outcome import FirstLosses, ObservedLoss, TrialOutcome, WorkloadFacts
-from children import autotune
+from command_line import told
 from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
 
@@ -71,30 +71,30 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
         f"{accuracy.samples} samples"
     )
     path = tmp_path / "studies" / "train" / "best.yaml"
-    shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
-    assert "needs --allow numerics" not in shown.stdout
+    shown = told(tmp_path, "run", path, "--print-command", "train.py")
+    assert "needs --allow numerics" not in shown.out
     longer = ("train.py", "--epochs", "90", "--seed=4", "--output-dir", "out")
-    shown = autotune(tmp_path, "run", path, "--print-command", *longer)
-    assert "needs --allow numerics" not in shown.stdout
-    shown = autotune(tmp_path, "run", path, "--print-command", "train.py", "--loss", "sum")
-    assert "needs --allow numerics" in shown.stdout, "no evidence of that training"
+    shown = told(tmp_path, "run", path, "--print-command", *longer)
+    assert "needs --allow numerics" not in shown.out
+    shown = told(tmp_path, "run", path, "--print-command", "train.py", "--loss", "sum")
+    assert "needs --allow numerics" in shown.out, "no evidence of that training"
     assert (
         "train.py was measured with other arguments (--loss), beyond its length, seed and places "
         "of results: only settings that keep the arithmetic are applied; --allow numerics applies "
         "the others\n"
-    ) in shown.stderr
-    assert "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n" in shown.stderr
-    shown = autotune(
+    ) in shown.err
+    assert "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n" in shown.err
+    shown = told(
         tmp_path, "run", path, "--allow", "numerics", "--print-command", "train.py", "--loss", "sum"
     )
-    assert "needs --allow numerics" not in shown.stdout + shown.stderr
+    assert "needs --allow numerics" not in shown.out + shown.err
     other = tmp_path / "other.py"
     other.write_text((tmp_path / "train.py").read_text() + "# another\n")
-    shown = autotune(tmp_path, "run", path, "--print-command", other)
-    assert "needs --allow numerics" in shown.stdout, "no evidence of that script"
+    shown = told(tmp_path, "run", path, "--print-command", other)
+    assert "needs --allow numerics" in shown.out, "no evidence of that script"
     path.write_text(path.read_text().replace("judged_by:", "#"))
-    shown = autotune(tmp_path, "run", path, "--print-command", "train.py")
-    assert "needs --allow numerics" in shown.stdout
+    shown = told(tmp_path, "run", path, "--print-command", "train.py")
+    assert "needs --allow numerics" in shown.out
 
 
 def test_losses_of_several_optimizers_judge_nothing_and_the_answer_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from children import autotune
-from command_line import command
+from command_line import command, told
 from factories import written
 from tuned_scripts import SCRIPTS, best
 
@@ -40,15 +40,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_run_of_the_measured_script_passes_the_setting(tmp_path: Path, path: Path) -> None:
-    shown = autotune(tmp_path, "run", "--print-command", path, "train.py")
-    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stdout + shown.stderr
+    shown = told(tmp_path, "run", "--print-command", path, "train.py")
+    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.out + shown.err
 
 
 def test_a_map_on_the_command_line_comes_first(tmp_path: Path, path: Path) -> None:
-    shown = autotune(
-        tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "train.py"
-    )
-    assert shown.stdout.strip().endswith("train.py --bs 32"), shown.stdout + shown.stderr
+    shown = told(tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "train.py")
+    assert shown.out.strip().endswith("train.py --bs 32"), shown.out + shown.err
 
 
 def test_another_script_is_told_nothing_and_which_map_it_would_need(
@@ -56,13 +54,13 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
 ) -> None:
     other = tmp_path / "other.py"
     other.write_text((tmp_path / "train.py").read_text() + "# another\n")
-    shown = autotune(tmp_path, "run", "--print-command", path, other)
-    assert shown.stdout.strip().endswith("other.py"), shown.stdout + shown.stderr
+    shown = told(tmp_path, "run", "--print-command", path, other)
+    assert shown.out.strip().endswith("other.py"), shown.out + shown.err
     assert (
         f"autotune: the file was made for train.py, and this is {other}: only settings that keep "
         "the arithmetic are applied\n"
         "autotune: left out: batch_size=32 (needs --map batch_size=--batch-size)\n"
-    ) in shown.stderr
+    ) in shown.err
 
 
 @pytest.mark.parametrize("preset", ["hf", "lightning", "timm"])
@@ -75,9 +73,9 @@ def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
     assert refused.code == USAGE
     assert "No such option '--preset'" in refused.err
     assert not refused.out
-    shown = autotune(tmp_path, "run", "--print-command", path, "train.py")
-    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stdout + shown.stderr
-    assert "to apply: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.stderr
+    shown = told(tmp_path, "run", "--print-command", path, "train.py")
+    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.out + shown.err
+    assert "to apply: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.err
 
 
 def test_a_map_that_the_search_did_not_measure_is_said_to_be_unmeasured(
@@ -85,12 +83,12 @@ def test_a_map_that_the_search_did_not_measure_is_said_to_be_unmeasured(
 ) -> None:
     judged_numerics(path, amp_dtype="bfloat16")
     mapped = ("--map", "amp_dtype:bfloat16=--bf16", "--map", "batch_size=--batch-size")
-    shown = autotune(tmp_path, "run", "--print-command", *mapped, path, "train.py")
-    assert shown.stdout.strip().endswith("train.py --bf16 --batch-size 32"), shown.stderr
+    shown = told(tmp_path, "run", "--print-command", *mapped, path, "train.py")
+    assert shown.out.strip().endswith("train.py --bf16 --batch-size 32"), shown.err
     assert (
         "to apply: amp_dtype=bfloat16 by --bf16 (a flag that the search did not measure), "
         "batch_size=32 by --batch-size\n"
-    ) in shown.stderr
+    ) in shown.err
 
 
 def judged_numerics(path: Path, **settings: Value) -> None:
@@ -111,29 +109,27 @@ def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps
     answer = read_best(path)
     config = {**answer.config, "amp_dtype": "bfloat16"}
     write_best(answer.model_copy(update={"config": config}), path)
-    shown = autotune(
-        tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py"
-    )
-    assert shown.stdout.strip().endswith("other.py --bs 32"), shown.stderr
+    shown = told(tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py")
+    assert shown.out.strip().endswith("other.py --bs 32"), shown.err
     kept = "only settings that keep the arithmetic, and batch_size by --bs, are applied"
-    assert kept in shown.stderr
+    assert kept in shown.err
 
 
 def test_a_copy_of_the_measured_script_is_that_script(tmp_path: Path, path: Path) -> None:
     shutil.copy(tmp_path / "train.py", tmp_path / "again.py")
-    shown = autotune(tmp_path, "run", "--print-command", path, "again.py")
-    assert shown.stdout.strip().endswith("again.py --batch-size 32"), shown.stdout + shown.stderr
+    shown = told(tmp_path, "run", "--print-command", path, "again.py")
+    assert shown.out.strip().endswith("again.py --batch-size 32"), shown.out + shown.err
 
 
 def test_a_typed_value_that_a_setting_replaces_is_said_before_the_start(
     tmp_path: Path, path: Path
 ) -> None:
     run = ("run", "--print-command", path, "train.py")
-    shown = autotune(tmp_path, *run, "--batch-size", "8")
-    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stderr
-    assert "to apply: batch_size=32 by --batch-size, in place of your 8\n" in shown.stderr
-    shown = autotune(tmp_path, *run, "--batch-size", "32")
-    assert "to apply: batch_size=32 by --batch-size\n" in shown.stderr
+    shown = told(tmp_path, *run, "--batch-size", "8")
+    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
+    assert "to apply: batch_size=32 by --batch-size, in place of your 8\n" in shown.err
+    shown = told(tmp_path, *run, "--batch-size", "32")
+    assert "to apply: batch_size=32 by --batch-size\n" in shown.err
 
 
 def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
@@ -141,21 +137,21 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(script.read_text() + "# another\n")
-    shown = autotune(tmp_path, "run", "--print-command", path, script)
-    assert shown.stdout.strip().endswith("train.py"), shown.stderr
-    assert f"{script} has changed since: only settings that keep the arith" in shown.stderr
-    assert "left out: batch_size=32 (needs --allow numerics)" in shown.stderr
+    shown = told(tmp_path, "run", "--print-command", path, script)
+    assert shown.out.strip().endswith("train.py"), shown.err
+    assert f"{script} has changed since: only settings that keep the arith" in shown.err
+    assert "left out: batch_size=32 (needs --allow numerics)" in shown.err
     allowed = ("run", "--print-command", "--allow", "numerics", path, script)
-    shown = autotune(tmp_path, *allowed)
-    assert shown.stdout.strip().endswith("train.py --batch-size 32"), shown.stderr
+    shown = told(tmp_path, *allowed)
+    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
 
 
 def test_settings_that_are_kept_are_not_passed(tmp_path: Path, path: Path) -> None:
     answer = read_best(path)
     kept = answer.model_copy(update={"config": answer.evidence.baseline.config})
     write_best(kept, path)
-    shown = autotune(tmp_path, "run", "--print-command", path, "train.py", "--batch-size", "64")
-    assert shown.stdout.strip().endswith("train.py --batch-size 64"), shown.stdout + shown.stderr
+    shown = told(tmp_path, "run", "--print-command", path, "train.py", "--batch-size", "64")
+    assert shown.out.strip().endswith("train.py --batch-size 64"), shown.out + shown.err
 
 
 def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
@@ -166,13 +162,11 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
     found = answer.provenance.model_copy(update=measured)
     write_best(answer.model_copy(update={"provenance": found}), path)
     run = ("run", "--print-command", path, "train.py")
-    shown = autotune(tmp_path, *run, "--samples", "64")
-    assert shown.stdout.strip().endswith("train.py --samples 64 --batch-size 32"), shown.stderr
-    shown = autotune(tmp_path, *run, "--samples", "9")
-    assert shown.stdout.strip().endswith("train.py --samples 9"), shown.stderr
-    assert (
-        "train.py was measured with other arguments (--samples), beyond its length" in shown.stderr
-    )
+    shown = told(tmp_path, *run, "--samples", "64")
+    assert shown.out.strip().endswith("train.py --samples 64 --batch-size 32"), shown.err
+    shown = told(tmp_path, *run, "--samples", "9")
+    assert shown.out.strip().endswith("train.py --samples 9"), shown.err
+    assert "train.py was measured with other arguments (--samples), beyond its length" in shown.err
 
 
 def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
