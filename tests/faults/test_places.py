@@ -19,7 +19,7 @@ from covering import covers
 from databases import empty_database
 from factories import written
 from needs import missing
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
 
 USAGE, WORKLOAD, STORAGE = 2, 4, 5
 NASTY = "ünï \"q\" 'q' $(touch owned) ;&|<> \n%s{}"
@@ -211,7 +211,7 @@ print(f"{len(told)} trials, {sound}")
 @covers("S17")
 def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_path):
     precious = written(tmp_path, "precious", "precious")
-    options = options_in(tmp_path)
+    options = unstored_in(tmp_path)
     options.study.out.symlink_to(precious)
     events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
     assert precious.read_text() == "precious"

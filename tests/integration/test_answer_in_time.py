@@ -11,7 +11,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.search import search
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from factories import cpu_machine, measurement
-from scripted_runner import FACTS, batch_of, options_in
+from scripted_runner import FACTS, batch_of, unstored_in
 from search_clock import TimedRunner, timed_runner
 
 BUDGET = 360.0
@@ -93,7 +93,7 @@ def test_a_search_with_a_winner_in_hand_ends_with_an_answer(
     tmp_path: Path,
 ) -> None:
     runner = replace(workload).runner(monkeypatch)
-    options = options_in(tmp_path, SPACE, trials=60, time_budget_seconds=BUDGET)
+    options = unstored_in(tmp_path, SPACE, trials=60, time_budget_seconds=BUDGET)
     *_, last = search(options, runner)
     best = last.best  # type: ignore[union-attr]
     assert best.evidence.speedup.ratio > least, best.config

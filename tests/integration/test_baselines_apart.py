@@ -18,7 +18,7 @@ from autotune.study.archive import read_archive
 from autotune.study.find_study import StudyPlace
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TrialOutcome
-from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
 SPACE = "batch_size: [8, 16, 24, 32, 40, 48, 56]\n"
 BEST, SECOND = 40, 56
@@ -160,7 +160,7 @@ def again(folder: Path, slowed: float) -> set[int | None]:
     folder.mkdir()
     space = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\nbatch_size: [8, 16]\n"
     runner = ScriptedRunner(measure)
-    events_of(options_in(folder, space, trials=13), runner)
+    events_of(unstored_in(folder, space, trials=13), runner)
     return set(runner.batches("again"))
 
 

@@ -18,7 +18,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, NotApplied, Rejected
 from children import WORKLOADS, autotune, hurried, job_for, run_child
 from factories import best_config, cpu_machine, cuda_machine, written
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 from tuned_scripts import run
 
 SPACE = """
@@ -78,7 +78,7 @@ def on_gpu(**baseline) -> Inspected:
 
 def test_every_process_of_a_search_is_in_the_mode_and_best_yaml_says_so(tmp_path: Path) -> None:
     runner = ScriptedRunner(lambda config, phase: at(100 + batch_of(config)))
-    events = events_of(options_in(tmp_path, deterministic=True), runner)
+    events = events_of(unstored_in(tmp_path, deterministic=True), runner)
     configs = [TrainingConfig.of(job.config) for job in runner.jobs if job.config]
     assert configs
     assert all(config["deterministic"] for config in configs)
@@ -90,7 +90,7 @@ def test_every_process_of_a_search_is_in_the_mode_and_best_yaml_says_so(tmp_path
 
 
 def test_without_the_flag_no_process_is(tmp_path: Path) -> None:
-    events_of(options_in(tmp_path), runner := ScriptedRunner())
+    events_of(unstored_in(tmp_path), runner := ScriptedRunner())
     assert not any(job.config["deterministic"] for job in runner.jobs if job.config)
 
 
@@ -98,7 +98,7 @@ def test_values_with_which_runs_differ_are_out_of_the_space_with_the_reason(
     tmp_path: Path,
 ) -> None:
     runner = ScriptedRunner(inspected=on_gpu())
-    events = events_of(options_in(tmp_path, SPACE, deterministic=True, trials=40), runner)
+    events = events_of(unstored_in(tmp_path, SPACE, deterministic=True, trials=40), runner)
     configs = [TrainingConfig.of(job.config) for job in runner.jobs if job.config]
     assert {config["cudnn_benchmark"] for config in configs} == {False}
     assert {config["in_order"] for config in configs} == {True}
@@ -119,7 +119,7 @@ def test_own_settings_that_cannot_keep_the_mode_are_all_named_before_anything_ru
     own = {"cudnn_benchmark": True, "num_workers": 2, "in_order": False}
     runner = ScriptedRunner(inspected=on_gpu(**own))
     with pytest.raises(UsageError) as caught:
-        events_of(options_in(tmp_path, deterministic=True), runner)
+        events_of(unstored_in(tmp_path, deterministic=True), runner)
     first, second = str(caught.value).splitlines()
     assert first.startswith("--deterministic: your setting in_order=false cannot keep it")
     assert second.endswith("Change it, or add --baseline cudnn_benchmark=false.")
@@ -127,7 +127,7 @@ def test_own_settings_that_cannot_keep_the_mode_are_all_named_before_anything_ru
 
 
 def test_another_mode_in_the_baseline_contradicts_the_flag(tmp_path: Path) -> None:
-    options = options_in(tmp_path, deterministic=True, baseline={"deterministic": False})
+    options = unstored_in(tmp_path, deterministic=True, baseline={"deterministic": False})
     with pytest.raises(UsageError, match="--baseline deterministic=false contradicts"):
         events_of(options, ScriptedRunner())
 

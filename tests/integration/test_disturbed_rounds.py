@@ -17,7 +17,7 @@ from autotune.console.event_lines import void_line
 from autotune.searching.run.events import Answered, CandidateRefused, Event, RoundVoid, StepStarted
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured, TrialOutcome
-from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 from search_clock import use_clock
 from shown_events import lines_of
 from stored_study import as_json, read, report
@@ -167,7 +167,7 @@ def test_no_repeat_begins_once_the_time_is_up(tmp_path: Path, clock: Clock) -> N
         return outcome
 
     runner = ScriptedRunner(measure)
-    events = events_of(options_in(tmp_path, TWO, time_budget_seconds=900.0), runner)
+    events = events_of(unstored_in(tmp_path, TWO, time_budget_seconds=900.0), runner)
     speedup = answer_in(events).evidence.speedup
     assert len(runner.batches("confirmation")) == 2 * (6 + 1)
     assert (speedup.rounds, speedup.repeated_rounds, speedup.disturbed_rounds) == (7, 1, 2)

@@ -15,7 +15,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import TrialOutcome
 from command_line import command, told
 from factories import best_config, edited, found_here
-from scripted_runner import Phase, ScriptedRunner, at, events_of, options_in
+from scripted_runner import Phase, ScriptedRunner, at, events_of, unstored_in
 from tuned_scripts import BASELINE, SCRIPTS
 
 USAGE = 2
@@ -51,7 +51,7 @@ def test_a_search_notes_the_settings_that_it_measured(tmp_path: Path) -> None:
         return at(200 if config["num_workers"] else 100)
 
     runner = ScriptedRunner(measure=timed, quality=lambda *_: 1.0)
-    events_of(options_in(tmp_path, "num_workers: [0, 2]\n", trials=2), runner)
+    events_of(unstored_in(tmp_path, "num_workers: [0, 2]\n", trials=2), runner)
     best = read_best(tmp_path / "best.yaml")
     assert best.evidence.changed is not None
     assert best.evidence.changed["num_workers"] == 2

@@ -22,7 +22,7 @@ from autotune.values.errors import FilesChangedError
 from autotune.values.outcome import Inspected, Surroundings, TrialOutcome
 from covering import covers
 from factories import cpu_machine, found_here, written
-from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in
+from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in, unstored_in
 from seen_script import SEEN
 
 WORKERS = "num_workers: [0, 1, 2, 4]\n"
@@ -148,7 +148,7 @@ def test_an_edit_while_the_script_is_observed_is_seen(tmp_path: Path) -> None:
         at_process=1,
         is_due=lambda phase: phase == "observation",
     )
-    options = options_in(tmp_path, WORKERS, trials=4, script=ScriptOptions(()))
+    options = unstored_in(tmp_path, WORKERS, trials=4, script=ScriptOptions(()))
     with pytest.raises(FilesChangedError, match=r"model\.py changed during the search"):
         events_of(options, runner)
 
@@ -167,7 +167,7 @@ def test_a_config_file_of_a_script_counts(tmp_path: Path) -> None:
         by_workers, observed=SEEN, edit=lambda: config.write_text("lr: 1\n"), at_process=2
     )
     script = ScriptOptions(("--config", str(config)))
-    options = options_in(tmp_path, WORKERS, trials=4, script=script)
+    options = unstored_in(tmp_path, WORKERS, trials=4, script=script)
     with pytest.raises(FilesChangedError, match=r"train\.yaml changed during the search"):
         events_of(options, runner)
 

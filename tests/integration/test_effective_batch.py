@@ -21,6 +21,7 @@ from scripted_runner import (
     batch_of,
     events_of,
     options_in,
+    unstored_in,
 )
 
 SPLITS = "batch_size: [8, 16, 32, 64]\n"
@@ -122,7 +123,7 @@ def test_parts_are_checked_for_each_layer_that_a_knob_of_the_users_own_may_make(
     found = Inspected(cpu_machine(), facts)
     runner = ScriptedRunner(measure, quality=quality, gate=gate, inspected=found)
     space = f"{SPLITS}options:\n  norm: [layer, batch]\n"
-    options = options_in(tmp_path, space=space, trials=8, effective_batch="keep")
+    options = unstored_in(tmp_path, space=space, trials=8, effective_batch="keep")
     best = events_of(options, runner)[-1].best
     assert (best.config["batch_size"], best.config["options.norm"]) == (8, "layer")
     assert not best.constraints.accuracy.needs_full_run

@@ -10,7 +10,15 @@ from autotune.searching.search import search
 from autotune.values.errors import StorageError, TooManyLostError, UsageError
 from autotune.values.outcome import Crashed, NotApplied, OutOfMemory
 from covering import covers
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+    options_in,
+    unstored_in,
+)
 
 
 def in_proportion(config, phase):
@@ -121,7 +129,7 @@ def test_a_mode_of_compilation_that_never_works_is_left_out(tmp_path):
     space = "batch_size: [8, 16, 32, 64]\ncompile_mode: [null, default, lite]\n"
     runner = ScriptedRunner(breaks)
     own = {"batch_size": 32}
-    events = events_of(options_in(tmp_path, space=space, trials=12, baseline=own), runner)
+    events = events_of(unstored_in(tmp_path, space=space, trials=12, baseline=own), runner)
     tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]
     assert tried.count("default") == 2
     assert tried.count("lite") > 2, "memory says nothing of the mode"

@@ -7,7 +7,15 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import IncumbentRevoked, TrialEnded
 from autotune.values.outcome import Crashed, NonFinite
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+    options_in,
+    unstored_in,
+)
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\n"
 
@@ -54,7 +62,7 @@ def test_what_one_trial_met_alone_says_nothing_of_the_others(tmp_path, fails):
             crashes = bad and job.config["batch_size"] == 16 and self.asked[-1].seeds == (0,)
             return Crashed("signal 11") if crashes else outcome
 
-    options = options_in(tmp_path, SPACE, trials=9)
+    options = unstored_in(tmp_path, SPACE, trials=9)
     configs = tried(events_of(options, Failing(measure)))
     assert {config["num_workers"] for config in configs} == {0, 1, 2}
     assert len(configs) == 9, "each configuration is tried"

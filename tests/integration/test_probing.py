@@ -6,7 +6,15 @@ from autotune.configuration.job import Probe
 from autotune.study.archive import read_archive
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Lost, NonFinite, TimedOut
-from scripted_runner import BATCHES, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import (
+    BATCHES,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+    options_in,
+    unstored_in,
+)
 
 LOADER_ONLY = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [2, 4]\n"
 
@@ -17,14 +25,14 @@ def in_proportion(config, phase):
 
 def test_a_trial_that_is_too_slow_to_win_is_not_probed(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
-    events_of(options_in(tmp_path), runner)
+    events_of(unstored_in(tmp_path), runner)
     assert runner.batches("trial")
     assert runner.probes() == [(8, (0,))]
 
 
 def test_settings_that_cannot_change_the_model_share_the_baselines_probe(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(100 + 10 * int(config["num_workers"])))
-    events = events_of(options_in(tmp_path, space=LOADER_ONLY, trials=7), runner)
+    events = events_of(unstored_in(tmp_path, space=LOADER_ONLY, trials=7), runner)
     assert runner.probes() == [(8, (0,))]
     assert events[-1].best.config["num_workers"] == 4
     assert not events[-1].best.constraints.accuracy.needs_full_run
@@ -33,7 +41,7 @@ def test_settings_that_cannot_change_the_model_share_the_baselines_probe(tmp_pat
 def test_the_same_batch_size_is_probed_once_whatever_the_workers(tmp_path):
     runner = ScriptedRunner(in_proportion)
     space = "batch_size: [8, 64]\nnum_workers: [0, 1, 2]\n"
-    events_of(options_in(tmp_path, space=space, trials=6), runner)
+    events_of(unstored_in(tmp_path, space=space, trials=6), runner)
     probes = runner.probes()
     assert len(probes) == len(set(probes))
     assert [seeds for batch, seeds in probes if batch == 64] == [(0,), (1,), (2,)]
@@ -49,13 +57,13 @@ def test_the_baselines_further_seeds_come_with_those_of_a_configuration_in_doubt
         return 0.9 - (loss if batch_of(config) == 64 else 0.0)
 
     runner = ScriptedRunner(in_proportion, quality)
-    events_of(options_in(tmp_path, space="batch_size: [8, 64]\n", trials=2), runner)
+    events_of(unstored_in(tmp_path, space="batch_size: [8, 64]\n", trials=2), runner)
     assert runner.probes() == [(8, (0,)), (64, (0,)), *further]
 
 
 def test_with_a_floor_the_baseline_has_three_seeds_at_once(tmp_path):
     runner = ScriptedRunner(in_proportion)
-    events_of(options_in(tmp_path, min_accuracy=0.5), runner)
+    events_of(unstored_in(tmp_path, min_accuracy=0.5), runner)
     assert runner.probes()[0] == (8, (0, 1, 2))
 
 
@@ -65,14 +73,14 @@ def test_a_short_time_shortens_the_probes(tmp_path):
         runner = ScriptedRunner(lambda config, phase: at(100))
         folder = tmp_path / str(budget)
         folder.mkdir()
-        events_of(options_in(folder, "num_workers: [0]\n", time_budget_seconds=budget), runner)
+        events_of(unstored_in(folder, "num_workers: [0]\n", time_budget_seconds=budget), runner)
         asked[budget] = next(job.task.samples for job in runner.jobs if job.task.kind == "probe")
     assert asked == {None: 600, 360.0: 600, 120.0: 304, 10.0: 304}, "whole batches"
 
 
 def test_the_winner_is_held_to_three_seeds(tmp_path):
     runner = ScriptedRunner(in_proportion)
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     assert [seeds for batch, seeds in runner.probes() if batch == 128] == [(0,), (1,), (2,)]
     assert events[-1].best.constraints.accuracy.seeds == 3
     assert events[-1].best.constraints.accuracy.needs_full_run
@@ -93,7 +101,7 @@ def test_every_probe_trains_on_equally_many_samples_whole_batches_for_all(tmp_pa
             samples.extend([getattr(job.task, "samples", None)])
             return super().run(job, folder)
 
-    events_of(options_in(tmp_path, space=BATCHES), Counting(in_proportion))
+    events_of(unstored_in(tmp_path, space=BATCHES), Counting(in_proportion))
     (probed,) = {count for count in samples if count is not None}
     assert probed % 128 == 0
 
@@ -127,4 +135,4 @@ def test_a_lost_seed_of_the_baseline_loses_no_search(tmp_path):
             return Lost("no process") if own and next(lost, False) else outcome
 
     runner = Losing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
-    assert events_of(options_in(tmp_path), runner)[-1].best.keeps_baseline
+    assert events_of(unstored_in(tmp_path), runner)[-1].best.keeps_baseline

@@ -19,7 +19,15 @@ from autotune.study.archive import read_archive
 from autotune.study.find_study import StudyPlace
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TimedOut, TrialOutcome
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+    options_in,
+    unstored_in,
+)
 
 SPACE = "num_workers: [0, 1, 2, 4]\nprefetch_factor: [1, 2, 4, 8]\n"
 FASTEST = 4
@@ -127,7 +135,7 @@ def test_a_candidate_of_too_low_accuracy_takes_no_time_from_the_others(tmp_path:
         quality=lambda config, seed: 0.8 if seed and batch_of(config) == FASTEST_BATCH else 0.9,
         seed_seconds=1000.0,  # so that trials are followed before they are validated
     )
-    events = events_of(options_in(tmp_path, MORE_BATCHES, trials=10), runner)
+    events = events_of(unstored_in(tmp_path, MORE_BATCHES, trials=10), runner)
     asked = [(one.phase, one.batch_size) for one in runner.asked]
     assert ("trial", FASTEST_BATCH) in asked
     assert ("again", FASTEST_BATCH) not in asked
@@ -184,7 +192,7 @@ def test_only_validated_candidates_are_timed_again_once_the_time_is_up(
         TrainingConfig.of({"batch_size": FASTEST_BATCH, "num_workers": workers})
         for workers in (0, 1)
     )
-    options = options_in(tmp_path, space, trials=14, time_budget_seconds=150.0, warm_start=both)
+    options = unstored_in(tmp_path, space, trials=14, time_budget_seconds=150.0, warm_start=both)
     answered = events_of(options, runner)[-1]
     seeds = Counter(batch for batch, some in runner.probes() for _ in some)
     assert all(seeds[batch] >= 3 for batch in runner.batches("again"))
@@ -243,7 +251,7 @@ def test_a_confirmation_ends_within_a_round_of_the_end_of_the_time(
         return at(70.0 if rounds == 3 else 160.0)
 
     runner = ScriptedRunner(measure)
-    options = options_in(tmp_path, "batch_size: [8, 16]\n", trials=2, time_budget_seconds=900.0)
+    options = unstored_in(tmp_path, "batch_size: [8, 16]\n", trials=2, time_budget_seconds=900.0)
     ratios = 0
     with nullcontext() if ends_at > 5 else pytest.raises(NotSearchedEnoughError):
         for event in search(options, runner):

@@ -20,7 +20,7 @@ from children import autotune
 from command_line import command
 from factories import written
 from reporting import Page
-from scripted_runner import ScriptedRunner, events_of, options_in
+from scripted_runner import ScriptedRunner, events_of, options_in, unstored_in
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 2]\nnum_threads: [1, 2]\n"
@@ -139,7 +139,7 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path: Path) 
     )
     space = "optimizer_impl: [null, fused]\nnum_threads: [1, 2]\n"
     judged = ScriptOptions((), metric="accuracy ([0-9.]+)")
-    options = options_in(tmp_path, space, script=judged, trials=6)
+    options = unstored_in(tmp_path, space, script=judged, trials=6)
     events = events_of(options, ScriptedRunner(observed=seen))
     timed = next(event for event in events if isinstance(event, StagesTimed))
     assert timed.diagnosis.bound == "computing"
@@ -162,7 +162,7 @@ def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path: Path) ->
 
 
 def test_without_stages_nothing_is_left_out(tmp_path: Path) -> None:
-    options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
+    options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
     events = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
     (unknown,) = [event for event in events if isinstance(event, StagesUnknown)]
     assert "the stages of this script cannot be told apart" in unknown.reason

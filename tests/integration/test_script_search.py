@@ -38,7 +38,7 @@ from children import autotune
 from command_line import command
 from covering import covers
 from factories import written
-from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 from search_clock import timed_runner
 from seen_script import OWN
 
@@ -100,7 +100,7 @@ def test_settings_that_are_not_tried_are_named_with_the_reason(tmp_path: Path) -
 
 def test_settings_that_stay_for_the_same_reason_share_a_note(tmp_path: Path) -> None:
     space = f"{SPACE}compile_mode: [null, default]\n"
-    options = options_in(tmp_path, space, script=ScriptOptions(()), trials=1)
+    options = unstored_in(tmp_path, space, script=ScriptOptions(()), trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
     assert isinstance(planned, Planned)
     (note,) = (note for note in planned.context.space.notes if "arithmetic" in note)
@@ -407,7 +407,7 @@ def held_search(folder: Path, flags: tuple[Flag, ...]) -> tuple[ScriptedRunner, 
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
     space = "batch_size: [8, 16, 32, 48, 64]\nnum_workers: [0, 2]\n"
     script = ScriptOptions((), flags, metric="accuracy ([0-9.]+)")
-    events = events_of(options_in(folder, space=space, script=script, trials=12), runner)
+    events = events_of(unstored_in(folder, space=space, script=script, trials=12), runner)
     assert isinstance(events[0], Planned)
     return runner, events[0]
 
@@ -423,7 +423,7 @@ def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_p
 def test_a_flag_that_cannot_be_searched_alone_is_not_said_to_be(tmp_path: Path) -> None:
     seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
     script = ScriptOptions((), BOTH[:1], metric="accuracy ([0-9.]+)", proposed=BOTH[:1])
-    options = options_in(tmp_path, "batch_size: [8, 16]\n", script=script, trials=1)
+    options = unstored_in(tmp_path, "batch_size: [8, 16]\n", script=script, trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=seen))
     assert isinstance(planned, Planned)
     notes = "\n".join(planned.context.space.notes)
@@ -438,7 +438,7 @@ def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(
     around = Surroundings(packages=("sklearn.datasets",))
     seen = replace(SEEN, start_seconds=start, import_seconds=1.0, surroundings=around)
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
-    events_of(options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=4), runner)
+    events_of(unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=4), runner)
     hosts = [job.host for job in runner.jobs]
     assert ("round 3" in hosts) == own
 
@@ -448,7 +448,7 @@ def test_packages_are_imported_for_each_process_where_the_time_of_a_run_counts(
     tmp_path: Path, objective: dict[str, int]
 ) -> None:
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=1, **objective)
+    options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=1, **objective)
     next(iter(real_search(options, runner)))
     task = runner.jobs[0].task
     assert isinstance(task, Observe)
@@ -466,7 +466,7 @@ def test_packages_are_imported_for_each_process_where_words_may_decide_on_them(
     tmp_path: Path, own: str, flags: tuple[Flag, ...]
 ) -> None:
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    options = options_in(tmp_path, SPACE + own, script=ScriptOptions((), flags), trials=1)
+    options = unstored_in(tmp_path, SPACE + own, script=ScriptOptions((), flags), trials=1)
     next(iter(real_search(options, runner)))
     task = runner.jobs[0].task
     assert isinstance(task, Observe)
@@ -475,7 +475,7 @@ def test_packages_are_imported_for_each_process_where_words_may_decide_on_them(
 
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:
     ended = UserError(TOO_FEW.format(steps=6), "")
-    options = options_in(tmp_path, SPACE, script=ScriptOptions(()))
+    options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()))
     with pytest.raises(WorkloadError, match=r"6 steps, too few .* let it train for longer") as told:
         events_of(options, ScriptedRunner(measure=more_workers_help, observed=ended))
     assert "model.py instead" not in str(told.value)
@@ -487,7 +487,7 @@ def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(
     def ended(config: TrainingConfig, phase: Phase) -> UserError:
         return UserError(TOO_FEW.format(steps=509), "")
 
-    options = options_in(tmp_path, SPACE, script=ScriptOptions(()))
+    options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()))
     with pytest.raises(WorkloadError, match="correct it or its arguments") as told:
         events_of(options, ScriptedRunner(measure=ended, observed=SEEN))
     assert "BASELINE" not in str(told.value)
@@ -500,7 +500,7 @@ def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(
         return 60.0 if phase == "trial" else 4.0
 
     runner = timed_runner(monkeypatch, seconds=seconds, measure=lambda *_: at(100), observed=SEEN)
-    options = options_in(
+    options = unstored_in(
         tmp_path,
         "num_workers: [0, 1, 2]\nprefetch_factor: [2, 4]\n",
         script=ScriptOptions(()),
@@ -532,7 +532,7 @@ def test_an_effective_batch_that_no_batch_size_gives_is_refused_before_the_scrip
 ) -> None:
     script = ScriptOptions(options.pop("arguments", ()), BOTH, metric="accuracy ([0-9.]+)")
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    asked = options_in(tmp_path, space=space, script=script, effective_batch=100, **options)
+    asked = unstored_in(tmp_path, space=space, script=script, effective_batch=100, **options)
     with pytest.raises(UsageError) as refused:
         events_of(asked, runner)
     assert "--effective-batch 100: " in str(refused.value)
@@ -548,7 +548,7 @@ def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
     script = ScriptOptions(arguments, BOTH, metric="accuracy ([0-9.]+)")
     space = "portable: true\n" + SIZES
-    asked = options_in(tmp_path, space=space, script=script, effective_batch=100)
+    asked = unstored_in(tmp_path, space=space, script=script, effective_batch=100)
     planned = events_of(asked, runner)[0]
     assert isinstance(planned, Planned)
     assert planned.context.space.domains["batch_size"] == (25, 50, 100)

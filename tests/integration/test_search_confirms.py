@@ -18,6 +18,7 @@ from scripted_runner import (
     changed,
     events_of,
     options_in,
+    unstored_in,
 )
 
 COMPILING = "batch_size: [8]\ncompile_mode: [null, default]\n"
@@ -43,7 +44,7 @@ def of_kind(events, kind):
 
 def test_candidates_that_the_search_cannot_tell_apart_are_tested_side_by_side(tmp_path):
     runner = ScriptedRunner(two_lead)
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     batches = runner.batches("confirmation")
     assert sorted(batches[:3]) == [8, 64, 128]
     assert events[-1].best.config["batch_size"] == 128
@@ -61,7 +62,7 @@ def test_a_candidate_that_was_set_aside_is_tried_where_the_other_fails(tmp_path)
         return two_lead(config, phase)
 
     runner = ScriptedRunner(fails_late)
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     (refused,) = of_kind(events, CandidateRefused)
     assert "SIGSEGV" in refused.reason
     assert events[-1].best.config["batch_size"] == 64
@@ -135,7 +136,7 @@ def test_for_a_long_run_compiling_pays_and_the_speedup_is_that_of_the_run(tmp_pa
 
 def test_for_a_short_run_compiling_does_not_pay(tmp_path):
     runner = ScriptedRunner(compiling)
-    events = events_of(options_in(tmp_path, COMPILING, run_samples=5_000), runner)
+    events = events_of(unstored_in(tmp_path, COMPILING, run_samples=5_000), runner)
     assert events[-1].best.keeps_baseline
     assert runner.batches("confirmation") == []
 
@@ -163,4 +164,4 @@ def test_a_dataset_without_a_length_has_no_epochs_to_count(tmp_path):
     endless = replace(FACTS, dataset_samples=None)
     runner.inspected = replace(runner.inspected, workload=endless)
     with pytest.raises(UsageError, match="--run-samples"):
-        events_of(options_in(tmp_path, run_epochs=3), runner)
+        events_of(unstored_in(tmp_path, run_epochs=3), runner)

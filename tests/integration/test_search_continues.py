@@ -27,7 +27,7 @@ from autotune.values.outcome import (
 )
 from covering import covers
 from factories import GIB, written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
 
 def in_proportion(config, phase):
@@ -87,7 +87,7 @@ def test_a_run_with_nothing_left_to_do_only_writes_the_answer_again(tmp_path):
 
 def test_the_space_ends_the_search_where_it_is_smaller_than_the_total(tmp_path):
     runner = ScriptedRunner(in_proportion)
-    events_of(options_in(tmp_path, trials=1000), runner)
+    events_of(unstored_in(tmp_path, trials=1000), runner)
     assert sorted(runner.batches("trial")) == [16, 32, 64, 128]
 
 
@@ -155,7 +155,7 @@ def test_a_time_budget_without_room_for_trials_ends_after_one_process_of_the_bas
 
 def test_an_ample_time_budget_allows_every_trial(tmp_path):
     runner = ScriptedRunner(in_proportion)
-    events_of(options_in(tmp_path, time_budget_seconds=1e6), runner)
+    events_of(unstored_in(tmp_path, time_budget_seconds=1e6), runner)
     assert len(runner.batches("trial")) == 4
 
 
@@ -230,12 +230,12 @@ def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
 def test_a_workload_that_cannot_be_inspected_is_not_measured(tmp_path):
     runner = ScriptedRunner(inspected=Crashed("killed by SIGSEGV"))
     with pytest.raises(WorkloadError, match="SIGSEGV"):
-        events_of(options_in(tmp_path), runner)
+        events_of(unstored_in(tmp_path), runner)
     assert [asked.phase for asked in runner.asked] == ["inspection"]
 
 
 def test_a_bad_search_space_is_refused_before_any_process_is_started(tmp_path):
     runner = ScriptedRunner()
     with pytest.raises(UsageError, match="unknown knob"):
-        events_of(options_in(tmp_path, space="nothing: [1]\n"), runner)
+        events_of(unstored_in(tmp_path, space="nothing: [1]\n"), runner)
     assert runner.asked == []

@@ -8,7 +8,15 @@ from autotune.context.search_context import survey
 from autotune.searching.run.events import NothingFeasible
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from autotune.values.outcome import Measured, OutOfMemory
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import (
+    ScriptedRunner,
+    at,
+    batch_of,
+    changed,
+    events_of,
+    options_in,
+    unstored_in,
+)
 
 
 def in_proportion(config, phase):
@@ -42,7 +50,7 @@ def test_a_baseline_whose_probe_runs_out_of_memory_is_nothing_feasible(tmp_path)
             outcome = super().run(job, folder)
             return OutOfMemory("host", "full") if outcome.kind == "probed" else outcome
 
-    events = events_of(options_in(tmp_path), OutOfMemoryProbes(in_proportion))
+    events = events_of(unstored_in(tmp_path), OutOfMemoryProbes(in_proportion))
     assert isinstance(events[-1], NothingFeasible)
     assert "accuracy probe: out of host memory" in next(iter(events[-1].reasons))
 
@@ -82,12 +90,12 @@ def test_a_slow_baseline_is_probed_on_what_it_can_train_in_a_minute(tmp_path):
             samples.append(getattr(job.task, "samples", 0))
             return outcome
 
-    events_of(options_in(tmp_path), Slow(lambda config, phase: at(0.5)))
+    events_of(unstored_in(tmp_path), Slow(lambda config, phase: at(0.5)))
     assert 8 <= max(samples) <= 60
 
 
 def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):
-    events = events_of(options_in(tmp_path), ScriptedRunner(lambda config, phase: at(80)))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(lambda config, phase: at(80)))
     baseline = events[-1].best.evidence.baseline
     assert isinstance(at(80), Measured)
     assert baseline.ci95 == (80.0, 80.0)
@@ -95,7 +103,7 @@ def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):
 
 def test_the_time_of_a_space_counts_where_neither_time_nor_trials_were_asked_for(tmp_path):
     def budget(**asked):
-        options = options_in(tmp_path, space="seconds: 200\nbatch_size: [8, 16]\n", **asked)
+        options = unstored_in(tmp_path, space="seconds: 200\nbatch_size: [8, 16]\n", **asked)
         return survey(options, ScriptedRunner()).time_budget_seconds
 
     assert budget(trials=None) == 200

@@ -29,7 +29,7 @@ from autotune.values.outcome import (
 )
 from covering import covers
 from factories import GIB, cpu_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
 
 def in_proportion(config, phase):
@@ -94,7 +94,7 @@ def test_a_candidate_that_does_not_hold_makes_room_for_the_next(tmp_path):
     def only_lucky(config, phase):
         return at(50) if phase != "trial" and batch_of(config) == 128 else in_proportion(config, "")
 
-    events = events_of(options_in(tmp_path), ScriptedRunner(only_lucky))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(only_lucky))
     (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
     assert batch_of(refused.trial.config) == 128
     assert refused.reason == "slower: 0.625 to 0.625 times as fast as your settings"
@@ -114,7 +114,7 @@ def test_a_candidate_that_fails_in_the_confirmation_is_refused(late, reason, tmp
         failing = phase == "confirmation" and batch_of(config) == 128
         return late if failing else in_proportion(config, phase)
 
-    events = events_of(options_in(tmp_path), ScriptedRunner(fails_late))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(fails_late))
     (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
     assert reason in refused.reason
     best = events[-1].best
@@ -209,7 +209,7 @@ def test_a_configuration_that_fails_cannot_win(failure, tmp_path):
     runner = ScriptedRunner(
         lambda config, phase: failure if batch_of(config) == 128 else in_proportion(config, phase)
     )
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     assert list(reasons(events)) == [128]
     assert events[-1].best.config["batch_size"] == 64
 
@@ -220,7 +220,7 @@ def test_a_batch_that_smaller_ones_show_not_to_fit_is_not_run(tmp_path):
 
     runner = ScriptedRunner(measure)
     order = tuple(TrainingConfig.of({"batch_size": size}) for size in (16, 32, 128))
-    events = events_of(options_in(tmp_path, warm_start=order), runner)
+    events = events_of(unstored_in(tmp_path, warm_start=order), runner)
     assert 128 not in runner.batches("trial")
     assert "expected, from batches of 8 and 16 and 32" in reasons(events)[128]
 
@@ -229,7 +229,7 @@ def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
     runner = ScriptedRunner(
         in_proportion, quality=lambda config, seed: 0.95 if batch_of(config) <= 32 else 0.80
     )
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     assert events[-1].best.config["batch_size"] == 32
     assert 0 < len(reasons(events).keys() & {64, 128}) == len(reasons(events))
     assert all("below the limit" in reason for reason in reasons(events).values())
@@ -242,7 +242,7 @@ def test_the_settings_are_kept_if_all_others_train_worse_and_each_says_by_how_mu
     def worse(config, seed):
         return 0.95 if batch_of(config) == 8 else 0.5
 
-    events = events_of(options_in(tmp_path), ScriptedRunner(in_proportion, quality=worse))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(in_proportion, quality=worse))
     assert events[-1].best.keeps_baseline
     assert reasons(events)
     assert all(
@@ -254,7 +254,7 @@ def test_the_settings_are_kept_if_all_others_train_worse_and_each_says_by_how_mu
 @pytest.mark.parametrize("space", ["{}\n", "batch_size: [8]\n"])
 def test_the_settings_are_measured_and_kept_if_nothing_can_be_searched(space, tmp_path):
     runner = ScriptedRunner(in_proportion)
-    events = events_of(options_in(tmp_path, space=space), runner)
+    events = events_of(unstored_in(tmp_path, space=space), runner)
     assert events[-1].best.keeps_baseline
     assert runner.batches("baseline") == [8, 8, 8]
     assert runner.batches("trial") == []

@@ -33,6 +33,7 @@ from scripted_runner import (
     changed,
     events_of,
     options_in,
+    unstored_in,
 )
 from search_clock import TimedRunner, timed_runner
 from stored_study import as_json, report
@@ -265,12 +266,12 @@ def test_fewer_are_enough_where_fewer_were_asked_for_or_there_are_no_more(tmp_pa
     for space, trials in ((SPACE, 3), ("batch_size: [8, 16]\n", 50), ("batch_size: [8]\n", 50)):
         folder = tmp_path / str(trials) / str(len(space))
         folder.mkdir(parents=True)
-        events = events_of(options_in(folder, space, trials=trials), ScriptedRunner(all_alike))
+        events = events_of(unstored_in(folder, space, trials=trials), ScriptedRunner(all_alike))
         assert events[-1].best.keeps_baseline
 
 
 def test_the_answer_says_which_part_of_the_space_it_rests_on(tmp_path):
-    options = options_in(tmp_path, SPACE + "persistent_workers: [false, true]\n", trials=6)
+    options = unstored_in(tmp_path, SPACE + "persistent_workers: [false, true]\n", trials=6)
     events = events_of(options, ScriptedRunner(larger_is_faster))
     searched = events[-1].best.evidence.searched
     trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
@@ -365,7 +366,7 @@ def test_few_trials_are_enough_if_the_space_and_not_the_time_ends_the_search(tri
     def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
         return at(100) if batch_of(config) < 32 else OutOfMemory("host", "too large", 2 << 30)
 
-    options = options_in(tmp_path, trials=trials)
+    options = unstored_in(tmp_path, trials=trials)
     best = events_of(options, ScriptedRunner(measure))[-1].best
     assert best.keeps_baseline
     searched = best.evidence.searched

@@ -22,7 +22,7 @@ from autotune.training import memory
 from autotune.values.measurement import DeviceMemory, Noise
 from autotune.values.outcome import Inspected, Measured, TrialOutcome
 from factories import GIB, TINY_CONV, cuda_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
 
 MEASURES = """
 from pathlib import Path
@@ -76,7 +76,7 @@ def on_a_gpu(config: TrainingConfig, phase: str) -> TrialOutcome:
 
 def test_the_answer_names_the_parts_of_the_memory(tmp_path: Path) -> None:
     inspected = Inspected(cuda_machine(), FACTS)
-    events = events_of(options_in(tmp_path), ScriptedRunner(on_a_gpu, inspected=inspected))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(on_a_gpu, inspected=inspected))
     (answered,) = (event for event in events if isinstance(event, Answered))
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["memory"]
     assert written["device"] == {
@@ -92,7 +92,7 @@ def test_the_answer_names_the_parts_of_the_memory(tmp_path: Path) -> None:
 
 
 def test_on_a_cpu_there_are_no_such_parts(tmp_path: Path) -> None:
-    events_of(options_in(tmp_path), ScriptedRunner())
+    events_of(unstored_in(tmp_path), ScriptedRunner())
     assert (
         "device"
         not in yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["memory"]
@@ -171,7 +171,7 @@ def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path: Path) -> None:
         return Measured(replace(run, blocks=tuple(replace(b, noise=noise) for b in run.blocks)))
 
     inspected = Inspected(cuda_machine(), FACTS)
-    events_of(options_in(tmp_path), ScriptedRunner(clocked, inspected=inspected))
+    events_of(unstored_in(tmp_path), ScriptedRunner(clocked, inspected=inspected))
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]["blocks"]
     assert written["gpu_clock_mhz"] == [1755.0, 1410.0]
     assert "gpu_held_back" not in written

@@ -18,7 +18,7 @@ from autotune.values.measurement import Measurement, Noise
 from autotune.values.outcome import Measured, TrialOutcome
 from children import WORKLOADS, job_for
 from factories import GIB, measurement
-from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
 
 MIB = 1 << 20
 LEAK = [MIB * number for number in (100, 101, 102, 103, 104, 105, 106)]
@@ -82,7 +82,7 @@ def answered(folder: Path, growing: Sequence[int], most: int = 8 * GIB) -> Answe
         used = LEAK if size in growing else [MIB * 100] * 7
         return Measured(run(used, 200.0 if size == 64 else 100.0))
 
-    options = options_in(folder, "batch_size: [8, 64]\n", trials=2)
+    options = unstored_in(folder, "batch_size: [8, 64]\n", trials=2)
     last = events_of(options, ScriptedRunner(timing))[-1]
     assert isinstance(last, Answered)
     return last

@@ -34,7 +34,7 @@ from children import WORKLOADS, job_for, run_child
 from command_line import command
 from factories import cpu_machine, measurement
 from reporting import Page
-from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
+from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
 from shown_events import lines_of
 
 COUNTS = Inspected(cpu_machine(), replace(FACTS, counts_tokens=True))
@@ -124,13 +124,13 @@ def test_jobs_ask_for_a_count_where_the_workload_has_one_and_nobody_objects(
     tmp_path: Path,
 ) -> None:
     for unit, asks in {None: True, "tokens": True, "samples": False}.items():
-        context = survey(options_in(tmp_path, unit=unit), ScriptedRunner(inspected=COUNTS))
+        context = survey(unstored_in(tmp_path, unit=unit), ScriptedRunner(inspected=COUNTS))
         assert context.counts_tokens is asks
-    assert not survey(options_in(tmp_path), ScriptedRunner()).counts_tokens
+    assert not survey(unstored_in(tmp_path), ScriptedRunner()).counts_tokens
 
 
 def test_a_search_without_tokens_says_nothing_of_them(tmp_path: Path) -> None:
-    lines = lines_of(events_of(options_in(tmp_path), ScriptedRunner(inspected=COUNTS)))
+    lines = lines_of(events_of(unstored_in(tmp_path), ScriptedRunner(inspected=COUNTS)))
     assert "tokens/s" not in "\n".join(lines)
     assert "tokens_per_second" not in (tmp_path / "best.yaml").read_text()
     assert read_best(tmp_path / "best.yaml").evidence.tokens_per_second is None
@@ -138,7 +138,7 @@ def test_a_search_without_tokens_says_nothing_of_them(tmp_path: Path) -> None:
 
 def test_tokens_of_a_workload_that_counts_none_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"(?s)--unit tokens needs a function.*def count_tokens\("):
-        survey(options_in(tmp_path, unit="tokens"), ScriptedRunner())
+        survey(unstored_in(tmp_path, unit="tokens"), ScriptedRunner())
 
 
 def test_tokens_of_a_script_are_refused_with_the_reason(tmp_path: Path) -> None:

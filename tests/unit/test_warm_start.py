@@ -14,7 +14,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.values.errors import UsageError
 from factories import best_config, written
-from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
 from sharing import opened
 from study_factories import CRASHED, HOLDS, tell
 
@@ -66,7 +66,7 @@ def test_a_study_without_a_feasible_trial_has_nothing_to_give(
 def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path) -> None:
     seeds = (TrainingConfig.of({"batch_size": 64}), TrainingConfig.of({"batch_size": 999}))
     runner = ScriptedRunner()
-    events = events_of(options_in(tmp_path, trials=4, warm_start=seeds), runner)
+    events = events_of(unstored_in(tmp_path, trials=4, warm_start=seeds), runner)
     trials = [event.trial for event in events if isinstance(event, TrialEnded)]
     assert [batch_of(trial.config) for trial in trials[:2]] == [8, 64]
     assert runner.batches("trial")[0] == 64
