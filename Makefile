@@ -67,7 +67,7 @@ test-promises: $(TEST)
 	$(BIN)/python tests/covering.py check build/promises*.xml
 
 # All that those leave out. Then fifty times as many generated inputs, a search that is killed at 200 random moments
-# instead of 20, and five seeds of each golden.
+# instead of 10, and five seeds of each golden.
 test-long: $(TEST)
 	$(BIN)/python tests/run_tests.py long -m long
 	$(BIN)/python tests/covering.py check-long build/long*.xml

@@ -10,7 +10,7 @@ import pytest
 
 from covering import covers
 
-KILLS = int(os.environ.get("AUTOTUNE_KILLS", "20"))
+KILLS = int(os.environ.get("AUTOTUNE_KILLS", "10"))
 
 
 @covers("R5")

@@ -20,7 +20,7 @@ from held import trials_in
 
 pytestmark = pytest.mark.slow
 
-KILLS = max(3, int(os.environ.get("AUTOTUNE_KILLS", "20")) // 7)
+KILLS = max(3, int(os.environ.get("AUTOTUNE_KILLS", "10")) // 7)
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1]\n"
 FLAGS = ("--space", "space.yaml", "--trials", "4", "--accuracy-samples", "256")
 # A hurried search of this space takes longer than the last moment.
