@@ -23,7 +23,7 @@ from statistics import fmean, median
 import optuna
 
 from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import OBJECTIVES, judge
+from autotune.configuration.constraints import THROUGHPUT, judge
 from autotune.configuration.search_space import SearchSpace
 from autotune.report.data import read_report
 from autotune.report.html import page
@@ -36,7 +36,6 @@ from benchmarks import synthetic, synthetic_tables
 from benchmarks.table import Table
 
 FEW, MANY = 100, 1000
-THROUGHPUT = OBJECTIVES["throughput"]
 TOLERANCE = Tolerance(0.01, relative=True)
 Seconds = tuple[float, float, float]
 """Seconds of the command, of reading the study, and of making the page."""

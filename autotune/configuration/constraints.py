@@ -1,36 +1,22 @@
-"""Objectives that a search maximises, its constraints, and the verdict on one trial.
+"""What a search maximises, its constraints, and the verdict on one trial.
 
-To add an objective, add an entry to `OBJECTIVES`. Every constraint is a margin in Optuna's sense:
+Every constraint is a margin in Optuna's sense:
 feasible at or below 0; above 0, the relative excess over the limit. Each trial carries all margins,
 in the order of `CONSTRAINTS`. An unknown margin is 0, which counts as feasible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import ClassVar, Literal
 
 from autotune.values.measurement import UNSTEADY, Measurement
 from autotune.values.outcome import (
-    CountedFlops,
-    Crashed,
-    Diagnosed,
-    FirstLosses,
-    Gated,
-    Inspected,
-    Lost,
     Measured,
     NonFinite,
-    NotApplied,
-    Observed,
     OutOfMemory,
-    Probed,
-    Profiled,
-    Rejected,
-    TimedOut,
     TrialOutcome,
-    UserError,
     as_failure,
     describe,
 )
@@ -39,15 +25,22 @@ from autotune.values.text import size
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A number derived from a measurement, with its direction."""
+    """The number that a search maximises: throughput, or the mean throughput of a run.
 
-    name: str
-    unit: str
-    direction: Literal["maximize"]
-    worth: Callable[[float, float], float]
-    """Function of the steady state's samples per second and of the one-time seconds."""
+    The latter is N / (T_fix + N / X) for N samples. X is the throughput of the steady state, T_fix
+    the one-time seconds, compilation included. Maximising it minimises the time of the run. For N
+    to infinity it becomes X, the other objective.
+    """
+
     run_samples: int | None = None
     """Samples in the run; None: a run without end."""
+    unit: str = "samples/s"
+    direction: ClassVar[Literal["maximize"]] = "maximize"
+
+    @property
+    def name(self) -> str:
+        """Return the name by which a study notes it."""
+        return "throughput" if self.run_samples is None else "run_time"
 
     @property
     def identity(self) -> str:
@@ -57,6 +50,15 @@ class Objective:
     def value(self, run: Measurement) -> float:
         """Return the objective's value for one process, corrected for the machine's drift."""
         return self.worth(run.samples_per_second / run.machine_speed, fixed_seconds(run))
+
+    def worth(self, rate: float, fixed: float) -> float:
+        """Return it for the steady state's samples per second and the one-time seconds."""
+        if self.run_samples is None:
+            return rate
+        return self.run_samples / (fixed + self.run_samples / rate)
+
+
+THROUGHPUT = Objective()
 
 
 def fixed_seconds(run: Measurement, cold_one_time_seconds: float = 0.0) -> float:
@@ -69,28 +71,6 @@ def fixed_seconds(run: Measurement, cold_one_time_seconds: float = 0.0) -> float
     """
     one_time = max(run.one_time_seconds, cold_one_time_seconds)
     return run.start_seconds + run.build_seconds + one_time
-
-
-def run_time(samples: int) -> Objective:
-    """Return the objective for a run of N samples: its mean throughput, N / (T_fix + N / X).
-
-    X is the throughput of the steady state, T_fix the one-time seconds, compilation included.
-    Maximising it minimises the time of the run. For N to infinity it becomes X, the other
-    objective.
-    """
-    return Objective(
-        "run_time",
-        "samples/s",
-        "maximize",
-        lambda rate, fixed: samples / (fixed + samples / rate),
-        samples,
-    )
-
-
-OBJECTIVES = {
-    objective.name: objective
-    for objective in (Objective("throughput", "samples/s", "maximize", lambda rate, _: rate),)
-}
 
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
@@ -131,30 +111,18 @@ def judge(
         accuracy: margin of the accuracy; None if unknown.
         objection: reason for a margin above 0: the value, the limit and the seeds.
     """
-    match outcome:
-        case Measured(measurement):
-            found = _judge_measured(measurement, memory_limit, accuracy, objection)
-            return Verdict(objective.value(measurement), *found)
+    if isinstance(outcome, Measured):
+        found = _judge_measured(outcome.measurement, memory_limit, accuracy, objection)
+        return Verdict(objective.value(outcome.measurement), *found)
+    failure = as_failure(outcome)
+    match failure:
         case OutOfMemory(_, _, peak):
-            excess = (peak or 0) / memory_limit - 1
-            return Verdict(None, _margins(memory=max(excess, _LEAST_EXCESS)), describe(outcome))
+            margins = _margins(memory=max((peak or 0) / memory_limit - 1, _LEAST_EXCESS))
         case NonFinite():
-            return Verdict(None, _margins(accuracy=_FAILED), describe(outcome))
-        case TimedOut() | Crashed() | Rejected() | NotApplied() | UserError() | Lost():
-            return Verdict(None, _margins(ran=_FAILED), describe(outcome))
-        case (
-            Probed()
-            | Inspected()
-            | CountedFlops()
-            | Diagnosed()
-            | Profiled()
-            | Gated()
-            | FirstLosses()
-            | Observed()
-        ):
-            return judge(as_failure(outcome), objective, memory_limit)
+            margins = _margins(accuracy=_FAILED)
         case _:
-            assert_never(outcome)
+            margins = _margins(ran=_FAILED)
+    return Verdict(None, margins, describe(failure))
 
 
 def _judge_measured(
@@ -166,7 +134,7 @@ def _judge_measured(
     reasons = []
     if memory > 0:
         reasons.append(
-            f"memory: {size(peak)} is {_excess(memory)} over the limit {size(memory_limit)}"
+            f"memory: {size(peak)} is {100 * memory:.3g} % over the limit {size(memory_limit)}"
         )
     elif measurement.allocator_retries:
         reasons.append(f"memory: the allocator had to free cached memory, at {size(memory_limit)}")
@@ -186,7 +154,3 @@ def _margins(
     memory: float = UNKNOWN, accuracy: float = UNKNOWN, ran: float = UNKNOWN
 ) -> dict[str, float]:
     return dict(zip(CONSTRAINTS, (memory, accuracy, ran), strict=True))
-
-
-def _excess(margin: float) -> str:
-    return f"{100 * margin:.3g} %"

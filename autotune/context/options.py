@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import OBJECTIVES, Objective, run_time
+from autotune.configuration.constraints import THROUGHPUT, Objective
 from autotune.configuration.evidence import TRAINING_LOSS
 from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
@@ -150,14 +150,14 @@ class ObjectiveOptions:
                 "--objective run_time needs the run: add --run-samples or --run-epochs."
             )
         if self.run_samples is not None:
-            return run_time(self.run_samples)
+            return Objective(self.run_samples)
         if self.run_epochs is None:
-            return OBJECTIVES["throughput"]
+            return THROUGHPUT
         if facts.dataset_samples is None:
             raise UsageError(
                 f"--run-epochs {self.run_epochs} needs a dataset with a length; give --run-samples."
             )
-        return run_time(self.run_epochs * facts.dataset_samples)
+        return Objective(self.run_epochs * facts.dataset_samples)
 
     def counts_tokens(self, facts: WorkloadFacts, model_path: Path) -> bool:
         """Return True if throughput is told in tokens beside samples.

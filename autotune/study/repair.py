@@ -13,7 +13,7 @@ from pathlib import Path
 
 import optuna
 
-from autotune.configuration.constraints import OBJECTIVES
+from autotune.configuration.constraints import THROUGHPUT
 from autotune.storage.database import existing, file_of, is_shared, storage_errors
 from autotune.storage.journal import Journal
 from autotune.storage.shared_file import copy_readable
@@ -77,7 +77,7 @@ def repair(folder: Path, storage: str) -> Repaired:
             beside.unlink(missing_ok=True)
             trials = 0
             for name in dict.fromkeys(line.study for line in lines):
-                stored = created(name, url, OBJECTIVES["throughput"])
+                stored = created(name, url, THROUGHPUT)
                 trials += sync_journal(stored, journal, lines)
                 rebuild(stored)
                 stored.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
-from autotune.configuration.constraints import CONSTRAINTS, OBJECTIVES, UNKNOWN, Verdict, judge
+from autotune.configuration.constraints import CONSTRAINTS, THROUGHPUT, UNKNOWN, Verdict, judge
 from autotune.values.outcome import (
     CountedFlops,
     Crashed,
@@ -26,7 +26,6 @@ from autotune.values.outcome import (
 )
 from factories import cpu_machine, measurement
 
-THROUGHPUT = OBJECTIVES["throughput"]
 LIMIT = 1000
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import OBJECTIVES, fixed_seconds, run_time
+from autotune.configuration.constraints import THROUGHPUT, Objective, fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.values.measurement import Measurement
@@ -29,7 +29,7 @@ def test_the_cold_start_counts_where_the_process_found_a_warm_cache() -> None:
 
 
 def test_the_time_of_a_run_is_told_as_its_throughput() -> None:
-    whole = run_time(1000).value(EAGER)
+    whole = Objective(1000).value(EAGER)
     assert 1000 / whole == pytest.approx(2.9 + 1000 / 100)
 
 
@@ -37,18 +37,18 @@ def test_the_time_of_a_run_is_told_as_its_throughput() -> None:
 def test_compiling_pays_only_in_a_run_that_is_long_enough(
     samples: int, compiling_pays: bool
 ) -> None:
-    objective = run_time(samples)
+    objective = Objective(samples)
     assert (objective.value(COMPILED) > objective.value(EAGER)) is compiling_pays
 
 
 def test_a_run_without_end_is_judged_by_its_throughput() -> None:
-    throughput = OBJECTIVES["throughput"]
+    throughput = THROUGHPUT
     assert throughput.value(COMPILED) == pytest.approx(200)
-    assert run_time(10**12).value(COMPILED) == pytest.approx(200, rel=1e-6)
+    assert Objective(10**12).value(COMPILED) == pytest.approx(200, rel=1e-6)
 
 
 def test_the_length_of_the_run_is_part_of_what_a_study_is_of() -> None:
-    identities = {OBJECTIVES["throughput"].identity, *(run_time(n).identity for n in (10, 20))}
+    identities = {THROUGHPUT.identity, *(Objective(n).identity for n in (10, 20))}
     assert len(identities) == 3
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import OBJECTIVES
+from autotune.configuration.constraints import THROUGHPUT
 from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import SearchOptions
 from autotune.context.script_facts import check_device, observation, observe
@@ -135,7 +135,7 @@ def _inspected(
     folder = options.own_folder / "inspect" / "script"
     assert study.script is not None, "the study is of a script as well"
     known = study.identity
-    shares = known.objective in OBJECTIVES and not known.facts.get("effects")
+    shares = known.objective == THROUGHPUT.name and not known.facts.get("effects")
     job = observation(options.model_path, study.script, _DEADLINE_SECONDS, shares)
     observed = observe(runner, job, folder)
     check_device(observed, options.device.torch_name)
