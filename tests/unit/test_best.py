@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import autotune
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.errors import UsageError
@@ -83,13 +82,6 @@ def test_the_file_can_be_read_without_autotune(path: Path) -> None:
     }
 
 
-def test_a_file_from_before_disturbed_rounds_were_counted_is_read(
-    path: Path, best: BestConfig
-) -> None:
-    change(path, "    disturbed_rounds: null\n    repeated_rounds: null\n", "")
-    assert read_best(path) == best
-
-
 def test_the_file_says_how_the_learning_rate_was_scaled(path: Path, best: BestConfig) -> None:
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert document["lr_scaling"] == {"rule": "none", "factor": 1.0}
@@ -144,23 +136,6 @@ def test_an_unknown_knob_is_shown_with_its_place_and_the_nearest_known_one(path:
     assert faults(path) == ["best.yaml:3:14: unknown knob 'batchsize'. Did you mean 'batch_size'?"]
 
 
-def test_an_illegal_value_is_shown_with_its_place(path: Path) -> None:
-    change(path, "  num_workers: 2", "  num_workers: -2")
-    assert faults(path) == [
-        "best.yaml:4:16: num_workers=-2 is not possible; expected an integer from 0 to 256."
-    ]
-
-
-def test_a_file_that_was_edited_by_hand_is_refused_as_a_whole_by_load(path: Path) -> None:
-    change(path, "  num_workers: 2", "  num_workers: 0")
-    with pytest.raises(UsageError, match=r"best\.yaml:5:20: prefetch_factor=2 contradicts"):
-        autotune.load(path)
-
-
-def test_a_setting_that_is_no_setting_at_all_is_one_fault(path: Path) -> None:
-    assert len(faults(change(path, "  num_workers: 2", "  num_workers: 2.5"))) == 1
-
-
 @covers("C10", "C13")
 def test_settings_that_contradict_each_other_are_refused(path: Path) -> None:
     change(path, "  num_workers: 2", "  num_workers: 0")
@@ -192,27 +167,6 @@ def test_wrong_settings_are_named_beside_what_the_schema_refuses(path: Path) -> 
     said = "\n".join(faults(path))
     assert "evidence.speedup.ratio: Input should be a valid number" in said
     assert "num_workers=-2 is not possible" in said
-
-
-def test_another_file_is_told_apart_from_one_of_an_unknown_format(tmp_path: Path) -> None:
-    other = tmp_path / "best.yaml"
-    other.write_text("batch_size: [8, 16]\n")
-    (fault,) = faults(other)
-    assert fault.startswith("best.yaml:1:1: autotune: None is no best.yaml's format")
-
-
-def test_all_wrong_settings_are_named_at_once(path: Path) -> None:
-    change(path, "  num_workers: 2", "  num_workers: -2")
-    change(path, "  amp_dtype: bfloat16", "  amp_dtype: bf16")
-    assert [fault.split(" ")[1].split("=")[0] for fault in faults(path)] == [
-        "num_workers",
-        "amp_dtype",
-    ]
-
-
-def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"best\.yaml: cannot be read"):
-        read_best(tmp_path / "best.yaml")
 
 
 def test_writing_replaces_an_older_answer_as_a_whole(path: Path) -> None:

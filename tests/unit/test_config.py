@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.configuration.training_config import TrainingConfig, render, setting_faults
+from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
@@ -37,10 +37,6 @@ def test_a_prefetch_factor_of_null_is_pytorchs_default_once_there_are_workers() 
     assert written == TrainingConfig.of({"num_workers": 2, "prefetch_factor": 2})
 
 
-def test_switching_workers_on_gives_their_settings_their_defaults() -> None:
-    assert TrainingConfig.of({}).replace(num_workers=4)["prefetch_factor"] == 2
-
-
 def test_switching_workers_off_makes_their_settings_idle() -> None:
     config = TrainingConfig.of({"num_workers": 4, "prefetch_factor": 8})
     assert config.replace(num_workers=0) == TrainingConfig.of({})
@@ -68,18 +64,9 @@ def test_settings_of_ddp_mean_nothing_for_a_sharded_model() -> None:
     assert TrainingConfig.of({"reshard_after_forward": False}) == TrainingConfig.of({})
 
 
-def test_its_own_settings_give_the_same_configuration_again() -> None:
-    config = TrainingConfig.of({"num_workers": 3, "compile_mode": "default", "num_threads": 1})
-    assert TrainingConfig.of(config.as_dict()) == config
-
-
 def test_an_unknown_name_is_answered_with_the_nearest_known_one() -> None:
     with pytest.raises(UsageError, match=r"unknown knob 'batchsize'\. Did you mean 'batch_size'\?"):
         TrainingConfig.of({"batchsize": 32})
-
-
-def test_a_name_that_is_near_to_nothing_gets_no_suggestion() -> None:
-    assert setting_faults({"zzz": 1}) == {"zzz": "unknown knob 'zzz'."}
 
 
 @pytest.mark.parametrize(

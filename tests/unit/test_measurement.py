@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -118,16 +117,6 @@ def test_use_by_others_beside_idle_cores_is_no_disturbance() -> None:
     assert not Noise(foreign=0.5, spare=0.19).disturbs
     assert Noise(foreign=0.3, spare=0.1).disturbs
     assert Noise(stolen=0.3, spare=0.6).disturbs, "what a hypervisor withheld was wanted"
-
-
-def test_a_run_from_before_idle_cores_were_counted_is_read() -> None:
-    told = outcome_to_json(Measured(replace(measurement(), blocks=disturbed(1.0))))
-    assert '"spare"' in told
-    older = re.sub(r',\s*"spare": ?0.0', "", told)
-    assert "spare" not in older
-    outcome = outcome_from_json(older)
-    assert isinstance(outcome, Measured)
-    assert outcome.measurement.is_disturbed
 
 
 def test_a_run_of_which_nobody_watched_a_block_is_flagged_and_counts_none_as_disturbed() -> None:

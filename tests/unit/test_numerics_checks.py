@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -132,18 +131,3 @@ def test_what_may_go_better_the_next_time_is_tried_again(
     assert study.notes.numerics_checks == {}
     assert keeper.gated(fused) == keeper.gated(fused) == agreeing()
     assert len(runner.batches("gate")) == first + 1
-
-
-def test_a_note_that_lacks_a_number_is_measured_anew(study, tmp_path: Path) -> None:
-    runner = ScriptedRunner()
-    context = survey(options_in(tmp_path), runner)
-    keeper = NumericsChecker(context, runner, study)
-    fused = context.baseline.replace(optimizer_impl="fused")
-    found = keeper.gated(fused)
-    notes = {key: json.loads(note) for key, note in study.notes.numerics_checks.items()}
-    older = [
-        {n: v for n, v in note.items() if not n.startswith("rounding_")} for note in notes.values()
-    ]
-    study.notes.numerics_checks = dict(zip(notes, map(json.dumps, older), strict=True))
-    assert keeper.gated(fused) == keeper.gated(fused) == found
-    assert len(runner.batches("gate")) == 2

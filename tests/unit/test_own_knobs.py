@@ -8,7 +8,6 @@ import pytest
 
 from autotune.calling.flag import Flag
 from autotune.configuration.best_config import BestConfig, read_best, write_best
-from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.configuration.mismatch import missing_variables
 from autotune.configuration.script import own_flags, plan_run, with_flags
 from autotune.configuration.space_file import SpaceFile, read_space
@@ -222,11 +221,6 @@ def test_an_effect_of_what_is_not_in_the_file_is_refused(tmp_path: Path) -> None
     path.write_text(text.replace("  env.MALLOC_ARENA_MAX: exact", "  env.MALLOC_ARENA_MAX: none"))
     with pytest.raises(UsageError, match=r"best.yaml:\d+:\d+: effects.env.MALLOC_ARENA_MAX"):
         read_best(path)
-
-
-def test_a_job_with_one_comes_back_as_it_was() -> None:
-    job = Job(Measure(MeasurePlan()), "cpu", config=TrainingConfig.of(OWN).as_dict())
-    assert job_from_json(job_to_json(job)) == job
 
 
 def test_a_row_of_the_sampler_is_the_configuration_that_it_was_made_of(tmp_path: Path) -> None:

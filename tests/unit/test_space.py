@@ -16,7 +16,7 @@ from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from autotune.values.outcome import WorkloadFacts
 from covering import covers
-from factories import IMAGE_FACTS, cpu_machine, cuda_machine, narrowed, plain_cpu_machine, written
+from factories import IMAGE_FACTS, cpu_machine, narrowed, written
 
 SPACE = """\
 batch_size: [16, 32]
@@ -82,16 +82,6 @@ def test_a_portable_file_is_narrowed_with_a_note_for_each_value(tmp_path: Path) 
         "num_workers=64 dropped: at most 4 make sense with the 2 cores that may be used here",
         "compile_mode=reduce-overhead dropped: torch 2.15.0 does not know this mode",
     )
-
-
-def test_no_value_is_dropped_where_all_of_them_work(tmp_path: Path) -> None:
-    text = "num_workers: [0, 16]\npin_memory: [true]\namp_dtype: [float16]\n"
-    assert narrowed(written(tmp_path, text), cuda_machine()).notes == ()
-
-
-def test_no_compile_mode_is_left_where_there_is_no_compiler(tmp_path: Path) -> None:
-    path = written(tmp_path, "portable: true\ncompile_mode: [null, default]\n")
-    assert narrowed(path, plain_cpu_machine()).domains["compile_mode"] == (None,)
 
 
 def test_a_knob_that_means_nothing_to_the_workload_is_frozen_with_a_note(tmp_path: Path) -> None:
@@ -179,13 +169,6 @@ def test_samples_are_inside_and_reach_the_whole_of_a_small_space(tmp_path: Path)
     space = narrowed(written(tmp_path, SPACE), cpu_machine())
     random = Random(0)
     assert {space.sample(random) for _ in range(400)} == every_config(space)
-
-
-def test_neighbours_are_inside_and_differ_from_the_configuration(tmp_path: Path) -> None:
-    space = narrowed(written(tmp_path, SPACE), cpu_machine())
-    for config in every_config(space):
-        neighbours = set(space.neighbours(config))
-        assert neighbours <= every_config(space) - {config}
 
 
 def test_the_neighbours_without_workers_are_those_with_some_or_another_batch(

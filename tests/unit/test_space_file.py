@@ -55,10 +55,6 @@ def test_the_words_about_and_portable_are_no_knobs(tmp_path: Path) -> None:
     assert (file.name, file.about, file.portable, dict(file.offers)) == ("mine", "Mine.", True, {})
 
 
-def test_a_file_is_not_portable_unless_it_says_so(tmp_path: Path) -> None:
-    assert not read_space(written(tmp_path, "num_workers: [0]\n")).portable
-
-
 @covers("C1")
 @pytest.mark.parametrize(
     ("text", "fault"),
@@ -164,11 +160,6 @@ def test_all_faults_of_a_file_are_named_at_once_each_on_its_line(tmp_path: Path)
         "space.yaml:5:15",
         "space.yaml:5:14",
     ]
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nowhere\.yaml: cannot be read"):
-        read_space(tmp_path / "nowhere.yaml")
 
 
 @pytest.mark.parametrize("name", shipped_spaces())
