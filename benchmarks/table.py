@@ -32,7 +32,6 @@ from autotune.values.outcome import (
     Probed,
     TrialOutcome,
     WorkloadFacts,
-    nonsense_in,
 )
 from autotune.values.strict_json import MOST_BYTES, check, fault_of
 from benchmarks.shrinkage import Array, shrunk
@@ -331,8 +330,9 @@ def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
         try:
             check(line)
             answer = _answer().validate_json(_with_roundings(line))
-            if nonsense := nonsense_in(answer.outcome):
-                raise ValueError(nonsense)
+            outcome = answer.outcome
+            if isinstance(outcome, Measured) and outcome.measurement.nonsense:
+                raise ValueError(outcome.measurement.nonsense)
         except ValueError as error:
             raise UsageError(
                 f"{path}:{number} is no recorded answer: {fault_of(error)}."

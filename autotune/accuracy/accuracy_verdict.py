@@ -301,7 +301,8 @@ class AccuracyProber:
         is_own = key == self.context.baseline.quality_key()
         is_own_loss = workload.script is None or workload.script.loss is not None
         is_loss = is_own_loss and not higher_is_better
-        return is_own and is_loss and self.context.options.accuracy.tolerance.is_of_gain
+        tolerance = self.context.options.accuracy.tolerance
+        return is_own and is_loss and tolerance.relative and not tolerance.widened
 
     def _known(self, config: TrainingConfig) -> tuple[float, ...]:
         """Return the qualities of the seeds that were probed so far."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
 from autotune.values.statistics import (
     EACH_LOOK,
@@ -46,21 +45,6 @@ class Tolerance:
     """True: a share of the baseline's value or a difference, and at least the standard deviation of
     the baseline over its seeds."""
 
-    @classmethod
-    def of_json(cls, stored: Mapping[str, Any]) -> Tolerance:
-        """Return a tolerance that a study notes."""
-        return cls(**stored)
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        """The tolerance as a study notes it."""
-        return asdict(self)
-
-    @property
-    def is_of_gain(self) -> bool:
-        """True if it is a share of what training gains, where the quality is a loss."""
-        return self.relative and not self.widened
-
     def absolute(self, baseline: Sequence[float], untrained: float | None = None) -> float:
         """Return the tolerance in the metric's unit.
 
@@ -75,7 +59,8 @@ class Tolerance:
             asked = self.amount * abs(fmean(baseline))
         else:
             asked = self.amount * max(0.0, untrained - baseline[0])
-        return max(asked, _spread(baseline)) if self.widened else asked
+        shows_spread = self.widened and len(baseline) >= _FEWEST_FOR_SPREAD
+        return max(asked, stdev(baseline)) if shows_spread else asked
 
     def words(self, metric: str, baseline: Sequence[float], untrained: float | None) -> str:
         """Return what the tolerance is, for the same arguments as `absolute`."""
@@ -93,11 +78,6 @@ class Tolerance:
                 "by --accuracy-samples"
             )
         return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
-
-
-def _spread(qualities: Sequence[float]) -> float:
-    """Return the standard deviation over seeds; 0 for fewer than three, which show none."""
-    return stdev(qualities) if len(qualities) >= _FEWEST_FOR_SPREAD else 0.0
 
 
 def bounded(mean: float, bound: float | None) -> str:

@@ -52,11 +52,14 @@ def mismatches(
         UsageError: `model` cannot be read.
     """
     recorded, host, here = best.machine, probe_host(), python or own_interpreter()
+    # torch reports 2.15.0+cu130 while the metadata of many of its packages say 2.15.0.
+    torch = here.torch or "none"
+    recorded_torch = recorded.torch if "+" in torch else recorded.torch.partition("+")[0]
     facts: list[tuple[str, str | int, str | int]] = [
         ("CPU", recorded.cpu, host.cpu_name),
         ("usable cores", recorded.cores, host.usable_cores),
-        ("Python", _minor(recorded.python), _minor(here.python)),
-        ("torch", *_torch_versions(recorded.torch, here.torch or "none")),
+        ("Python", recorded.python.rpartition(".")[0], here.python.rpartition(".")[0]),
+        ("torch", recorded_torch, torch),
         ("processes", best.processes or 1, processes or world_size()),
     ]
     if recorded.driver is not None:
@@ -144,19 +147,6 @@ def world_size() -> int:
     """Return the number of processes that a launcher started with this one; 1 without one."""
     place = this_place()
     return 1 if place is None else max(1, place.size)
-
-
-def _minor(python: str) -> str:
-    """Return the minor version: 3.12 of 3.12.1."""
-    return ".".join(python.split(".")[:2])
-
-
-def _torch_versions(recorded: str, here: str) -> tuple[str, str]:
-    """Return the recorded and the installed version of torch, in comparable form.
-
-    torch reports 2.15.0+cu130 while the metadata of many of its packages say 2.15.0.
-    """
-    return (recorded if "+" in here else recorded.partition("+")[0]), here
 
 
 def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:

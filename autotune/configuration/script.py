@@ -180,7 +180,9 @@ class ScriptOptions:
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""
         is_tried = is_harmless(knob) or self.tries_numerics
-        is_tried |= self.compares_gradients and _may_leave_gradients(knob)
+        # A knob of numerics may compute the same, rounding in the number format aside.
+        rounds = knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
+        is_tried |= self.compares_gradients and rounds
         is_mapped = knob.name in {flag.knob for flag in self.flags}
         if knob.name in BY_FLAG_ALONE or is_mapped:
             return is_mapped and is_tried and knob.name not in self.refused
@@ -261,11 +263,6 @@ def is_harmless(knob: Knob) -> bool:
     return knob.effect == "exact" or knob.name in _HARMLESS
 
 
-def _may_leave_gradients(knob: Knob) -> bool:
-    """Return True if a knob may compute the same, rounding in the number format aside."""
-    return knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
-
-
 def plan_run(
     config: TrainingConfig,
     baseline: Mapping[str, Value],
@@ -296,7 +293,8 @@ def plan_run(
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default
         allowed = allow_numerics and value != _SCALED and not knob.script_obstacle
-        if _is_free(knob) or (means_something and allowed):
+        is_free = is_harmless(knob) and not knob.script_obstacle
+        if is_free or (means_something and allowed):
             asked.append(knob.name)
         elif value != own:
             withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
@@ -316,11 +314,6 @@ def plan_run(
     settings = config.replace(**left_alone).every()
     silent = tuple(name for name in asked if _says_nothing(name, settings, baseline))
     return Plan(settings, tuple(asked), mapped, withheld, edits_of(flags, settings), silent)
-
-
-def _is_free(knob: Knob) -> bool:
-    """Return True if a knob can be applied to any script without asking."""
-    return is_harmless(knob) and not knob.script_obstacle
 
 
 def _says_nothing(name: str, settings: Mapping[str, Value], baseline: Mapping[str, Value]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -188,7 +188,7 @@ class AccuracyOptions:
     @property
     def identity(self) -> list[object]:
         """The options as JSON values, by which a study is recognised."""
-        return [self.tolerance.as_json, self.minimum, self.samples]
+        return [asdict(self.tolerance), self.minimum, self.samples]
 
     def check(self, facts: WorkloadFacts, model_path: Path) -> None:
         """Check that the workload at `model_path` measures what `minimum` limits.

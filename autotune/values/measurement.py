@@ -366,8 +366,10 @@ class Measurement:
     @property
     def nonsense(self) -> str | None:
         """Return a description of an impossible number, or None if there is none."""
-        if (nonsense := nonsense_of(self.blocks)) is not None:
-            return nonsense
+        if not self.blocks:
+            return "it has no blocks"
+        if any(block.seconds <= 0 or block.counted_samples <= 0 for block in self.blocks):
+            return "a block without time or samples"
         spans = (*self.boundary_seconds, *self.warmup_step_seconds, self.compile_seconds)
         if min(*spans, *(block.wait_seconds for block in self.blocks)) < 0:
             return "a time below 0"
@@ -491,15 +493,6 @@ class Measurement:
 def seconds_per_sample(blocks: Sequence[Block]) -> float:
     """Return the seconds over the samples of these blocks."""
     return ratio_of([(block.seconds, block.counted_samples) for block in blocks])
-
-
-def nonsense_of(blocks: Sequence[Block]) -> str | None:
-    """Return a description of an impossible number in blocks, or None if there is none."""
-    if not blocks:
-        return "it has no blocks"
-    if any(block.seconds <= 0 or block.counted_samples <= 0 for block in blocks):
-        return "a block without time or samples"
-    return None
 
 
 def disturbance_of(runs: Iterable[Measurement]) -> str:

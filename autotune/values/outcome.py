@@ -559,17 +559,9 @@ def outcome_from_json(text: str | bytes) -> TrialOutcome:
         outcome = _adapter().validate_json(text, strict=True)
     except ValueError as error:
         return Lost(f"the child's outcome is not readable: {fault_of(error)}")
-    nonsense = nonsense_in(outcome)
-    return Lost(f"the child's outcome makes no sense: {nonsense}") if nonsense else outcome
-
-
-def nonsense_in(outcome: TrialOutcome) -> str | None:
-    """Return a description of an impossible number in an outcome, or None."""
-    match outcome:
-        case Measured(measurement):
-            return measurement.nonsense
-        case _:
-            return None
+    if isinstance(outcome, Measured) and (nonsense := outcome.measurement.nonsense):
+        return Lost(f"the child's outcome makes no sense: {nonsense}")
+    return outcome
 
 
 def as_failure(outcome: TrialOutcome) -> Failure:

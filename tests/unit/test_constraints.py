@@ -236,12 +236,6 @@ def test_what_is_below_the_floor_is_said_to_be_below_it() -> None:
     assert said == "accuracy: evaluate 0.9 is 0.05 below the limit 0.95 (3 seeds)"
 
 
-@pytest.mark.parametrize("widened", [True, False])
-def test_a_tolerance_that_a_study_notes_is_read_back(widened: bool) -> None:
-    asked = Tolerance(0.01, relative=True, widened=widened)
-    assert Tolerance.of_json(asked.as_json) == asked
-
-
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open() -> None:
     assert rule().decision((0.79, 0.89, 0.99)) == "accept"
     assert rule().decision((0.6, 0.9, 1.0)) == "undecided"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from autotune.configuration.accuracy_rule import Tolerance
@@ -72,7 +72,7 @@ def admit(search: SearchRun) -> None:
     told: dict[str, Any] = {name: options[name] for name in _TOLD}
     if (script := context.options.workload.script) is not None:
         told["script"] = replace(script, arguments=())  # which may hold secrets
-    told[_TOLERANCE] = context.options.accuracy.tolerance.as_json
+    told[_TOLERANCE] = asdict(context.options.accuracy.tolerance)
     if not isinstance(told["sampler"], str):
         told["sampler"] = AUTO  # a sampler object cannot leave its process
     search.study.notes.workers = Workers(told, context.trials)
@@ -152,7 +152,7 @@ def _search(
     assert identity.memory_limit_bytes is not None, "a search notes its limit"
     assert found.workload is not None
     folder = options.own_folder
-    tolerance = Tolerance.of_json(ready.options[_TOLERANCE])
+    tolerance = Tolerance(**ready.options[_TOLERANCE])
     told = {**ready.options, _TOLERANCE: tolerance, "script": script}
     search = SearchOptions.of(
         model_path=options.model_path,
