@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
-from autotune.calling.presets import preset_maps
+from autotune.calling.proposed_maps import preset_maps
 from autotune.commands import execute
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
