@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler
 
 from autotune.cli import cli
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.constraints import OBJECTIVES, Verdict
+from autotune.configuration.constraints import THROUGHPUT, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
@@ -26,7 +26,6 @@ from autotune.study.opening import created, open_study
 from autotune.study.study import TuningStudy
 from factories import measurement
 
-THROUGHPUT = OBJECTIVES["throughput"]
 HOLDS = {"memory": -0.5, "accuracy": -0.01, "ran": -1.0}
 OVER_MEMORY = {"memory": 0.25, "accuracy": 0.5, "ran": -1.0}
 OOM = {"memory": 0.2, "accuracy": 0.0, "ran": 0.0}
