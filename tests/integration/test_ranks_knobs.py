@@ -3,12 +3,21 @@
 from dataclasses import replace
 
 import pytest
-from autotune.values.stages import CountedFlops, Diagnosed, slow_rank
 
 from autotune.accuracy.numerics_verdict import numerics_fault
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Gated, Inspected, Measured, NotApplied, Probed, describe
+from autotune.values.outcome import (
+    CountedFlops,
+    Diagnosed,
+    Gated,
+    Inspected,
+    Measured,
+    NotApplied,
+    Probed,
+    describe,
+    slow_rank,
+)
 from children import SETTINGS, WORKLOADS, autotune, job_for, nobody_is_left, run_child
 from factories import written
 
