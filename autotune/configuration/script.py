@@ -166,8 +166,6 @@ class ScriptOptions:
             "metric": [self.metric, self.higher_is_better],
             **({} if self.loss is None else {"loss": self.loss}),
             **({"compares": "gradients"} if self.compares_gradients else {}),
-            # Earlier studies trained a script that sets its own seed alike with each one.
-            **({"seeds": "differ by rounding"} if self.has_quality else {}),
         }
 
     @property

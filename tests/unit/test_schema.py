@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -122,29 +123,19 @@ def test_a_result_with_knobs_of_the_users_own_fits_its_schema(tmp_path: Path) ->
     ("text", "said"),
     [
         ("env:\n  A: [1]\n", "is not valid under any"),
-        ("env:\n  A: []\n", "is not valid under any"),
-        ("env:\n  A: {low: 1, high: 2, effect: none}\n", "is not valid under any"),
         ("env:\n  A: {values: [x], effects: exact}\n", "is not valid under any"),
-        ("env: [A]\n", "is not of type 'object'"),
         ("envs:\n  A: [x]\n", "'envs' was unexpected"),
-        ("flags:\n  --a: {values: [x], effect: none}\n", "is not valid under any"),
         ("flags:\n  --a: {effect: exact}\n", "is not valid under any"),
         ("options:\n  a: [x, x]\n", "is not valid under any"),
-        ("options:\n  a: [[1]]\n", "is not valid under any"),
         ("options:\n  a: {values: [1], baseline: [2]}\n", "is not valid under any"),
         ("dataset_options:\n  a: {low: 1, high: x}\n", "is not valid under any"),
-        ("accumulation_steps: [0]\n", "is not valid under any"),
         ("batchsize: [8]\n", "'batchsize' was unexpected"),
-        ("batch_size: []\n", "is not valid under any"),
         ("batch_size: [0]\n", "is not valid under any"),
         ("batch_size: {low: 8, high: 64, step: 8, log2: true}\n", "is not valid under any"),
-        ("batch_size: {low: 8}\n", "is not valid under any"),
         ("num_threads: [1, 1]\n", "is not valid under any"),
         ("pin_memory: [1]\n", "1 is not one of [False, True]"),
         ("amp_dtype: [half]\n", "'half' is not one of"),
-        ("amp_dtype: {low: 1, high: 2}\n", "is not of type 'array'"),
         ("trials: 0\n", "0 is less than the minimum of 1"),
-        ("portable: 1\n", "1 is not of type 'boolean'"),
     ],
 )
 def test_a_wrong_space_is_refused_by_both(text: str, said: str, tmp_path: Path) -> None:
@@ -155,76 +146,30 @@ def test_a_wrong_space_is_refused_by_both(text: str, said: str, tmp_path: Path) 
         read_space(path)
 
 
-def without_config(content: Any) -> None:
-    del content["config"]
+WRONG: list[tuple[tuple[str, ...], Any]] = [
+    (("autotune",), 99),
+    (("config", "batchsize"), 8),
+    (("config", "env.MALLOC_ARENA_MAX"), 2),
+    (("config", "variables.A"), "1"),
+    (("config", "accumulation_steps"), 0),
+    (("effects", "flags.--attn"), "none"),
+    (("evidence", "baseline", "config", "amp_dtype"), "half"),
+    (("evidence", "baseline", "config", "options.checkpoint"), [True]),
+    (("evidence", "speedup", "ratio"), "fast"),
+    (("evidence", "speedup", "ci95"), [1.0, 1.1, 1.2]),
+    (("constraints", "accuracy", "split_error"), "small"),
+]
 
 
-def unknown_knob(content: Any) -> None:
-    content["config"]["batchsize"] = 8
-
-
-def illegal_value(content: Any) -> None:
-    content["evidence"]["baseline"]["config"]["amp_dtype"] = "half"
-
-
-def text_for_a_number(content: Any) -> None:
-    content["evidence"]["speedup"]["ratio"] = "fast"
-
-
-def three_ends(content: Any) -> None:
-    content["evidence"]["speedup"]["ci95"] = [1.0, 1.1, 1.2]
-
-
-def newer_format(content: Any) -> None:
-    content["autotune"] = 99
-
-
-def number_for_a_variable(content: Any) -> None:
-    content["config"]["env.MALLOC_ARENA_MAX"] = 2
-
-
-def list_for_an_argument(content: Any) -> None:
-    content["evidence"]["baseline"]["config"]["options.checkpoint"] = [True]
-
-
-def unknown_kind(content: Any) -> None:
-    content["config"]["variables.A"] = "1"
-
-
-def unknown_effect(content: Any) -> None:
-    content["effects"]["flags.--attn"] = "none"
-
-
-def no_batch_in_a_step(content: Any) -> None:
-    content["config"]["accumulation_steps"] = 0
-
-
-def text_for_a_split(content: Any) -> None:
-    content["constraints"]["accuracy"]["split_error"] = "small"
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        without_config,
-        unknown_knob,
-        illegal_value,
-        text_for_a_number,
-        three_ends,
-        newer_format,
-        number_for_a_variable,
-        list_for_an_argument,
-        unknown_kind,
-        unknown_effect,
-        no_batch_in_a_step,
-        text_for_a_split,
-    ],
-)
-def test_a_wrong_result_is_refused_by_both(spoil: Callable[[Any], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "value"), WRONG, ids=str)
+def test_a_wrong_result_is_refused_by_both(
+    place: tuple[str, ...], value: Any, tmp_path: Path
+) -> None:
     path, sound = tmp_path / "best.yaml", with_own_knobs()
     assert faults("best", sound) == []
     wrong = copy.deepcopy(sound)
-    spoil(wrong)
+    *parents, last = place
+    reduce(getitem, parents, wrong)[last] = value
     assert faults("best", wrong)
     path.write_text(dump(wrong))
     with pytest.raises(UsageError):

@@ -8,10 +8,9 @@ import pytest
 
 from autotune.calling.flag import Flag, flag_from
 from autotune.calling.target import is_script
-from autotune.configuration.script import Plan, ScriptOptions, plan_run, with_flags
+from autotune.configuration.script import Plan, plan_run, with_flags
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.storage.identity import differences
 from autotune.values.errors import UsageError
 
 BATCH = Flag("batch_size", "--bs")
@@ -164,15 +163,3 @@ def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another()
     }
     scaled = plan_run(LARGE, {"amp_dtype": "float16"}, [], allow_numerics=True)
     assert "amp_dtype" in scaled.asked
-
-
-@pytest.mark.parametrize("judged", [{"loss": "mean"}, {"metric": "loss ([0-9.]+)"}])
-def test_a_study_whose_seeds_a_script_trained_alike_is_not_continued(judged) -> None:
-    now = ScriptOptions((), **judged).facts
-    before = {name: value for name, value in now["script"].items() if name != "seeds"}
-    found = differences({"script": before}, now)
-    assert found == ['  script.seeds: null in the study, "differ by rounding" now']
-
-
-def test_a_study_of_exact_settings_alone_is_continued() -> None:
-    assert "seeds" not in ScriptOptions(()).facts["script"]
