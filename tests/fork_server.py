@@ -36,7 +36,7 @@ _IMPORTED = {
         "autotune.cli",
         "autotune.process.child.inspecting",
         "autotune.process.child.warm_host",
-        "autotune.limits.arithmetic",
+        "autotune.training.arithmetic",
         "autotune.numerics.numerics_check",
         "autotune.scripting.interpose",
         "autotune.scripting.trial",
@@ -219,7 +219,7 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
 def _may_have_torch(file: Path) -> bool:
     """Return True if a file does the same where torch was imported before it began."""
     from autotune.process.child.preload import sets_variables_before_torch
-    from autotune.scripting.surroundings.environment import sets_environment
+    from autotune.scripting.packages import sets_environment
 
     if not file.exists() or "torch" not in file.read_text(encoding="utf-8", errors="replace"):
         return False

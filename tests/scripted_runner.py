@@ -64,7 +64,7 @@ FACTS = WorkloadFacts(
     model_parameters=18,
 )
 LOSSES = FirstLosses(
-    (2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1), backwards_per_step=1.0, reach=(0.3, 0.4)
+    (2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1), backwards_per_step=1.0, moves=(0.3, 0.4)
 )
 """A script's first steps, as they are by default."""
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"

@@ -209,11 +209,11 @@ class FirstLossChecker(NumericsChecker):
             return None
         settings = TrainingConfig.of(seen.workload.baseline)
         same = all(settings[name] == own[name] for name in (*BATCH_KNOBS, *_NUMERICS))
-        if not same or not seen.loss.reach or self.context.options.sampling.seed != FIRST_SEED:
+        if not same or not seen.loss.moves or self.context.options.sampling.seed != FIRST_SEED:
             return None
         loss = seen.loss
         first = loss.first[:FIRST_STEPS]
-        return FirstLosses(first, loss.backwards_per_step, loss.reach, loss.sums)
+        return FirstLosses(first, loss.backwards_per_step, loss.moves, loss.sums)
 
     def _first_losses(
         self, config: TrainingConfig, nudge: float, folder: Path, draws_as_eager: bool = False
@@ -249,8 +249,8 @@ def _gated(
 
     In a lower precision a GradScaler may skip the first steps, and a probe judges the rest.
     """
-    reaches = (found.reach, rounded.reach) if compares_reach else (own.reach, own.reach)
-    reach_error, rounding_reach = (_distance(reach, own.reach) for reach in reaches)
+    reaches = (found.moves, rounded.moves) if compares_reach else (own.moves, own.moves)
+    reach_error, rounding_reach = (_distance(reach, own.moves) for reach in reaches)
     return Gated(
         loss_error=_distance(found.losses, own.losses),
         reach_error=reach_error,

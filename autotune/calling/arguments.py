@@ -52,19 +52,19 @@ def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
     on, its seed, places and names of results, and how often something is saved, printed or
     evaluated. A file counts by its contents.
     """
-    told = _told(arguments, mapped)
-    unnamed = told.pop("", [])
-    named = [(name, value) for name, values in told.items() for value in values]
+    values = _by_name(arguments, mapped)
+    unnamed = values.pop("", [])
+    named = [(name, value) for name, each in values.items() for value in each]
     return _digest([sorted(named, key=repr), unnamed])
 
 
 def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, str]:
     """Return four hex digits of the values of each argument that `arguments_digest` counts.
 
-    They name what differs, and are too few to give a value away. Words that stand alone have the
-    name "".
+    They name what differs, and are too few to give a value away. Words without a name have the name
+    "".
     """
-    return {name: _digest(values)[:4] for name, values in _told(arguments, mapped).items()}
+    return {name: _digest(values)[:4] for name, values in _by_name(arguments, mapped).items()}
 
 
 def tells_training(name: str, mapped: Sequence[Flag]) -> bool:
@@ -73,14 +73,14 @@ def tells_training(name: str, mapped: Sequence[Flag]) -> bool:
     return name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name)
 
 
-def _told(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, list[str | None]]:
+def _by_name(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, list[str | None]]:
     """Return the values of each argument that says something of a training; "" names words."""
-    told: dict[str, list[str | None]] = {}
+    found: dict[str, list[str | None]] = {}
     for name, value in _pairs(arguments):
         if tells_training(name, mapped):
             known = None if value is None else _contents(value) or value
-            told.setdefault(name, []).append(known)
-    return told
+            found.setdefault(name, []).append(known)
+    return found
 
 
 def _digest(data: object) -> str:
@@ -104,11 +104,11 @@ def config_files(arguments: Sequence[str]) -> list[Path]:
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield each argument's name and value, None without one; "" names a word that stands alone."""
+    """Yield each argument's name and value, None without one; "" names a word by itself."""
     name = ""
     for word in arguments:
         key, equals, value = word.partition("=")
-        if not equals and not _is_name(word):
+        if not equals and not re.match(r"-+[A-Za-z]", word):  # a negative number is a value
             yield name, word
             name = ""
             continue
@@ -119,11 +119,6 @@ def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
             yield key, value
     if name:
         yield name, None
-
-
-def _is_name(word: str) -> bool:
-    """Return True for --lr and -x; a negative number is a value."""
-    return re.match(r"-+[A-Za-z]", word) is not None
 
 
 def _contents(word: str) -> str | None:

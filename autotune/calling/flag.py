@@ -15,11 +15,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.own import word_fault
 from autotune.values.errors import UsageError
+from autotune.values.strict_yaml import read
 from autotune.values.text import did_you_mean
 
 _VARIABLE = "env:"
@@ -162,3 +164,31 @@ def variables_of(flags: Sequence[Flag], settings: Mapping[str, Value]) -> dict[s
         for flag in flags
         if flag.variable and flag.carries(settings[flag.knob])
     }
+
+
+def shipped_presets() -> dict[str, Path]:
+    """Return name to file of the presets."""
+    package = Path(__file__).parents[1]
+    # A wheel has them in the package, a checkout beside it.
+    folders = (package / "presets", package.parent / "presets")
+    folder = next(folder for folder in folders if folder.is_dir())
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
+    """Return the maps of a preset, except for knobs that the user's own maps name.
+
+    Raises:
+        UsageError: there is no such preset.
+    """
+    if name is None:
+        return ()
+    shipped = shipped_presets()
+    if name not in shipped:
+        raise UsageError(
+            f"--preset {name!r} is none of {', '.join(shipped)}.{did_you_mean(name, shipped)}"
+        )
+    maps = read(shipped[name]).value["map"]
+    preset = [flag_from(f"{knob}={way}") for knob, way in maps.items()]
+    mapped = {flag.knob for flag in own}
+    return tuple(flag for flag in preset if flag.knob not in mapped)

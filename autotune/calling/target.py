@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -45,11 +44,11 @@ def module_file(name: str, python: Interpreter | None = None) -> Path:
     for number, part in enumerate(parts := name.split(".")):
         spec = _spec(".".join(parts[: number + 1]), places)
         if spec is None:
-            known = {entry.stem for place in places or () for entry in _entries(place)}
-            raise UsageError(
-                f"-m {name}: there is no module {part} in {_where(parts[:number])}."
-                f"{did_you_mean(part, known)}"
-            )
+            folders = filter(Path.is_dir, map(Path, places or ()))
+            known = {entry.stem for folder in folders for entry in folder.iterdir()}
+            where = ".".join(parts[:number]) or "this folder and among the installed packages"
+            hint = did_you_mean(part, known)
+            raise UsageError(f"-m {name}: there is no module {part} in {where}.{hint}")
         places = spec.submodule_search_locations
     if places is not None:
         spec = _spec(f"{name}.__main__", places)
@@ -69,15 +68,6 @@ def _spec(name: str, places: list[str] | None) -> ModuleSpec | None:
     finders = (finder for finder in sys.meta_path if finder is not PathFinder)
     specs = (finder.find_spec(name, places) for finder in finders)
     return next((spec for spec in specs if spec is not None), None)
-
-
-def _entries(place: str) -> Iterator[Path]:
-    folder = Path(place)
-    yield from folder.iterdir() if folder.is_dir() else ()
-
-
-def _where(parts: list[str]) -> str:
-    return ".".join(parts) or "this folder and among the installed packages"
 
 
 def is_program(path: Path, python: Interpreter | None = None) -> bool:

@@ -117,8 +117,7 @@ def script_options(
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
-    from autotune.calling.flag import flag_from
-    from autotune.calling.proposed_maps import preset_maps
+    from autotune.calling.flag import flag_from, preset_maps
     from autotune.configuration.script import ScriptOptions
 
     own = {name: flags.pop(name) for name in _OF_SCRIPTS}
@@ -194,8 +193,7 @@ def called_script(
         UsageError: flags that do not fit the kind of file; all are named.
     """
     from autotune.calling.config_file import check_files
-    from autotune.calling.flag import flag_from
-    from autotune.calling.proposed_maps import preset_maps
+    from autotune.calling.flag import flag_from, preset_maps
     from autotune.configuration.script import ScriptOptions
 
     module = str(model) if flags.pop("as_module", False) else None

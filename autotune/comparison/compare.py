@@ -29,8 +29,7 @@ from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_facts import observation, observe
-from autotune.context.script_maps import known_maps, with_proposed
-from autotune.context.script_reach import asked, out_of_reach
+from autotune.context.script_ways import asked, known_maps, out_of_reach, with_proposed
 from autotune.knobs.own import unknown_options
 from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.runner import Runner

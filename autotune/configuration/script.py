@@ -28,7 +28,7 @@ from autotune.knobs.base import Effect, Knob, Value, spelled
 _HARMLESS = ("cudnn_benchmark", "deterministic")
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
-BY_FLAG_ALONE = ("batch_size", "accumulation_steps", "in_order", "device_prefetch")
+BY_FLAG_ONLY = ("batch_size", "accumulation_steps", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 
 
@@ -182,7 +182,7 @@ class ScriptOptions:
         rounds = knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
         is_tried |= self.compares_gradients and rounds
         is_mapped = knob.name in {flag.knob for flag in self.flags}
-        if knob.name in BY_FLAG_ALONE or is_mapped:
+        if knob.name in BY_FLAG_ONLY or is_mapped:
             return is_mapped and is_tried and knob.name not in self.refused
         return not knob.script_obstacle and is_tried
 
@@ -284,7 +284,7 @@ def plan_run(
         is_of_one = knob.of_ranks and value == own == knob.default
         if knob.name in mapped or is_of_one:
             continue
-        if knob.name in BY_FLAG_ALONE:
+        if knob.name in BY_FLAG_ONLY:
             if value != baseline.get(knob.name, value):
                 withheld[f"{knob.name}={spelled(value)}"] = f"needs --map {knob.name}=--FLAG"
             continue

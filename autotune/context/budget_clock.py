@@ -6,14 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.configuration.job import (
-    Inspect,
-    Job,
-    Measure,
-    Observe,
-    Probe,
-    TakeFirstSteps,
-)
+from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe, TakeFirstSteps
 from autotune.process.runner import Runner
 from autotune.values.outcome import Lost, Measured, Observed, Probed, TimedOut, TrialOutcome
 

@@ -11,14 +11,7 @@ from autotune.configuration.script import ScriptOptions, is_switch
 from autotune.configuration.space_file import SpaceFile
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value, spelled
-from autotune.knobs.own import (
-    BUILDERS,
-    OwnKnob,
-    name_to_read,
-    own_knob,
-    own_knobs,
-    unknown_options,
-)
+from autotune.knobs.own import BUILDERS, OwnKnob, name_to_read, own_knob, own_knobs, unknown_options
 from autotune.values.errors import UsageError
 from autotune.values.outcome import WorkloadFacts
 

@@ -16,23 +16,12 @@ from autotune.configuration.script import ScriptOptions
 from autotune.context.ranks import check_launched
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.process.runner import Runner
+from autotune.values import outcome as outcomes
 from autotune.values.errors import UsageError, WorkloadError
-from autotune.values.outcome import (
-    Crashed,
-    Observed,
-    ObservedLoss,
-    TimedOut,
-    TrialOutcome,
-    UserError,
-    as_failure,
-    describe,
-    outcome_from_json,
-    outcome_to_json,
-)
 from autotune.values.text import flag_of_seconds, span
 
 # As argparse does, once it has said what it lacks.
-_NUMBER_ALONE = re.compile(r"sys\.exit\(\d+\)$")
+_ONLY_A_NUMBER = re.compile(r"sys\.exit\(\d+\)$")
 # What torch and Python say of a script that was started without a launcher.
 _NEEDS_LAUNCHER = re.compile(
     r"environment variable \w+ expected, but not set|process group has not been initialized|"
@@ -77,7 +66,7 @@ def observation(
     )
 
 
-def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> Observed:
+def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> outcomes.Observed:
     """Run an `observation`, and for `loss_seconds` longer, in which the script's loss may fall.
 
     What an earlier observation in this folder said of the same script's loss still holds, so that
@@ -91,10 +80,10 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     known = _known_loss(folder, job.task.source) if loss_seconds else None
     task = replace(job.task, loss_seconds=0.0 if known else loss_seconds)
     outcome = runner.run(replace(job, task=task), folder)
-    if isinstance(outcome, Observed):
+    if isinstance(outcome, outcomes.Observed):
         if known is not None:
             outcome = replace(outcome, loss=known)
-            write_atomically(TrialFolder(folder).outcome, outcome_to_json(outcome))
+            write_atomically(TrialFolder(folder).outcome, outcomes.outcome_to_json(outcome))
         return outcome
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
@@ -105,9 +94,9 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     )
 
 
-def _last_words(outcome: TrialOutcome, folder: Path) -> str:
+def _last_words(outcome: outcomes.TrialOutcome, folder: Path) -> str:
     """Return the last line on stderr of a script that left with no more than a number."""
-    if not isinstance(outcome, UserError) or not _NUMBER_ALONE.search(outcome.detail):
+    if not isinstance(outcome, outcomes.UserError) or not _ONLY_A_NUMBER.search(outcome.detail):
         return ""
     with suppress(OSError):
         said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace")
@@ -116,24 +105,24 @@ def _last_words(outcome: TrialOutcome, folder: Path) -> str:
     return ""
 
 
-def _advice(outcome: TrialOutcome, job: Job, stepped: bool) -> str:
+def _advice(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
     """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
     match outcome:
-        case TimedOut() | UserError(_, "") if not stepped and _may_start_others(job):
+        case outcomes.TimedOut() | outcomes.UserError(_, "") if not stepped and _starts_others(job):
             return (
                 "It may train in processes that it starts itself, which are not looked into: let "
                 "it leave that to a launcher, as under torchrun, and give --nproc-per-node N.\n"
             )
-        case TimedOut():
+        case outcomes.TimedOut():
             return ""
-        case UserError(detail) if _NEEDS_LAUNCHER.search(detail) and not job.is_of_ranks:
+        case outcomes.UserError(detail) if _NEEDS_LAUNCHER.search(detail) and not job.is_of_ranks:
             return (
                 "It trains in processes that a launcher starts, as torchrun does: give "
                 "--nproc-per-node N.\n"
             )
-        case UserError(detail) if "too few to be timed" in detail:
+        case outcomes.UserError(detail) if "too few to be timed" in detail:
             return ""
-        case UserError(_, where) if where:
+        case outcomes.UserError(_, where) if where:
             ran = "It ran with the arguments after `--`, and its terminal has no input"
             if job.script is not None and job.script.workdir is not None:
                 ran += ", and in a folder of its own (--workdir), where relative paths begin"
@@ -144,16 +133,11 @@ def _advice(outcome: TrialOutcome, job: Job, stepped: bool) -> str:
             )
 
 
-def _may_start_others(job: Job) -> bool:
+def _starts_others(job: Job) -> bool:
     """Return True if the script's source names a way to start processes that train."""
-    if job.model_path is None or job.is_of_ranks:
-        return False
     with suppress(OSError):
-        return bool(
-            _STARTS_OTHERS.search(
-                Path(job.model_path).read_text(encoding="utf-8", errors="replace")
-            )
-        )
+        source = Path(str(job.model_path)).read_text(encoding="utf-8", errors="replace")
+        return not job.is_of_ranks and bool(_STARTS_OTHERS.search(source))
     return False
 
 
@@ -163,29 +147,32 @@ def _digest(path: Path, script: ScriptOptions) -> str:
     return hashlib.sha256(path.read_bytes() + words).hexdigest()
 
 
-def _known_loss(folder: Path, source: str) -> ObservedLoss | None:
+def _known_loss(folder: Path, source: str) -> outcomes.ObservedLoss | None:
     """Return what an earlier observation of the same script found of its loss."""
     try:
-        earlier = outcome_from_json(TrialFolder(folder).outcome.read_bytes())
+        earlier = outcomes.outcome_from_json(TrialFolder(folder).outcome.read_bytes())
     except OSError:
         return None
-    loss = earlier.loss if isinstance(earlier, Observed) else None
+    loss = earlier.loss if isinstance(earlier, outcomes.Observed) else None
     return loss if loss is not None and loss.source == source else None
 
 
-def _reason(outcome: TrialOutcome, job: Job, folder: Path) -> str:
+def _reason(outcome: outcomes.TrialOutcome, job: Job, folder: Path) -> str:
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     match outcome:
-        case TimedOut(_, limit):
+        case outcomes.TimedOut(_, limit):
             lacks = "too few steps to be timed" if stepped else "no training step"
-            place = _last_place(job, folder)
-            return f"{lacks} within {span(limit)}{place}; {_more_time(limit, job)}"
-        case Crashed(detail) if stepped:
+            budget = flag_of_seconds(math.ceil(8 * limit / 60) * 60)
+            more = f"a process may take a quarter of the time budget: give --time-budget {budget}"
+            if limit >= job.deadline_seconds:
+                more = f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit)}"
+            return f"{lacks} within {span(limit)}{_last_place(job, folder)}; {more} or more"
+        case outcomes.Crashed(detail) if stepped:
             return f"it ended in its first steps: {detail}"
-        case Crashed(detail):
+        case outcomes.Crashed(detail):
             return f"it made no training step: {detail}"
         case _:
-            return describe(as_failure(outcome))
+            return outcomes.describe(outcomes.as_failure(outcome))
 
 
 def _last_place(job: Job, folder: Path) -> str:
@@ -204,15 +191,7 @@ def _last_place(job: Job, folder: Path) -> str:
     return ""
 
 
-def _more_time(limit_seconds: float, job: Job) -> str:
-    """Return the option that lets a process take twice as long, and more."""
-    if limit_seconds >= job.deadline_seconds:
-        return f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit_seconds)} or more"
-    budget = flag_of_seconds(math.ceil(8 * limit_seconds / 60) * 60)
-    return f"a process may take a quarter of the time budget: give --time-budget {budget} or more"
-
-
-def check_device(observed: Observed, device: str) -> None:
+def check_device(observed: outcomes.Observed, device: str) -> None:
     """Check that a script trains on the device that was chosen for its processes.
 
     Raises:

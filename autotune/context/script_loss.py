@@ -1,6 +1,6 @@
 """Decide whether a script's own training loss can judge trainings of it.
 
-It judges what leaves the samples of a backward pass alone if it falls. It judges other batch sizes
+It judges what keeps the samples of a backward pass if it falls. It judges other batch sizes
 if the first loss of another size, with the same seed, is the same: a mean over the samples, not a
 sum, nor a loss that compares samples of a batch with each other.
 """
@@ -47,23 +47,16 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
     """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
     if script.keeps_nothing:
         return 0.0
-    if script.metric is not None or script.only_exact or not _changes_training(file):
+    own = file.own.effects
+    changes_training = any(
+        own[name] != "exact" if name in own else not is_harmless(knob_named(name))
+        for name in file.offers
+    )
+    if script.metric is not None or script.only_exact or not changes_training:
         return 0.0
     if budget is None:
         return LOOK_SECONDS
     return min(LOOK_SECONDS, max(_FEWEST_SECONDS, LOOK_SHARE * budget))
-
-
-def _changes_training(file: SpaceFile) -> bool:
-    """Return True if the space has values that could change the trained model."""
-    return any(
-        (file.own.effects[name] != "exact" if name in file.own.effects else not _harmless(name))
-        for name in file.offers
-    )
-
-
-def _harmless(name: str) -> bool:
-    return is_harmless(knob_named(name))
 
 
 def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:

@@ -11,23 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.configuration.constraints import Objective
-from autotune.configuration.job import (
-    Inspect,
-    Job,
-    Task,
-)
+from autotune.configuration.job import Inspect, Job, Task
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, lr_factor
 from autotune.context.inspection import inspect, inspection, inspection_of_device
-from autotune.context.options import (
-    SearchOptions,
-    StudyOptions,
-    WorkloadOptions,
-    time_budget_of,
-)
+from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import (
     check_held,
@@ -46,17 +37,12 @@ from autotune.context.script_loss import (
     of_script,
     without_needless_loss,
 )
-from autotune.context.script_maps import with_maps
-from autotune.context.script_reach import asked, reachable
+from autotune.context.script_ways import asked, reachable, with_maps
 from autotune.knobs.base import Value
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.values.machine import Machine
-from autotune.values.outcome import (
-    Inspected,
-    Observed,
-    WorkloadFacts,
-)
+from autotune.values.outcome import Inspected, Observed, WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)

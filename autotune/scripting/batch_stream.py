@@ -15,19 +15,23 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs.torch_private import loader_iterators, torch_s_own
 from autotune.scripting.observed_training import bytes_in
-from autotune.scripting.steps import Lead, ModelCalls
+from autotune.scripting.steps import Ahead, ModelCalls
 from autotune.training.batches import Batches, BatchSizes, Synchronize, length_of
 
-# Steps without a batch after which the loader that was read before is known not to feed them: more
-# than a GAN's critic takes with one batch.
+# Steps without a batch after which the loader that was read before is known not to feed them.
 _UNFED = 10
+# Counts that an iteration changes, and that are as before where it turns out to be an evaluation.
+_COUNTS = (
+    *("_since_step", "_last", "wait_seconds", "_batches_in_epoch", "epoch_batches"),
+    "_taken_ahead",
+)
 
 
 class _Use:
@@ -39,15 +43,12 @@ class _Use:
         """Number of steps by the batches that they accumulate."""
         self._mark = (0, 0, 0)
 
-    def add(self, batches: int, samples: int, of_others: int) -> None:
-        """Add a step; those of its batches that came before another optimizer's are not its own.
-
-        If no batch came after, both optimizers step on the same ones.
-        """
+    def add(self, batches: int, samples: int) -> None:
+        """Add a step."""
         self._steps += 1
         self.batches += batches
         self.samples += samples
-        self.of_steps[batches - of_others if of_others < batches else batches] += 1
+        self.of_steps[batches] += 1
 
     def mark(self) -> None:
         self._mark = (self.batches, self.samples, self._steps)
@@ -56,21 +57,6 @@ class _Use:
         """Return batches, samples and steps since the mark; all if there was no step since."""
         batches, samples, steps = self._mark if self._steps > self._mark[2] else (0, 0, 0)
         return self.batches - batches, self.samples - samples, self._steps - steps
-
-
-class _Begun(NamedTuple):
-    """An iteration of a loader, and what was counted as it began."""
-
-    iterator: Any
-    progress: int
-    """Steps and backward passes."""
-    since_step: tuple[DataLoader[Any] | None, int, int]
-    last: float
-    wait_seconds: float
-    boundaries: int
-    batches_in_epoch: int
-    epoch_batches: int | None
-    lead: Lead
 
 
 class BatchStream(Batches):
@@ -100,14 +86,13 @@ class BatchStream(Batches):
         self._opening: float | None = None
         self._last_size = 0
         self._since_step: tuple[DataLoader[Any] | None, int, int] = (None, 0, 0)
-        # Batches and backward passes in it until another optimizer stepped.
-        self._of_others = (0, 0)
         self._loaders: weakref.WeakKeyDictionary[Any, DataLoader[Any]] = weakref.WeakKeyDictionary()
         self._read: Iterator[Any] = iter(())
         self._reads: DataLoader[Any] | None = None
         """The loader of `_read`."""
-        self._begun_last: _Begun | None = None
-        self._lead = Lead()
+        # The last iteration, with steps and backward passes, boundaries, and counts as it began.
+        self._begun_last: tuple[Any, int, int, dict[str, Any]] | None = None
+        self._taken_ahead = Ahead()
         self._backwards = 0
         """Backward passes until the last step."""
         self._thread = threading.get_ident()
@@ -148,26 +133,18 @@ class BatchStream(Batches):
         if loader is not None and loader is not self.loader:
             self.loader = self._loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
-            self._batches_in_epoch, self._lead = batches, Lead(self._backwards)
+            self._batches_in_epoch, self._taken_ahead = batches, Ahead(self._backwards)
         self._backwards = self.calls.backwards
         epoch = (self._batches_in_epoch, self._last_size, self._backwards)
-        batches, samples = self._lead.trained((batches, samples), *epoch)
+        batches, samples = self._taken_ahead.trained((batches, samples), *epoch)
         self.steps, self._thread = self.steps + 1, threading.get_ident()
-        given_out, called = self._of_others
-        self._given_out.add(batches, samples, given_out)
-        passes, of_calls = self.calls.stepped()
-        self._called.add(passes, of_calls, called)
-        self._of_others = (0, 0)
+        self._given_out.add(batches, samples)
+        self._called.add(*self.calls.stepped())
         self._without = 0 if batches else self._without + 1
         self.is_fed = self.loader is not None and self._without < _UNFED
         self._use = self._given_out if self.is_fed else self._called
         self._since_step = (loader, 0, 0)
         self._last = time.perf_counter()
-
-    def stepped_by_another(self) -> None:
-        """Record a step of an optimizer that does not count, perhaps on the batches so far."""
-        _, batches, _ = self._since_step
-        self._of_others = (batches, self.calls.passes)
 
     def pass_over(self) -> None:
         """Leave out the time and batches since the last recorded step, except the last batch.
@@ -191,11 +168,6 @@ class BatchStream(Batches):
     def counts_samples(self) -> bool:
         """True if the samples of a step are known; else each step counts as one."""
         return self.is_fed or self._called.samples > 0
-
-    @property
-    def is_played(self) -> bool:
-        """True if the model plays episodes, as in reinforcement learning, between the steps."""
-        return self.calls.are_played(self.is_fed, self.samples_per_batch)
 
     @property
     def batches(self) -> int:
@@ -263,16 +235,18 @@ class BatchStream(Batches):
         self._undo_evaluation()
         if loader is self.loader:
             self._stand_still_until(start)
-        self._begun_last = self._state(iterator)
+        counts = {name: vars(self)[name] for name in _COUNTS}
+        self._begun_last = (iterator, self._progress, len(self.boundary_seconds), counts)
         if loader is not self.loader:
             self._elsewhere = True
             return
         self._opening = self._closing + time.perf_counter() - start
         self._closing = 0.0
         self._iterator = iterator
-        if self._batches_in_epoch and not self._lead.has_ended:
+        if self._batches_in_epoch and not self._taken_ahead.has_ended:
             self.epoch_batches = self._batches_in_epoch
-        self._lead = self._lead.next_epoch(self._batches_in_epoch, self.calls.backwards)
+        given, backwards = self._batches_in_epoch, self.calls.backwards
+        self._taken_ahead = self._taken_ahead.next_epoch(given, backwards)
         self._batches_in_epoch = 0
 
     def _given(self, iterator: Any, start: float, batch: Any) -> None:
@@ -281,7 +255,7 @@ class BatchStream(Batches):
         may_train = iterator is self._iterator or torch.is_grad_enabled()
         if loader is None or not may_train:
             return
-        if self._begun_last is not None and self._begun_last.iterator is not iterator:
+        if self._begun_last is not None and self._begun_last[0] is not iterator:
             self._undo_evaluation()
         seconds, size = time.perf_counter() - start, self._sizes.of(batch, loader) or 1
         if not self._sample_bytes:
@@ -311,36 +285,20 @@ class BatchStream(Batches):
         may_train = iterator is self._iterator or torch.is_grad_enabled()
         if may_train and self._loaders.get(iterator) is self.loader is not None:
             self._last = time.perf_counter()
-            self._closing, self._lead.has_ended = self._last - start, True
+            self._closing, self._taken_ahead.has_ended = self._last - start, True
             self.epoch_batches = self._batches_in_epoch
 
     @property
     def _progress(self) -> int:
         return self.steps + self.calls.backwards
 
-    def _state(self, iterator: Any) -> _Begun:
-        return _Begun(
-            iterator,
-            self._progress,
-            self._since_step,
-            self._last,
-            self.wait_seconds,
-            len(self.boundary_seconds),
-            self._batches_in_epoch,
-            self.epoch_batches,
-            self._lead,
-        )
-
     def _undo_evaluation(self) -> None:
         """Leave out the last iteration, with its time, if nothing was trained since it began."""
         begun, self._begun_last = self._begun_last, None
-        if begun is None or begun.progress != self._progress:
+        if begun is None or begun[1] != self._progress:
             return
-        self._since_step, self._last = begun.since_step, begun.last
-        self.wait_seconds = begun.wait_seconds
-        del self.boundary_seconds[begun.boundaries :]
-        self._batches_in_epoch, self._lead = begun.batches_in_epoch, begun.lead
-        self.epoch_batches = begun.epoch_batches
+        del self.boundary_seconds[begun[2] :]
+        vars(self).update(begun[3])
         self._elsewhere = True
 
     def _stand_still_until(self, moment: float) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,6 +21,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob
 from autotune.knobs.torch_private import comm_hooks, compiled_call, is_compiled_wrapper
+from autotune.scripting.observed_training import ObservedTraining
 from autotune.training.apply_settings import Settings
 
 DDP_KNOBS = tuple(
@@ -27,6 +29,7 @@ DDP_KNOBS = tuple(
     for knob in ALL_KNOBS
     if type(knob).ddp_kwargs is not Knob.ddp_kwargs or type(knob).on_ddp is not Knob.on_ddp
 )
+_HOOKED = tuple(knob for knob in DDP_KNOBS if type(knob).on_ddp is not Knob.on_ddp)
 NO_DDP = "the script wraps no model in DistributedDataParallel"
 PASSES_IT = "the script passes it to DistributedDataParallel itself"
 # Names of the same argument; torch warns if it gets both.
@@ -77,8 +80,8 @@ class Wrappings:
         self._given: weakref.WeakKeyDictionary[nn.Module, frozenset[str]]
         self._given = weakref.WeakKeyDictionary()
 
-    def watch(self, wrapped: Callable[[DistributedDataParallel], None]) -> None:
-        """Apply the settings to every DDP from now on, then call `wrapped`.
+    def watch(self, observed: ObservedTraining) -> None:
+        """Apply the settings to every DDP from now on; `observed` gets the first one.
 
         Arguments that the script passes stay. Side effect: patches the constructor of DDP.
         """
@@ -98,14 +101,14 @@ class Wrappings:
             except Exception as error:
                 if not added:
                     raise
-                self._blame(added, error)
+                for knob in DDP_KNOBS:
+                    if _arguments(knob) & added.keys():
+                        self._fail(knob.name, error)
                 original(ddp, module, *args, **kwargs)
             self._given[ddp] = frozenset(taken)
-            if any(
-                type(k).on_ddp is not Knob.on_ddp and v for k, v in self._settings.config.items()
-            ):
+            if any(self._settings.config[knob.name] for knob in _HOOKED):
                 self._finish_later(ddp)
-            wrapped(ddp)
+            observed.ddp = observed.ddp or ddp
 
         DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign, assignment]
 
@@ -114,13 +117,8 @@ class Wrappings:
         given = self._given.get(ddp, frozenset())
         names = [knob.name for knob in DDP_KNOBS if _arguments(knob) & given]
         if comm_hooks(ddp):
-            names += [k.name for k in DDP_KNOBS if type(k).on_ddp is not Knob.on_ddp]
+            names += [knob.name for knob in _HOOKED]
         return names
-
-    def _blame(self, added: dict[str, Any], error: Exception) -> None:
-        for knob in DDP_KNOBS:
-            if _arguments(knob) & added.keys():
-                self._fail(knob.name, error)
 
     def _finish_later(self, ddp: DistributedDataParallel) -> None:
         """Register hooks at the first call, since the script may register one of its own before."""
@@ -131,18 +129,12 @@ class Wrappings:
                 if not comm_hooks(ddp):
                     self._settings.on_ddp(ddp)
             except Exception as error:
-                for knob in DDP_KNOBS:
-                    if type(knob).on_ddp is not Knob.on_ddp:
-                        self._fail(knob.name, error)
+                for knob in _HOOKED:
+                    self._fail(knob.name, error)
 
-        handle = ddp.register_forward_pre_hook(_apart(finish))
-
-
-def _apart(function: Callable[..., None]) -> Any:
-    """Return the function so that it is not compiled with a script's compiled DDP."""
-    import torch
-
-    return torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+        # Else it is compiled with a script's compiled DDP.
+        apart: Callable[..., Any] = torch.compiler.disable
+        handle = ddp.register_forward_pre_hook(apart(finish))
 
 
 def _arguments(knob: Knob) -> set[str]:

@@ -10,14 +10,13 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
@@ -82,7 +81,7 @@ class Interposition:
         self.config = Settings(self.config).config
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
         self.loaders.may_fall_back = not self.is_trial
-        self.wrappings = Wrappings(self.config, self.asked, self._laid_out, self._fail)
+        self.wrappings = Wrappings(self.config, self.asked, self._lay_out, self._fail)
 
     def install(self) -> None:
         """Set up the hooks and apply the process-wide settings, just after torch was imported."""
@@ -95,7 +94,7 @@ class Interposition:
             if self._wants("optimizer_impl"):
                 change_optimizers(self._settings.optimizer_kwargs(), self._fail)
         with self._guarded(*(knob.name for knob in DDP_KNOBS)):
-            self.wrappings.watch(self._wrapped)
+            self.wrappings.watch(self.observed)
         with self._guarded(*_MODEL):
             self.stepping.watch()
             self.stepping.listeners.append(self._after_step)
@@ -113,7 +112,8 @@ class Interposition:
         return Settings(self.config)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        self.failed.setdefault(name, f"{type(error).__name__}: {_first_line(error)}")
+        first_line = next(iter(str(error).strip().splitlines()), "no message")
+        self.failed.setdefault(name, f"{type(error).__name__}: {first_line}")
 
     @contextmanager
     def _guarded(self, *names: str) -> Iterator[None]:
@@ -173,18 +173,11 @@ class Interposition:
         self._models.append(weakref.ref(module))
         self._lay_out(module)
 
-    def _wrapped(self, ddp: DistributedDataParallel) -> None:
-        if self.observed.ddp is None:
-            self.observed.ddp = ddp
-
-    def _laid_out(self, module: nn.Module) -> None:
-        with self._guarded("channels_last"):
-            self._lay_out(module)
-
     def _lay_out(self, module: nn.Module) -> None:
         """Set the memory layout before the first step, so that the optimizer's state has it."""
         if "channels_last" in self.asked:
-            KNOBS["channels_last"].on_model(self.config["channels_last"], module)
+            with self._guarded("channels_last"):
+                KNOBS["channels_last"].on_model(self.config["channels_last"], module)
 
     def _trained(self) -> list[nn.Module]:
         """Return the outermost modules called since the first step, else all that were called."""
@@ -224,17 +217,22 @@ class Interposition:
         else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
-        self._compile(models)
+        if self._wants("compile_mode"):
+            with self._guarded("compile_mode"):
+                self._compile(models)
         if self._wants("amp_dtype") and not self.observed.autocast_dtype:
             with self._guarded("amp_dtype"):
-                failed = partial(self._fail, "amp_dtype")
+                saw = partial(setattr, self.observed, "autocast_dtype")
                 for model in models:
-                    under_autocast(model, self._autocast, self._saw_autocast, failed)
+                    failed = partial(self._fail, "amp_dtype")
+                    under_autocast(model, self._settings.autocast, saw, failed)
         if self._wants("sdpa_backend"):
             with self._guarded("sdpa_backend"):
+                # The first calls show which kernel of attention runs.
+                kernel, value = KNOBS["sdpa_backend"], self.config["sdpa_backend"]
                 for model in models:
                     if mentions_attention(model, ()):
-                        within(model, self._attention)
+                        within(model, partial(kernel.forward_context, value, ""))
         if self._counts_samples and not self.loaders.gave:
             for model in called:
                 counted(model, self.calls)
@@ -244,30 +242,18 @@ class Interposition:
         return name in self.asked and bool(self.config[name])
 
     def _compile(self, models: Iterable[nn.Module]) -> None:
-        if not self._wants("compile_mode"):
-            return
-        with self._guarded("compile_mode"):
-            for model in filter(is_eager, models):
-                self._settings.compiled(model)
-                if not self.is_trial:
-                    for module in compiled_modules(model):
-                        or_eager(module, partial(self._fail, "compile_mode"))
-
-    def _autocast(self, device: torch.device) -> Any:
-        return self._settings.autocast(device)
-
-    def _attention(self) -> AbstractContextManager[None]:
-        """Return a context in which the first calls show which kernel of attention runs."""
-        return KNOBS["sdpa_backend"].forward_context(self.config["sdpa_backend"], "")
-
-    def _saw_autocast(self, dtype: torch.dtype | None) -> None:
-        self.observed.autocast_dtype = dtype
+        for model in filter(is_eager, models):
+            self._settings.compiled(model)
+            if not self.is_trial:
+                for module in compiled_modules(model):
+                    or_eager(module, partial(self._fail, "compile_mode"))
 
     def note(self, names: Iterable[str]) -> None:
         """Record the present values of these knobs, as far as they can be read."""
-        for knob in filter(_is_readable, map(knob_named, names)):
+        for knob in map(knob_named, names):
             with self._guarded(knob.name), suppress(LookupError):
-                self.observed.note(knob)
+                if knob.is_readable:
+                    self.observed.note(knob)
 
     def overridden(self) -> dict[str, tuple[Value, Value]]:
         """Return the knobs that read back another value: name to (wanted, found).
@@ -303,11 +289,3 @@ class Interposition:
         # null means "off" for most knobs, but "whatever torch takes" for harmless ones.
         has_value = self.config[knob.name] is not None or not is_harmless(knob)
         return knob.name in self.asked and has_value
-
-
-def _is_readable(knob: Knob) -> bool:
-    return knob.is_readable
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "no message")

@@ -1,36 +1,34 @@
-"""Find the loaders that a script trains with, and apply settings to those alone.
+"""Find the loaders that a script trains with, and apply settings only to them.
 
 The last batch before an optimizer step comes from a training loader. Before the first step that is
 unknown, so every loader that is iterated with gradients enabled gets the settings. Loaders that
 turn out to be others, such as a validation before training, get their own arguments back. After
-the first step only known training loaders get the settings, and loaders built in the place of one,
-for example anew each epoch.
+the first step a loader gets them if the same calls have built a training loader, for example
+in an epoch before.
 """
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
+import sys
 import weakref
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob
-from autotune.knobs.torch_private import (
-    START_METHOD,
-    drop_iterator,
-    has_iterator,
-    loader_iterators,
-    stop_workers,
-    torch_s_own,
-)
-from autotune.scripting.dataset_changes import snapshot
-from autotune.scripting.loader_sites import Sites
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.wrappers import Fail
@@ -44,6 +42,14 @@ LOADER_KNOBS = tuple(
     for knob in ALL_KNOBS
     if type(knob).loader_kwargs is not Knob.loader_kwargs and knob.name != "batch_size"
 )
+
+_NOT_THE_SCRIPTS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+# Objects of a dataset that are compared, nearest first, and entries of a long list among them.
+_MOST_PARTS, _MOST_ENTRIES = 5_000, 100
+
+Calls = tuple[tuple[str, int], ...]
+"""File and line of every call that led to a loader, innermost first."""
 
 
 class _Untried:
@@ -68,7 +74,11 @@ class TrainingLoaders:
     def __init__(
         self, config: TrainingConfig, asked: frozenset[str], observed: ObservedTraining, fail: Fail
     ) -> None:
-        self.sites, self.sizes = Sites(), BatchSizes()
+        self.sizes = BatchSizes()
+        self.all_names: list[str] = []
+        """Names of all loaders in the order of building, such as train.py:41#0, in which 0 is the
+        first one built in that line."""
+        self.names: weakref.WeakKeyDictionary[DataLoader[Any], str] = weakref.WeakKeyDictionary()
         self.refused: dict[str, str] = {}
         """Knobs that cannot be applied to the training loader, each with the reason."""
         self.is_news = False
@@ -92,9 +102,13 @@ class TrainingLoaders:
         """Reference to the iterator of the last batch, if that gives its batches itself."""
         self._plain_of: weakref.ref[DataLoader[Any]] | None = None
         self._known: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+        self._lines: Counter[str] = Counter()
+        self._calls: weakref.WeakKeyDictionary[DataLoader[Any], Calls] = weakref.WeakKeyDictionary()
+        self._training: set[Calls] = set()
+        """Calls that have built a training loader."""
         self._staying: weakref.WeakKeyDictionary[DataLoader[Any], list[object]]
         self._staying = weakref.WeakKeyDictionary()
-        """Loader to the snapshot with which its workers started, if they persist by our setting."""
+        """Loader to its dataset as its workers have it, if they persist by our setting."""
         self._changes = False
         self._gave_up = False
 
@@ -103,10 +117,15 @@ class TrainingLoaders:
 
         Side effect: patches `DataLoader` for the process.
         """
-        self.sites.watch()
         self.sizes.watch()
-        iterators = loader_iterators()
-        begin, give = DataLoader.__iter__, iterators.__next__
+        iterators = torch_private.loader_iterators()
+        build, begin, give = DataLoader.__init__, DataLoader.__iter__, iterators.__next__
+
+        @functools.wraps(build)
+        def __init__(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            build(loader, *args, **kwargs)
+            with suppress(Exception):  # an unknown type of frame or loader must not harm the script
+                self._built(loader, sys._getframe(1))
 
         def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
             changed = self._give(loader)
@@ -120,8 +139,8 @@ class TrainingLoaders:
                 iterator = begin(loader)
             else:
                 if untried is not None:
-                    self._untried[torch_s_own(iterator)] = untried
-            self._of[torch_s_own(iterator)] = weakref.ref(loader)
+                    self._untried[torch_private.torch_s_own(iterator)] = untried
+            self._of[torch_private.torch_s_own(iterator)] = weakref.ref(loader)
             return iterator
 
         def __next__(iterator: Any) -> Any:  # noqa: N807
@@ -138,11 +157,25 @@ class TrainingLoaders:
                     self._last_size = self.sizes.of(batch)
             return batch
 
+        DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
         iterators.__next__ = __next__
 
+    def _built(self, loader: DataLoader[Any], frame: FrameType | None) -> None:
+        found = []
+        while frame is not None:
+            found.append((frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
+        self._calls[loader] = tuple(found)
+        own = next((call for call in found if not call[0].startswith(_NOT_THE_SCRIPTS)), None)
+        if own is not None:
+            line = f"{Path(own[0]).name}:{own[1]}"
+            self.names[loader] = f"{line}#{self._lines[line]}"
+            self._lines[line] += 1
+            self.all_names.append(self.names[loader])
+
     def _look_up(self, iterator: Any) -> None:
-        """Find the loader of an iterator, whose next batches need no further look."""
+        """Find the loader of an iterator, whose next batches need no further search."""
         self._plain_of = self._of.get(iterator)
         self._plain = _nothing if iterator in self._instead else weakref.ref(iterator)
 
@@ -157,15 +190,15 @@ class TrainingLoaders:
             raise
         except Exception as error:
             self._fall_back(untried, error)
-        stop_workers(iterator)
-        self._instead[iterator] = torch_s_own(begin(untried.loader))
+        torch_private.stop_workers(iterator)
+        self._instead[iterator] = torch_private.torch_s_own(begin(untried.loader))
         return give(self._instead[iterator])
 
     def _fall_back(self, untried: _Untried, error: Exception) -> None:
         """Take the settings back, so that the script continues as if they had not been applied."""
         self._gave_up = True
         self._take_back(untried.loader)
-        drop_iterator(untried.loader)
+        torch_private.drop_iterator(untried.loader)
         untried.rewind()
         for name in untried.changed:
             self._fail(name, error)
@@ -177,15 +210,16 @@ class TrainingLoaders:
             return
         is_first, self._feeding = self._feeding is None, self._last
         self.is_news = False
-        if loader in self._known:  # several training loaders take turns
+        if loader in self._known:  # one of several training loaders
             return
         self._known.add(loader)
-        self.sites.mark(loader)
+        if loader in self._calls:
+            self._training.add(self._calls[loader])
         self._observed.loader = loader
         self._observed.batch_size = self._observed.batch_size or self._last_size or None
         _, self.refused = self._settings_for(loader)
         if is_first:
-            for other in [other for other in self._before if other is not loader]:
+            for other in [other for other in self._before if not self._is_training(other)]:
                 self._take_back(other)
         self.note()
 
@@ -201,8 +235,7 @@ class TrainingLoaders:
         """Apply the settings to a loader that may be a training loader; return what changed."""
         try:
             self._let_go_of_outdated(loader)
-            # Persistent workers run already.
-            persists = has_iterator(loader)
+            persists = torch_private.has_iterator(loader)  # its workers run already
             if persists or self._gave_up or not self._may_train(loader):
                 return {}
             self._observed.meet(loader)
@@ -214,7 +247,7 @@ class TrainingLoaders:
             # Bypasses __setattr__, which refuses persistent_workers once a loader is built.
             vars(loader).update(changed)
             if changed.get("persistent_workers"):
-                self._staying[loader] = snapshot(loader.dataset, loader.collate_fn)
+                self._staying[loader] = _parts_of(loader.dataset, loader.collate_fn)
             self.note()
             return changed
         except Exception as error:
@@ -227,19 +260,18 @@ class TrainingLoaders:
     def _let_go_of_outdated(self, loader: DataLoader[Any]) -> None:
         """End workers that persist by our setting if the script has changed its dataset since."""
         started_with = self._staying.get(loader)
-        if started_with is None:
-            return
-        if started_with == snapshot(loader.dataset, loader.collate_fn):
-            return
-        self._changes = True
-        del self._staying[loader]
-        vars(loader).update(persistent_workers=False, _iterator=None)
-        _, self.refused = self._settings_for(loader)
+        if started_with and started_with != _parts_of(loader.dataset, loader.collate_fn):
+            self._changes = True
+            del self._staying[loader]
+            vars(loader).update(persistent_workers=False, _iterator=None)
+            _, self.refused = self._settings_for(loader)
 
     def _may_train(self, loader: DataLoader[Any]) -> bool:
-        if not torch.is_grad_enabled():  # an evaluation's loader
-            return False
-        return self._feeding is None or loader in self._known or self.sites.is_marked(loader)
+        """Return False for an evaluation's loader, as far as that is known."""
+        return torch.is_grad_enabled() and (self._feeding is None or self._is_training(loader))
+
+    def _is_training(self, loader: DataLoader[Any]) -> bool:
+        return loader in self._known or self._calls.get(loader) in self._training
 
     def _take_back(self, loader: DataLoader[Any]) -> None:
         """Restore the loader's own arguments from its next epoch on."""
@@ -247,12 +279,13 @@ class TrainingLoaders:
         self._staying.pop(loader, None)
         vars(loader).update(before)
         if before and not loader.persistent_workers:
-            drop_iterator(loader)
+            torch_private.drop_iterator(loader)
 
     def _settings_for(self, loader: DataLoader[Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the arguments to set on this loader, and the refused knobs with their reasons."""
         names = [name for name in LOADER_KNOBS if name in self._asked]
-        own, refused = self._workers_before(loader), {}
+        before, refused = self._before.get(loader, vars(loader)), {}
+        own = int(before.get("num_workers", loader.num_workers))
         workers = self._config["num_workers"] if "num_workers" in names else own
         if workers != own and (obstacle := _obstacle(loader, own)):
             refused["num_workers"] = obstacle
@@ -272,15 +305,11 @@ class TrainingLoaders:
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
         given = {name: value for kwargs in hooks for name, value in kwargs.items()}
         if method := given.pop("multiprocessing_context", None):
-            given[START_METHOD] = multiprocessing.get_context(method)
+            given[torch_private.START_METHOD] = multiprocessing.get_context(method)
         if AFFINITY.name in self._asked:
-            init = self._before.get(loader, vars(loader))["worker_init_fn"]
+            init = before["worker_init_fn"]
             given["worker_init_fn"] = AFFINITY.worker_init(self._config[AFFINITY.name], init)
         return given, refused
-
-    def _workers_before(self, loader: DataLoader[Any]) -> int:
-        """Return the number of workers that the script gave the loader."""
-        return int(self._before.get(loader, {}).get("num_workers", loader.num_workers))
 
 
 def _nothing() -> None:
@@ -294,3 +323,37 @@ def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
     context = loader.multiprocessing_context
     method = None if context is None else context.get_start_method()
     return UNGUARDED if own == 0 and is_run_by_workers(method) else None
+
+
+def _parts_of(*things: Any) -> list[object]:
+    """Return what differs later if the script has changed attributes of `things`, however deep.
+
+    Workers that outlive an epoch would not see that. No code of theirs is called. Not seen are
+    attributes in `__slots__`, changes within an array, and few of those in a long list.
+    """
+    found: list[object] = []
+    known: set[int] = set()
+    ahead = deque(things)
+    while ahead and len(found) < _MOST_PARTS:
+        thing = ahead.popleft()
+        if type(thing) in _PLAIN:
+            found.append((type(thing), thing))
+            continue
+        is_counted = isinstance(thing, Tensor) and not thing.is_inference()
+        found.append((id(thing), torch_private.changes_in_place(thing) if is_counted else None))
+        if id(thing) not in known:
+            known.add(id(thing))
+            ahead.extend(_within(thing))
+    return found
+
+
+def _within(thing: Any) -> Iterable[object]:
+    match thing:
+        case Tensor() | ModuleType() | FunctionType() | type():
+            return ()
+        case dict():
+            return (part for item in islice(thing.items(), _MOST_ENTRIES) for part in item)
+        case list() | tuple():
+            return (len(thing), *thing[:: max(1, len(thing) // _MOST_ENTRIES)])
+    # The object that a bound method is bound to.
+    return (getattr(thing, "__self__", None), *getattr(thing, "__dict__", {}).values())

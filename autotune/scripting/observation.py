@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -23,15 +23,14 @@ from autotune.knobs.base import Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
-from autotune.limits.script_stages import ScriptStages
 from autotune.process.common.imported_files import own_modules
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, PASSES_IT
+from autotune.scripting.first_moves import Moves
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
-from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.quality.loss_tasks import LossTasks
-from autotune.scripting.quality.reach import Reach
+from autotune.scripting.loss_tasks import LossTasks
+from autotune.scripting.stages import ScriptStages
 from autotune.scripting.wrappers import watch_acting
 from autotune.training.batches import Clock
 from autotune.training.inspection import process_settings
@@ -72,14 +71,9 @@ class Observation:
         self._losses, self._task, self._deadline = losses, job.task, deadline
         self._job = job
         self._interposition = interposition
-        self._before: dict[str, Value] = {}
+        self._before = process_settings()
         self._seen: Observed | None = None
         self._world = ALONE
-
-    def begin(self) -> None:
-        """Record the process-wide settings before the script has changed any."""
-        self._before = process_settings()
-        _watch_scaler(self._observed)
 
     def observing(self, world: World) -> StepRequests[Observed]:
         """Yield numbers of steps for the script to take, then return what was observed.
@@ -87,7 +81,7 @@ class Observation:
         Stages are those of a script in one process.
         """
         self._world = world
-        self._losses.recorder.reach = Reach(self._observed.trained)
+        self._losses.recorder.moves = Moves(self._observed.trained)
         yield _FIRST
         stream = self._stream
         stream.count_anew()
@@ -109,7 +103,6 @@ class Observation:
             self._seen = replace(self._seen, profiled=operators)
         if not self._task.loss_seconds:
             return self._seen
-        self._interposition.calls.watch_acting()
         for model in self._observed.models:
             watch_acting(model, self._interposition.calls)
         step_seconds = 1 / max(pace, 1e-9)
@@ -159,24 +152,27 @@ class Observation:
         self, steps_per_second: float, samples_per_second: float, wait_share: float
     ) -> Observed:
         loader = self._stream.loader if self._stream.is_fed else None
-        sites = self._interposition.loaders.sites
+        loaders = self._interposition.loaders
         if loader is None:
             self._observed.batch_size = self._stream.calls.size
         self._observed.batches_per_step = self._stream.accumulation_steps
+        self._observed.scales = self._losses.recorder.scales
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
+        device, cuda = self._observed.device, os.environ.get("CUDA_VISIBLE_DEVICES")
         return Observed(
-            device=_spelled(self._observed.device),
-            loaders=tuple(sites.names),
-            training_loader="" if loader is None else sites.name_of(loader),
+            device=device.type if device.type == "cpu" else f"{device.type}:{device.index or 0}",
+            loaders=tuple(loaders.all_names),
+            training_loader="" if loader is None else loaders.names.get(loader, "unknown"),
             steps_per_second=steps_per_second,
             samples_per_second=samples_per_second,
             wait_share=min(1.0, wait_share),
             counts_samples=self._stream.counts_samples,
             fixed=self._fixed(settings),
             workload=self._facts(settings),
-            data_parallel=self._is_data_parallel(),
-            visible_devices=_visible_devices(),
+            data_parallel=any(isinstance(part, nn.DataParallel) for part in self._parts()),
+            # None if the script has left it as it was.
+            visible_devices=None if cuda == at_start("CUDA_VISIBLE_DEVICES") else cuda,
         )
 
     def _read(self, name: str) -> Value:
@@ -210,7 +206,7 @@ class Observation:
             fixed["optimizer_impl"] = BY_HAND
         elif "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
-        if "compile_mode" not in fixed and self._compiles_parts():
+        if "compile_mode" not in fixed and any(map(is_compiled, self._parts())):
             fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), COMPILES_PARTS)
         return fixed
 
@@ -223,16 +219,12 @@ class Observation:
             return {knob.name: NO_DDP for knob in DDP_KNOBS}
         return dict.fromkeys(self._interposition.wrappings.passed(ddp), PASSES_IT)
 
-    def _compiles_parts(self) -> bool:
-        return any(is_compiled(part) for one in self._observed.models for part in one.modules())
-
-    def _is_data_parallel(self) -> bool:
-        try:
-            return any(isinstance(one, nn.DataParallel) for one in self._observed.model.modules())
-        except LookupError:
-            return False
+    def _parts(self) -> Iterator[nn.Module]:
+        return (part for model in self._observed.models for part in model.modules())
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
+        assert self._job.model_path is not None and self._job.script is not None  # noqa: PT018
+        path, models = Path(self._job.model_path), self._observed.models
         dataset, weights = self._loader_dataset(), self._observed.parameters
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         return WorkloadFacts(
@@ -244,26 +236,11 @@ class Observation:
             model_parameters=sum(weight.numel() for weight in weights),
             model_tensors=len(weights),
             sample_bytes=self._stream.sample_bytes,
-            local_modules=self._local_modules(),
-            repeated_blocks=self._repeats_blocks(),
-            attention=self._attends(),
+            # By their path from the script, or from where -m imports it.
+            local_modules=own_modules(path, import_folder(path, self._job.script.module)),
+            repeated_blocks=any(repeated_blocks(model) for model in models[:1]),
+            attention=any(mentions_attention(model, [path]) for model in models),
         )
-
-    def _local_modules(self) -> dict[str, str]:
-        """Return the user's modules, by their path from the script, or from where -m imports it."""
-        assert self._job.model_path is not None and self._job.script is not None  # noqa: PT018
-        path = Path(self._job.model_path)
-        return own_modules(path, import_folder(path, self._job.script.module))
-
-    def _attends(self) -> bool:
-        files = [Path(self._job.model_path or "")]
-        return any(mentions_attention(model, files) for model in self._observed.models)
-
-    def _repeats_blocks(self) -> bool:
-        try:
-            return bool(repeated_blocks(self._observed.model))
-        except LookupError:  # the script calls no module of its own
-            return False
 
     def _loader_dataset(self) -> Any:
         loader = self._stream.loader
@@ -284,23 +261,3 @@ def _unfed() -> str:
     own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
     kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
     return OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
-
-
-def _visible_devices() -> str | None:
-    """Return `CUDA_VISIBLE_DEVICES` if the script has set it; None if it has left it as it was."""
-    now = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return None if now == at_start("CUDA_VISIBLE_DEVICES") else now
-
-
-def _watch_scaler(observed: ObservedTraining) -> None:
-    original = torch.amp.GradScaler.scale
-
-    def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
-        observed.scales = observed.scales or scaler.is_enabled()
-        return original(scaler, outputs)
-
-    torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]
-
-
-def _spelled(device: torch.device) -> str:
-    return device.type if device.type == "cpu" else f"{device.type}:{device.index or 0}"

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +23,10 @@ from autotune.training.inspection import tensor_bytes
 
 Thing = TypeVar("Thing")
 
-# Steps of other optimizers after which the first one counts as out of use: more than any script
-# takes with a GAN's critic for one with its generator.
+# Steps of other optimizers after which the first one counts as out of use.
 _PATIENCE = 200
-# Steps in a row after which an optimizer of the same parameters takes over. An optimizer that is
-# wrapped in another steps in turn with it, never twice in a row.
+# Steps in a row after which an optimizer of the same parameters takes over. One that is wrapped in
+# another alternates with it.
 _AGAIN = 2
 
 
@@ -41,7 +40,8 @@ class ObservedTraining:
         self._loader: weakref.ref[DataLoader[Any]] | None = None
         self._steps_of_others = 0
         self._weights: list[weakref.ref[Tensor]] = []
-        self._by_hand = False
+        self.is_updated_by_hand = False
+        """True if the script trains without a torch optimizer."""
         self.loss_device: torch.device | None = None
         """Device of the first loss; None if it is unknown."""
         self.changes = 0
@@ -61,8 +61,7 @@ class ObservedTraining:
     def model(self) -> nn.Module:
         """The first module that the script called directly, not from within another module.
 
-        Raises:
-            LookupError: no module was called, or it is freed.
+        Raises a LookupError if no module was called, or it is freed.
         """
         return _alive(self._model, "no model was called")
 
@@ -97,25 +96,13 @@ class ObservedTraining:
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer whose steps count.
-
-        Raises:
-            LookupError: no optimizer stepped, or it is freed.
-        """
+        """The optimizer whose steps count; raises LookupError if there is none, or it is freed."""
         return _alive(self._optimizer, "no optimizer stepped")
 
-    @property
-    def is_updated_by_hand(self) -> bool:
-        """True if the script trains without a torch optimizer."""
-        return self._by_hand
-
     def counts(self, optimizer: Optimizer | None) -> bool:
-        """Return True if steps of this optimizer count; of a GAN's two only the first one's do.
-
-        None stands for the script's own updates.
-        """
+        """Return True if this optimizer's steps count; None stands for the script's own updates."""
         if optimizer is None:
-            return self._by_hand
+            return self.is_updated_by_hand
         return self._optimizer is not None and self._optimizer() is optimizer
 
     def is_of_another_model(self, optimizer: Optimizer | None) -> bool:
@@ -128,31 +115,29 @@ class ObservedTraining:
     def stepped(self, optimizer: Optimizer | None) -> None:
         """Record an optimizer step; the first optimizer counts until another one replaces it.
 
-        A script may build a new one, for example after unfreezing layers. It takes over if the
-        first is freed or has not stepped for 200 steps of others. Two steps are enough if it shares
-        parameters with the first. None stands for the script's own updates, which any replaces.
+        A new one, as after unfreezing layers, takes over if the first is freed or has not stepped
+        for 200 steps of others, or two if they share parameters. None stands for the script's own
+        updates, which any replaces.
         """
         if optimizer is None:
-            self._by_hand = self._optimizer is None
+            self.is_updated_by_hand = self._optimizer is None
             return
         first = None if self._optimizer is None else self._optimizer()
         if optimizer is first:
             self._steps_of_others = 0
             return
         self._steps_of_others += 1
-        again = self._steps_of_others == _AGAIN and first is not None and _share(first, optimizer)
-        if first is None or again or self._steps_of_others == _PATIENCE:
-            self.changes += self._by_hand or self._optimizer is not None
-            self._by_hand = False
+        is_due = self._steps_of_others == _PATIENCE
+        if first is not None and self._steps_of_others == _AGAIN:
+            is_due = not _ids(first).isdisjoint(_ids(optimizer))
+        if first is None or is_due:
+            self.changes += self.is_updated_by_hand or self._optimizer is not None
+            self.is_updated_by_hand = False
             self._optimizer, self._steps_of_others = weakref.ref(optimizer), 0
 
     @property
     def loader(self) -> DataLoader[Any]:
-        """The training loader.
-
-        Raises:
-            LookupError: there is none, or it is freed.
-        """
+        """The training loader; raises a LookupError if there is none, or it is freed."""
         return _alive(self._loader, "no DataLoader was iterated with gradients enabled")
 
     @loader.setter
@@ -175,24 +160,17 @@ class ObservedTraining:
     def parameters(self) -> list[Tensor]:
         """Parameters of the model; those of the optimizer if no call of a model was observed.
 
-        Without both there are none: the script updates tensors of its own.
-
-        Raises:
-            LookupError: neither a model nor an optimizer was observed.
+        Without both there are none if the script updates tensors of its own, else a LookupError.
         """
         model = None if self._model is None else self._model()
         if model is not None:
             return list(model.parameters())
-        return [] if self._by_hand else self.trained
+        return [] if self.is_updated_by_hand else self.trained
 
     @property
     def trained(self) -> list[Tensor]:
-        """Parameters of the optimizer, perhaps of several models; of the model if there is none.
-
-        Raises:
-            LookupError: neither a model nor an optimizer was observed.
-        """
-        if self._by_hand:
+        """Parameters of the optimizer, perhaps of several models; of the model if there is none."""
+        if self.is_updated_by_hand:
             return self.parameters
         return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
@@ -203,21 +181,16 @@ class ObservedTraining:
 
     @property
     def accumulation_steps(self) -> int:
-        """Batches of an optimizer step.
-
-        Raises:
-            LookupError: they are not counted.
-        """
+        """Batches of an optimizer step; raises a LookupError if they are not counted."""
         if self.batches_per_step is None:
             raise LookupError("the batches of a step are not counted")
         return self.batches_per_step
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the autocast context of the last forward pass."""
-        if self.autocast_dtype is None:
-            return nullcontext()
-        context = torch.autocast(self.device.type, dtype=self.autocast_dtype)
-        return cast("AbstractContextManager[None]", context)
+        dtype = self.autocast_dtype
+        found: Any = nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+        return found  # type: ignore[no-any-return]
 
     def transfer(self, batch: Tensor) -> Tensor:
         """Return the batch unchanged: the script's own transfer is not observed."""
@@ -267,11 +240,6 @@ def bytes_in(batch: Any) -> int:
         return tensor_bytes(batch)
     except Exception:  # an unknown type of batch must not harm the script
         return 0
-
-
-def _share(one: Optimizer, other: Optimizer) -> bool:
-    """Return True if the optimizers have a parameter in common."""
-    return not _ids(one).isdisjoint(_ids(other))
 
 
 def _ids(optimizer: Optimizer) -> set[int]:

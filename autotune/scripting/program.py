@@ -23,15 +23,9 @@ from autotune.process.common.trial_folder import TrialFolder
 
 
 def run_call(script: Script, path: str, folder: TrialFolder) -> None:
-    """Run the call of a script: with changed copies of its config files, where it is to run.
+    """Run the call of a script or module, whose file is `path`, where it is to run.
 
-    Args:
-        script: the call.
-        path: the file of the script or module.
-        folder: the trial's, for the copies.
-
-    Raises:
-        BaseException: whatever the script raises.
+    It gets changed copies of its config files, in the trial's folder. Its errors are its own.
     """
     arguments = with_copies(script.arguments, script.edits, folder.path)
     sources = str(Path.cwd())
@@ -48,9 +42,6 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
 
     Side effects: replaces `sys.modules["__main__"]` and `sys.argv`; puts the file's folder in front
     of `sys.path`.
-
-    Raises:
-        BaseException: whatever the script raises.
     """
     place = str(Path(path).absolute())
     module = ModuleType("__main__")
@@ -65,13 +56,11 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
 def run_module(name: str, arguments: Sequence[str], folder: str | None = None) -> None:
     """Run a module, or a package's `__main__`, as `python -m` does.
 
-    Modules are looked for in `folder` first. Default: in the working directory.
-
-    Side effects: as those of `run_script`, with that folder.
+    Modules are looked for in `folder` first; default: the working directory. Side effects: as those
+    of `run_script`, with that folder.
 
     Raises:
         SystemExit: there is no such module.
-        BaseException: whatever it raises.
     """
     sys.argv[:] = ["-m", *arguments]
     sys.path.insert(0, folder or str(Path.cwd()))

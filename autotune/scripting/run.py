@@ -77,67 +77,51 @@ class ScriptRun:
             return
         if self._copies:
             shutil.rmtree(self._copies, ignore_errors=True)
-        place = this_place()
-        if place is not None and place.rank:  # all processes would say the same
+        place, stderr = this_place(), sys.__stderr__  # the script may have replaced sys.stderr
+        if stderr is None or (place is not None and place.rank):  # all ranks would say the same
             return
-        with suppress(OSError):  # stderr may be closed
-            report(self._plan, self._interposition)
-
-
-def report(plan: Plan, interposition: Interposition | None) -> None:
-    """Print what was applied, what the script overrode, and what could not be applied, and why."""
-    # The script may have replaced or closed sys.stderr.
-    if sys.__stderr__ is not None and not sys.__stderr__.closed:
-        for line in lines(plan, interposition):
-            print(clean(f"autotune: {line}"), file=sys.__stderr__)
+        with suppress(OSError, ValueError):
+            for line in lines(self._plan, self._interposition):
+                print(clean(f"autotune: {line}"), file=stderr)
 
 
 def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
-    """Yield the lines of the report; `interposition` is None if the script never imported torch."""
+    """Yield what was applied, what the script overrode, and what could not be applied, and why.
+
+    `interposition` is None if the script never imported torch.
+    """
     if interposition is None:
         yield f"{_without_torch(plan)}: the script did not import torch"
         return
     overridden, failed = interposition.overridden(), interposition.failed
     if interposition.steps == 0 and interposition.observed.batch_size is None:
         failed = dict.fromkeys(failed, "the script ended before its first step of training")
-    fine = [name for name in plan.told if name not in overridden and name not in failed]
-    applied = [plan.setting(name) for name in fine]
-    told = [name for name in plan.by_flag if name not in overridden and name not in failed]
-    applied += [_told_by_flag(plan, name) for name in told]
+    fine = [n for n in (*plan.told, *plan.by_flag) if n not in overridden and n not in failed]
+    by = {name: f" (by {flag})" for name, flag in plan.by_flag.items()}
+    applied = [f"{plan.setting(name)}{by.get(name, '')}" for name in fine]
     yield f"applied: {', '.join(applied) or _DEFAULTS}"
+    by_flag = {name: f"{plan.setting(name)} by {flag}" for name, flag in plan.by_flag.items()}
     for name, (wanted, found) in overridden.items():
-        if name in plan.by_flag:
-            yield f"not applied: {_by_flag(plan, name)} (the script runs with {spelled(found)})"
+        if name in by_flag:
+            yield f"not applied: {by_flag[name]} (the script runs with {spelled(found)})"
         else:
             yield f"overridden by the script: {name}={spelled(found)} instead of {spelled(wanted)}"
-    without = {plan.setting(name): failed[name] for name in plan.told if name in failed}
-    without |= {_by_flag(plan, name): failed[name] for name in plan.by_flag if name in failed}
+    asked = {name: plan.setting(name) for name in plan.told} | by_flag
+    without = {setting: failed[name] for name, setting in asked.items() if name in failed}
     for reason, settings in by_reason(without).items():
         yield f"not applied: {', '.join(settings)} ({reason})"
-    yield from _batch_size(plan, interposition)
+    own, wanted = interposition.observed.batch_size, plan.settings["batch_size"]
+    is_told = plan.setting("batch_size") in plan.withheld
+    if "batch_size" not in plan.by_flag and not is_told and own not in (None, wanted):
+        yield f"batch_size={own} is the script's own; the answer was measured with {wanted}"
 
 
 def _without_torch(plan: Plan) -> str:
     """Return what reaches a script without torch: variables and its own flags."""
     settings = plan.settings
     found = [plan.setting(n) for n in plan.told if knob_named(n).environ(settings[n])]
-    found += [_told_by_flag(plan, name) for name in plan.by_flag]
+    found += [f"{plan.setting(name)} (by {flag})" for name, flag in plan.by_flag.items()]
     return f"applied: {', '.join(found)}, and nothing else" if found else "nothing was applied"
-
-
-def _told_by_flag(plan: Plan, name: str) -> str:
-    return f"{plan.setting(name)} (by {plan.by_flag[name]})"
-
-
-def _by_flag(plan: Plan, name: str) -> str:
-    return f"{plan.setting(name)} by {plan.by_flag[name]}"
-
-
-def _batch_size(plan: Plan, interposition: Interposition) -> Iterator[str]:
-    own, wanted = interposition.observed.batch_size, plan.settings["batch_size"]
-    is_told = plan.setting("batch_size") in plan.withheld
-    if "batch_size" not in plan.by_flag and not is_told and own not in (None, wanted):
-        yield f"batch_size={own} is the script's own; the answer was measured with {wanted}"
 
 
 def main() -> None:

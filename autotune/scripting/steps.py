@@ -31,14 +31,11 @@ Stepper = Optimizer | None
 # Backward passes after which an optimizer that was built but does not step is taken for unused:
 # more than gradients are accumulated over.
 _PATIENCE = 512
-# Libraries of environments, which a training script imports to play.
+# Libraries of environments for agents.
 _ENVIRONMENTS = ("gym", "gymnasium", "pettingzoo", "dm_control")
-# Ratio of the longest backward pass to the shortest, in calls of the model with one sample, beyond
-# which they are taken for episodes.
-_EPISODES = 1.5
-# Share of the steps, and their fewest number, before which a model in training has answered for a
-# single sample without gradients: how an agent acts. A text to look at is generated more rarely.
-_ACTING, _FEWEST_ACTING = 1 / 20, 3
+# Steps, and their share of all, before which the model has answered for a single sample without
+# gradients: how an agent acts. A text to look at is generated more rarely.
+_FEWEST_ACTS, _SHARE_OF_ACTS = 3, 1 / 20
 
 
 class Steps:
@@ -169,7 +166,7 @@ class ModelCalls:
     """Samples that a script's model is given in training, where no loader tells.
 
     They are the leading dimension of the first tensor of a call, of the first call in each backward
-    pass. Calls with one sample each all count: a policy is asked once for each step that it plays.
+    pass. Calls with one sample each all count: a policy is asked once for each step of an episode.
     Time between such calls in which the model is evaluated is left out.
     """
 
@@ -184,10 +181,10 @@ class ModelCalls:
         """Seconds of evaluations so far."""
         self._is_first = True
         self._are_seen, self._is_called = False, False
-        self._passes = self._samples = self._last = self._alone = 0
-        self._fewest = self._most = 0
+        self._passes = self._samples = self._last = self._singles = 0
+        self._episodes: set[int] = set()
         self._evaluated: tuple[float, float] | None = None
-        self._steps = self._acting_steps = self._acting_calls = 0
+        self._steps = self._acts = 0
         self._has_acted = False
 
     def called(self, arguments: Iterable[Any]) -> None:
@@ -202,7 +199,7 @@ class ModelCalls:
         if not self._is_first and size != 1:
             return
         self._is_first = False
-        self._alone += size == 1
+        self._singles += size == 1
         self._samples += size
         self._last = size
         if self.size is None and size:
@@ -211,24 +208,16 @@ class ModelCalls:
     def evaluated(self, start: float) -> None:
         """Record a call in an evaluation, which began at `start` and has just ended.
 
-        Where episodes are played, that is how the model comes by its samples.
+        That is how an agent comes by its samples.
         """
-        if plays_episodes():
+        if has_environments():
             return
         first = start if self._evaluated is None else self._evaluated[0]
         self._evaluated = (first, time.perf_counter())
 
-    def watch_acting(self) -> None:
-        """Count steps and calls that may be an agent's anew."""
-        self._steps = self._acting_steps = self._acting_calls = 0
-        self._has_acted = False
-
     def acted(self, arguments: Iterable[Any]) -> None:
         """Record a call in training mode without gradients."""
-        size = next(filter(None, map(samples_in, arguments)), 0)
-        if size == 1 or plays_episodes():
-            self._has_acted = True
-            self._acting_calls += 1
+        self._has_acted |= next(filter(None, map(samples_in, arguments)), 0) == 1
 
     def _leave_out(self) -> None:
         assert self._evaluated is not None
@@ -247,36 +236,18 @@ class ModelCalls:
             self._passes += 1
             self._is_first = not in_closure
         self._is_called = False
-        if self._alone:
-            self._fewest = min(self._fewest or self._alone, self._alone)
-            self._most, self._alone = max(self._most, self._alone), 0
+        if self._singles:
+            self._episodes.add(self._singles)
+            self._singles = 0
 
-    def are_played(self, is_fed: bool, samples_per_batch: float) -> bool:
-        """Return whether the model plays, as in reinforcement learning, between the steps.
+    def are_of_an_agent(self, is_fed: bool) -> bool:
+        """Return True if the model seems to collect its samples, as in reinforcement learning.
 
-        `is_fed` is True if a loader feeds the steps.
+        The script has imported a library of environments, the model answers for single samples
+        between the steps, or, where no loader feeds them, for a varying number in each.
         """
-        if samples_per_batch > 1 and self._acts():
-            return True
-        # The lengths of episodes vary.
-        varies = self._most > _EPISODES * self._fewest
-        return not is_fed and (varies or plays_episodes())
-
-    def _acts(self) -> bool:
-        """Return whether the model answers for single samples between the steps, as an agent does.
-
-        An agent does so before many of the steps, or more often than it steps. With a library of
-        environments it may answer for several of them at a time.
-        """
-        if self._steps < _FEWEST_ACTING:
-            return False
-        fewest = max(_FEWEST_ACTING, _ACTING * self._steps)
-        return self._acting_steps >= fewest or self._acting_calls > self._steps
-
-    @property
-    def passes(self) -> int:
-        """Backward passes since the last step."""
-        return self._passes
+        acts = self._acts >= max(_FEWEST_ACTS, _SHARE_OF_ACTS * self._steps)
+        return acts or has_environments() or (not is_fed and len(self._episodes) > 1)
 
     def keep_last(self) -> None:
         """Forget all backward passes since the last step but the last one."""
@@ -288,24 +259,23 @@ class ModelCalls:
         found = self._passes, self._samples
         self._passes = self._samples = 0
         self._steps += 1
-        self._acting_steps += self._has_acted
+        self._acts += self._has_acted
         self._has_acted = False
         self._is_first = True
         return found
 
 
-def plays_episodes() -> bool:
-    """Return True if the script has imported a library of environments to learn by playing."""
+def has_environments() -> bool:
+    """Return True if the script has imported a library of environments for an agent."""
     return not sys.modules.keys().isdisjoint(_ENVIRONMENTS)
 
 
-class Lead:
+class Ahead:
     """A batch that a loop takes before it has trained on the last one, as accelerate's do.
 
     It counts with the step that trains on it. Otherwise the first step of an epoch would have a
     batch too many, and its last one too few. Two steps in a row show it, after which one batch of
     the epoch has had no backward pass; a loop that takes two for each pass looks so once at most.
-    One such step shows it, too, if in the end every batch of the epoch has had its pass.
     """
 
     def __init__(
@@ -315,16 +285,15 @@ class Lead:
         self.has_ended = False
         """True once the loader has given all batches of the epoch."""
         self._backwards, self._ahead, self._is_known = backwards, ahead, is_known
-        self._was_one = self._has_been_one = False
+        self._was_one = False
 
-    def next_epoch(self, given: int, backwards: int) -> Lead:
-        """Return the lead of the next epoch, given the batches of this one and all passes so far.
+    def next_epoch(self, given: int, backwards: int) -> Ahead:
+        """Return that of the next epoch, given the batches of this one and all passes so far.
 
         A batch that was ahead, and was trained on after the last step, counts with the next one.
         """
         is_trained = backwards - self._backwards >= given
-        is_known = self._is_known or (self._has_been_one and is_trained)
-        return Lead(backwards, self._ahead if is_trained else (0, 0), is_known)
+        return Ahead(backwards, self._ahead if is_trained else (0, 0), self._is_known)
 
     def trained(
         self, since: tuple[int, int], given: int, size: int, backwards: int
@@ -340,7 +309,7 @@ class Lead:
         before, passed = self._ahead, backwards - self._backwards
         is_one = 0 < passed == given - 1 and not self.has_ended and since[0] + before[0] > 0
         self._is_known = self._is_known or (is_one and self._was_one)
-        self._was_one, self._has_been_one = is_one, self._has_been_one or is_one
+        self._was_one = is_one
         self._ahead = (1, size) if is_one and self._is_known else (0, 0)
         batches, samples = since[0] + before[0], since[1] + before[1]
         return batches - self._ahead[0], samples - self._ahead[1]

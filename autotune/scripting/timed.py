@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -72,12 +71,18 @@ class Stopwatch:
     ) -> Measurement:
         device, world = self.interposition.observed.device, timer.world
         each = self._samples_per_step(world)
-        blocks = tuple(_in_samples(block, each) for block in blocks)
+        # They were timed in steps.
+        samples = [max(1, round(each * block.samples)) for block in blocks]
+        blocks = tuple(
+            replace(block, samples=n, stock_samples=min(n - 1, round(each * block.stock_samples)))
+            for block, n in zip(blocks, samples, strict=True)
+        )
+        epochs = world.shares(self.stream.epoch_samples)
         pace = seconds_per_sample(blocks) * world.size
         return Measurement(
             blocks=blocks,
             boundary_seconds=world.slowest(self._boundaries(pace)),
-            epoch_samples=_sum_of_known(world.shares(self.stream.epoch_samples)),
+            epoch_samples=None if None in epochs else sum(filter(None, epochs)),
             warmup_step_seconds=warm_up.step_seconds,
             steady_step_seconds=warm_up.calm_seconds,
             warmup_samples=round(warm_up.samples * each),
@@ -138,18 +143,6 @@ class Stopwatch:
         if not all(bool(torch.isfinite(p).all()) for p in parameters):
             return NonFinite("a parameter of the model became NaN or infinite")
         return None
-
-
-def _in_samples(block: Block, each: float) -> Block:
-    """Return a block that was timed in steps with its counts in samples, `each` of a step."""
-    samples = max(1, round(each * block.samples))
-    stock = min(samples - 1, round(each * block.stock_samples))
-    return replace(block, samples=samples, stock_samples=stock)
-
-
-def _sum_of_known(parts: Sequence[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
 
 
 def _probed_boundary(loader: DataLoader[Any]) -> tuple[float, ...]:

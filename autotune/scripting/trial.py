@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from torch import nn
-
-from autotune.configuration.job import (
-    FIRST_SEED,
-    Job,
-    Measure,
-    Observe,
-    Probe,
-    Profile,
-    TakeFirstSteps,
-)
+from autotune.configuration import job as jobs
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.torch_private import draw_as_eager_does
 from autotune.numerics.trajectory import nudge
@@ -33,10 +25,9 @@ from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
+from autotune.scripting.loss_tasks import LossTasks
+from autotune.scripting.losses import LossRecorder
 from autotune.scripting.observation import Observation
-from autotune.scripting.quality.loss_tasks import LossTasks
-from autotune.scripting.quality.losses import LossRecorder
-from autotune.scripting.quality.printed_metric import Printed
 from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
 from autotune.training import memory
@@ -45,15 +36,7 @@ from autotune.training.ranks.joining import before_parting, joined, obstacle
 from autotune.training.ranks.world import World
 from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
-from autotune.values.outcome import (
-    SETTLED_STEP,
-    Lost,
-    NonFinite,
-    Observed,
-    Probed,
-    TrialOutcome,
-    UserError,
-)
+from autotune.values import outcome as outcomes
 
 NO_STEP = (
     "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
@@ -70,14 +53,16 @@ IN_TURN = (
 
 # Relative, as in float16.
 _ROUNDING = 2.0**-10
+_SHOWN = 80
 
-Leave = Callable[[TrialOutcome], NoReturn]
+Leave = Callable[[outcomes.TrialOutcome], NoReturn]
+Requests = StepRequests[outcomes.TrialOutcome]
 
 
 class Trial:
     """One run of a script on behalf of a job."""
 
-    def __init__(self, job: Job, folder: TrialFolder, leave: Leave) -> None:
+    def __init__(self, job: jobs.Job, folder: TrialFolder, leave: Leave) -> None:
         assert job.script is not None
         config = TrainingConfig.of(job.config or {})
         self._job, self._folder, self._leave = job, folder, leave
@@ -86,12 +71,14 @@ class Trial:
         seen = self._interposition.observed
         calls, sizes = self._interposition.calls, self._interposition.loaders.sizes
         self._stream = BatchStream(lambda: synchronize(seen.device), calls, sizes)
-        self._printed = Printed(folder, job.script.metric or "")
-        self._recorder = LossRecorder(_reads_losses(job), lambda: seen.trained)
+        self._printed = _Printed(folder, job.script.metric or "")
+        by_loss = isinstance(job.task, jobs.Probe) and job.task.loss is not None
+        reads_losses = by_loss or isinstance(job.task, jobs.Observe | jobs.TakeFirstSteps)
+        self._recorder = LossRecorder(reads_losses, lambda: seen.trained)
         self._losses = LossTasks(self._stream, self._recorder)
         self._observation: Observation | None = None
-        self._task: Callable[[World], StepRequests[TrialOutcome]] | None = None
-        self._requests: StepRequests[TrialOutcome] | None = None
+        self._task: Callable[[World], Requests] | None = None
+        self._requests: Requests | None = None
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
         self._changes = 0
@@ -100,7 +87,7 @@ class Trial:
         self._on_host = 1
         self._is_fork = False
         if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(after_in_child=partial(setattr, self, "_is_fork", True))
 
     def begin(self, process_start: float) -> None:
         """Apply the settings and start to watch, just after torch was imported.
@@ -118,66 +105,62 @@ class Trial:
             self._interposition.stepping.befores.append(self._recorder.before)
         self._interposition.stepping.listeners.append(self._after_step)
 
-    def _begun(self, process_start: float) -> Callable[[World], StepRequests[TrialOutcome]]:
+    def _begun(self, process_start: float) -> Callable[[World], Requests]:
         """Prepare the task; return what asks for its steps, given the processes of the script."""
         match self._job.task:
-            case Measure(plan):
+            case jobs.Measure(plan):
                 parts = (self._interposition, self._stream, CompileClock(), self._folder)
                 stopwatch = Stopwatch(*parts, self._start - process_start, self._start)
                 return partial(stopwatch.timing, plan)
-            case Probe() as task:
+            case jobs.Probe() as task:
                 seed_everything(task.seeds[0])
                 return partial(self._probing, task)
-            case TakeFirstSteps() as task:
+            case jobs.TakeFirstSteps() as task:
                 seed_everything(self._job.seed)
                 return partial(self._first_steps, task)
-            case Observe():
+            case jobs.Observe():
                 seed_everything(self._job.seed)
                 deadline = process_start + self._job.deadline_seconds
                 self._observation = Observation(
                     self._interposition, self._stream, self._losses, self._job, deadline
                 )
-                self._observation.begin()
                 return self._observation.observing
-            case Profile() as task:
+            case jobs.Profile() as task:
                 return partial(self._profiling, task)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
 
-    def _forked(self) -> None:
-        self._is_fork = True
-
-    def ended(self) -> TrialOutcome:
+    def ended(self) -> outcomes.TrialOutcome:
         """Return the outcome of a script that ended by itself."""
         steps = self._stream.steps
         if not steps:
-            return UserError(NO_STEP, "")
+            return outcomes.UserError(NO_STEP, "")
         if self._observation is not None and (seen := self._observation.ended()):
             return seen
-        if isinstance(self._job.task, Probe) and self._job.task.loss:
+        if isinstance(self._job.task, jobs.Probe) and self._job.task.loss:
             return self._losses.probed(self._job.task, self._start)
-        if not isinstance(self._job.task, Probe):
-            return UserError(TOO_FEW.format(steps=steps), "")
+        if not isinstance(self._job.task, jobs.Probe):
+            return outcomes.UserError(TOO_FEW.format(steps=steps), "")
         if self._folder.rank:
-            return Probed((), 0.0)  # rank 0 tells what it printed
+            return outcomes.Probed((), 0.0)  # rank 0 tells what it printed
         try:
             found = self._printed.last()
         except ValueError as error:
-            return UserError(str(error), "")
+            return outcomes.UserError(str(error), "")
         if found is None:
-            return UserError("nothing that it printed matches --metric-regex", "")
+            return outcomes.UserError("nothing that it printed matches --metric-regex", "")
         return self._with_start(self._probed(found))
 
-    def _with_start(self, outcome: TrialOutcome) -> TrialOutcome:
+    def _with_start(self, outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
-        if isinstance(outcome, Observed):
+        if isinstance(outcome, outcomes.Observed):
             outcome = replace(
                 outcome,
                 import_seconds=self._start - self._launched,
                 processes=self._losses.world.size,
                 on_host=self._on_host,
             )
-        if isinstance(outcome, Probed | Observed):
+        if isinstance(outcome, outcomes.Probed | outcomes.Observed):
             return replace(outcome, start_seconds=self._trains - self._launched)
         return outcome
 
@@ -187,22 +170,21 @@ class Trial:
         if self._is_fork:
             return  # another process of the script
         if optimizer is not None and self._recorder.is_on:
-            self._recorder.turns.stepped(optimizer, self._recorder.backwards)
+            self._recorder.stepped_by(optimizer)
         if not observed.counts(optimizer):
-            self._stream.stepped_by_another()
             return
         try:
             if observed.changes != self._changes:
                 self._changes = observed.changes
                 if observed.is_of_another_model(optimizer):
-                    self._leave(UserError(IN_TURN.format(steps=self._stream.steps), ""))
+                    self._leave(outcomes.UserError(IN_TURN.format(steps=self._stream.steps), ""))
                 self._stream.pass_over()
             self._stream.stepped()
             if self._recorder.is_on:
                 self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
                 self._requests = self._met()
-            if self._stream.steps == SETTLED_STEP:
+            if self._stream.steps == outcomes.SETTLED_STEP:
                 self._interposition.stepping.befores.clear()
             self._steps_left -= 1
             if self._stream.steps >= SETTLED and self._steps_left <= 0:
@@ -212,9 +194,9 @@ class Trial:
             self._leave(self._with_start(end.value))
         except Exception as error:
             traceback.print_exception(error)
-            self._leave(Lost(f"a fault of autotune beside the script: {error!r}"))
+            self._leave(outcomes.Lost(f"a fault of autotune beside the script: {error!r}"))
 
-    def _met(self) -> StepRequests[TrialOutcome]:
+    def _met(self) -> Requests:
         """Check after the first step that this training can be timed; leave the script if not.
 
         The device is known now; asking for it earlier would take the choice from the script. So
@@ -225,30 +207,31 @@ class Trial:
         device = self._interposition.observed.device
         memory.limit_device_memory(device, self._job.memory_limit_bytes)
         if why := obstacle(self._processes):
-            self._leave(UserError(why, ""))
+            self._leave(outcomes.UserError(why, ""))
         world = self._losses.world = joined(self._job.deadline_seconds)
         self._on_host = world.on_host()
         assert self._task is not None
         return self._task(world)
 
-    def _first_steps(self, task: TakeFirstSteps, _: World) -> StepRequests[TrialOutcome]:
+    def _first_steps(self, task: jobs.TakeFirstSteps, _: World) -> Requests:
         """Take the first steps; this begins after some, so that the parameters are known."""
         seen = self._interposition.observed
-        if task.draws_as_eager and _has_dropout(seen.models):
+        parts = (part for model in seen.models for part in model.modules())
+        if task.draws_as_eager and any("drop" in type(one).__name__.lower() for one in parts):
             draw_as_eager_does()
         return (yield from self._losses.first_steps(task, seen.trained))
 
-    def _profiling(self, task: Profile, _: World) -> StepRequests[TrialOutcome]:
+    def _profiling(self, task: jobs.Profile, _: World) -> Requests:
         self._folder.enter_phase("profile")
         return (yield from profiling(task, self._interposition.observed.device))
 
-    def _probing(self, task: Probe, world: World) -> StepRequests[TrialOutcome]:
+    def _probing(self, task: jobs.Probe, world: World) -> Requests:
         """Train on the task's samples; without a loss, until the script prints its quality.
 
         Of several processes, what rank 0 prints counts.
         """
         self._folder.enter_phase("probe")
-        if task.seeds[0] != FIRST_SEED:
+        if task.seeds[0] != jobs.FIRST_SEED:
             self._become_another(task.seeds[0])
         if task.loss:
             return (yield from self._losses.probing(task, self._start))
@@ -259,7 +242,7 @@ class Trial:
             while (found := world.on_first(self._printed.news)) is None:
                 yield 1
         except ValueError as error:
-            return UserError(str(error), "")
+            return outcomes.UserError(str(error), "")
         return self._probed(found)
 
     def _become_another(self, seed: int) -> None:
@@ -272,21 +255,61 @@ class Trial:
         nudge(weights, _ROUNDING, seed)
         seed_everything(seed)
 
-    def _probed(self, found: float) -> TrialOutcome:
+    def _probed(self, found: float) -> outcomes.TrialOutcome:
         if not math.isfinite(found):
-            return NonFinite(f"the quality that it printed is {found}")
-        return Probed((found,), time.monotonic() - self._start)
+            return outcomes.NonFinite(f"the quality that it printed is {found}")
+        return outcomes.Probed((found,), time.monotonic() - self._start)
 
 
-def _has_dropout(models: Iterable[nn.Module]) -> bool:
-    parts = (type(part).__name__.lower() for model in models for part in model.modules())
-    return any("drop" in name for name in parts)
+class _Printed:
+    """The values of the quality that a script has printed so far."""
+
+    def __init__(self, folder: TrialFolder, pattern: str) -> None:
+        self._folder = folder
+        self._pattern = re.compile(pattern, re.MULTILINE)
+        self._known = (0, 0)
+        self._from = (0, 0)
+
+    def mark(self) -> None:
+        """Let `news` ignore what has been printed so far."""
+        self._from = self._known = self._sizes()
+
+    def news(self) -> float | None:
+        """Return the first quality printed since `mark`; None if there is none or nothing new."""
+        sizes = self._sizes()
+        if sizes == self._known:
+            return None
+        self._known = sizes
+        found = self._matches(self._from)
+        return found[0] if found else None
+
+    def last(self) -> float | None:
+        """Return the last quality printed at all; None if there is none."""
+        self._sizes()
+        found = self._matches((0, 0))
+        return found[-1] if found else None
+
+    def _matches(self, start: tuple[int, int]) -> list[float]:
+        """Return what was printed from there on; raise a ValueError for what is no number."""
+        found: list[float] = []
+        for path, begin in zip((self._folder.stdout, self._folder.stderr), start, strict=True):
+            text = path.read_bytes()[begin:].decode(errors="replace")
+            matches = self._pattern.finditer(text)
+            found += [_number(m[1] if self._pattern.groups else m[0]) for m in matches]
+        return found
+
+    def _sizes(self) -> tuple[int, int]:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        return self._folder.stdout.stat().st_size, self._folder.stderr.stat().st_size
 
 
-def _reads_losses(job: Job) -> bool:
-    """Return True if the task reads losses; others are not slowed down by a recorder."""
-    match job.task:
-        case Probe(loss=loss):
-            return loss is not None
-        case _:
-            return isinstance(job.task, Observe | TakeFirstSteps)
+def _number(text: str | None) -> float:
+    """Convert a match's group to a number; raise ValueError if that fails or it is None."""
+    try:
+        return float(text or "")
+    except ValueError:
+        raise ValueError(
+            f"--metric-regex captures {(text or '')[:_SHOWN]!r}, which is no number; let its first "
+            "group hold the number alone, as in 'accuracy ([0-9.]+)'"
+        ) from None

@@ -14,18 +14,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import nn, optim
 from torch.optim import Optimizer
 
+from autotune.knobs import torch_private
 from autotune.knobs.compile import with_tensors
-from autotune.knobs.torch_private import (
-    compile_error,
-    compiled_call,
-    eager_call,
-    own_call,
-    set_compiled_call,
-    set_own_call,
-)
 from autotune.scripting.steps import ModelCalls
 
 Fail = Callable[[str, BaseException], None]
@@ -42,12 +35,11 @@ def under_autocast(
 ) -> None:
     """Run every training call of `model` under autocast, and return float32 to the script.
 
-    The wrapper stands where `Module.compile` keeps compiled code. So it is no part
-    of a copy, a pickle or the state_dict. `saw` gets the dtype in which the first such call ran. If
-    a result cannot be converted to float32, `failed` gets the error and the model runs without
-    autocast from then on.
+    The wrapper stands where `Module.compile` keeps compiled code. So it is no part of a copy, a
+    pickle or the state_dict. `saw` gets the dtype in which the first such call ran. If a result
+    cannot be converted to float32, `failed` gets the error and the model runs without autocast.
     """
-    inner = compiled_call(model) or eager_call(model)
+    inner = torch_private.compiled_call(model) or torch_private.eager_call(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     told, works = False, True
 
@@ -59,7 +51,8 @@ def under_autocast(
             return inner(*args, **kwargs)
         with autocast(device):
             if not told:
-                saw(_dtype_in_force(device.type))
+                is_on = torch.is_autocast_enabled(device.type)
+                saw(torch.get_autocast_dtype(device.type) if is_on else None)
                 told = True
             result = inner(*args, **kwargs)
         try:
@@ -69,7 +62,7 @@ def under_autocast(
             failed(error)
             return result
 
-    set_compiled_call(model, call)
+    torch_private.set_compiled_call(model, call)
 
 
 def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
@@ -78,7 +71,8 @@ def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
     `failed` gets the error, and compilation is not tried again. An error of the model itself is
     raised again by the uncompiled call.
     """
-    fails, eager, compiled = compile_error(), eager_call(model), compiled_call(model)
+    eager, compiled = torch_private.eager_call(model), torch_private.compiled_call(model)
+    fails = torch_private.compile_error()
     assert compiled is not None
     works = True
 
@@ -93,12 +87,12 @@ def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
                 failed(error)
         return eager(*args, **kwargs)
 
-    set_compiled_call(model, call)
+    torch_private.set_compiled_call(model, call)
 
 
 def counted(model: nn.Module, calls: ModelCalls) -> None:
     """Record every call of `model`, in training or in an evaluation, without changing it."""
-    inner = own_call(model)
+    inner = torch_private.own_call(model)
 
     @functools.wraps(inner)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -111,12 +105,12 @@ def counted(model: nn.Module, calls: ModelCalls) -> None:
         calls.evaluated(start)
         return result
 
-    set_own_call(model, call)
+    torch_private.set_own_call(model, call)
 
 
 def watch_acting(model: nn.Module, calls: ModelCalls) -> None:
     """Record the calls of `model` in training mode without gradients, without changing it."""
-    inner = own_call(model)
+    inner = torch_private.own_call(model)
 
     @functools.wraps(inner)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -124,12 +118,12 @@ def watch_acting(model: nn.Module, calls: ModelCalls) -> None:
             calls.acted((*args, *kwargs.values()))
         return inner(*args, **kwargs)
 
-    set_own_call(model, call)
+    torch_private.set_own_call(model, call)
 
 
 def within(model: nn.Module, context: Callable[[], AbstractContextManager[None]]) -> None:
     """Run every training call of `model` in a context of its own, without changing it."""
-    inner = own_call(model)
+    inner = torch_private.own_call(model)
 
     @functools.wraps(inner)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -138,20 +132,12 @@ def within(model: nn.Module, context: Callable[[], AbstractContextManager[None]]
         with context():
             return inner(*args, **kwargs)
 
-    set_own_call(model, call)
+    torch_private.set_own_call(model, call)
 
 
 def in_float32(result: Any) -> Any:
     """Return a model's nested result with every float16 or bfloat16 tensor as float32."""
-    return with_tensors(result, _lengthened)
-
-
-def _lengthened(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in _SHORT else tensor
-
-
-def _dtype_in_force(device: str) -> torch.dtype | None:
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return with_tensors(result, lambda one: one.float() if one.dtype in _SHORT else one)
 
 
 def change_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
@@ -159,19 +145,12 @@ def change_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
 
     An optimizer that refuses them is built as the script wrote it, and `fail` gets the error.
     """
-    for kind in _taking(kwargs):
-        kind.__init__ = _with_arguments(kind.__init__, kwargs, fail)  # type: ignore[method-assign]
-
-
-def _taking(kwargs: Mapping[str, Any]) -> list[type[Optimizer]]:
-    """Return torch's optimizers that take all of `kwargs`."""
-    kinds = [kind for kind in vars(optim).values() if inspect.isclass(kind)]
-    return [
-        kind
-        for kind in kinds
-        if issubclass(kind, Optimizer)
-        and kwargs.keys() <= inspect.signature(kind).parameters.keys()
-    ]
+    for kind in filter(inspect.isclass, vars(optim).values()):
+        if issubclass(kind, Optimizer):
+            original = kind.__init__
+            if kwargs.keys() <= inspect.signature(original).parameters.keys():
+                changed = _with_arguments(original, kwargs, fail)
+                kind.__init__ = changed  # type: ignore[method-assign]
 
 
 def _with_arguments(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any:

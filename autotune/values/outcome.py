@@ -166,7 +166,7 @@ class ObservedLoss:
     backwards_per_step: float = 1.0
     doubt: str = ""
     """Reason why it cannot judge a training; empty if it can."""
-    reach: tuple[float, ...] = ()
+    moves: tuple[float, ...] = ()
     """As that of `FirstLosses`."""
     sums: FirstSums = FirstSums()
     """As those of `FirstLosses`; empty if the loss cannot be compared."""
@@ -181,7 +181,7 @@ class FirstLosses:
     losses: tuple[float, ...]
     """Mean over the backward passes of each step."""
     backwards_per_step: float
-    reach: tuple[float, ...]
+    moves: tuple[float, ...]
     """Distance that each parameter moved from the third to the tenth step; empty if unknown."""
     sums: FirstSums = FirstSums()
     kind: Literal["first_losses"] = "first_losses"
@@ -257,7 +257,7 @@ class CountedFlops:
     flops_per_sample: float | None = None
     """Floating-point operations of a training step for each sample; None if not counted."""
     number_format: str | None = None
-    """Format of the step's products, see `autotune.limits.flops`."""
+    """Format of the step's products, see `autotune.training.arithmetic`."""
     uncounted: str = ""
     """Reason why the FLOPs are not counted."""
     matmul_flops_per_second: float | None = None

@@ -9,8 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
     "both": "values process.stand_in process.common knobs calling configuration",
-    "child": "training.ranks training numerics limits "
-    "scripting.quality scripting scripting.surroundings process.child",
+    "child": "training.ranks training numerics scripting process.child",
     "parent": "process storage sampling study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",

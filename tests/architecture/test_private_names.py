@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "autotune"
-CHILD = ("training/", "numerics/", "limits/", "scripting/", "process/child/", "knobs/")
+CHILD = ("training/", "numerics/", "scripting/", "process/child/", "knobs/")
 TORCH_PRIVATE = "knobs/torch_private.py"
 PRIVATE = re.compile(r"\._(?!_)")
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autotune.limits.flops import Counted, count_flops
-from autotune.limits.matmul_rate import matmul_rate
+from autotune.training.arithmetic import Counted, count_flops, matmul_rate
 from gpus import CUDA, cuda_only, on_cuda
 
 BATCH, INPUTS, OUTPUTS = 4, 16, 32

@@ -54,7 +54,7 @@ def test_a_probe_trains_until_the_loss_had_fallen_if_there_is_time(
     tmp_path: Path, fell_after: int | None, budget: float | None, samples: int
 ) -> None:
     """At 100 samples a second, 600 are six seconds; a batch is 16."""
-    loss = ObservedLoss("", LOSSES.losses, reach=LOSSES.reach, fell_after=fell_after)
+    loss = ObservedLoss("", LOSSES.losses, moves=LOSSES.moves, fell_after=fell_after)
     runner = ScriptedRunner(lambda *_: at(100), lambda *_: 1.0, observed=replace(SEEN, loss=loss))
     changes = {} if budget is None else {"time_budget_seconds": budget}
     events_of(options_in(tmp_path, SPACE, script=ScriptOptions(()), **changes), runner)

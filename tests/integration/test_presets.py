@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.calling.proposed_maps import preset_maps
+from autotune.calling.flag import preset_maps
 from autotune.knobs.base import Value
 from needs import installed
 from tuned_scripts import SCRIPTS, run

@@ -122,7 +122,7 @@ def test_a_replay_takes_as_long_as_its_blocks_and_samples(tmp_path: Path) -> Non
 
 def test_a_script_is_recorded_and_replayed_as_a_model(tmp_path: Path) -> None:
     """Its first steps are its numerics check, and each of its seeds is a process."""
-    loss = ObservedLoss("", LOSSES.losses, reach=LOSSES.reach)
+    loss = ObservedLoss("", LOSSES.losses, moves=LOSSES.moves)
     qualities = tuple(1.0 + 0.1 * math.sin(seed) for seed in range(12))
     runner = ScriptedRunner(
         lambda config, phase: at(100.0 if config["amp_dtype"] is None else 150.0),

@@ -77,14 +77,16 @@ def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path
     ]
 
 
-def test_only_the_loader_that_feeds_the_optimizer_gets_the_settings(tmp_path: Path) -> None:
+def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_settings(
+    tmp_path: Path,
+) -> None:
     """Others are begun with gradients enabled, too, before the first step and after it.
 
     One that is built in a new place is known only after its first epoch, by that place.
     """
     settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     done = run(tmp_path, SCRIPTS / "phases.py", batch_size=8, **settings)
-    assert done.stdout == "[[1, 0], [0, 0], [1, 0]] 0 0 1\n", done.stderr
+    assert done.stdout == "[[1, 1], [0, 1], [1, 1]] 0 0 2\n", done.stderr
     (applied,) = report_of(done)
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 

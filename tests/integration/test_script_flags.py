@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
-from autotune.calling.proposed_maps import proposals, unknown_words
 from autotune.configuration.job import Job, Measure, Observe
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.plan_lines import plan_lines
+from autotune.context.script_ways import proposals, unknown_words
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
@@ -208,38 +208,27 @@ def test_where_nothing_judges_a_batch_size_no_flag_is_spoken_of(
 
 
 @pytest.mark.parametrize(
-    ("others", "taken"), [((), "--batch-size"), ((ScriptFlag(("--bs",), 16),), "--bs")]
-)
-def test_a_flag_without_a_value_is_searched_unless_another_has_the_number(
-    tmp_path: Path, others: tuple[ScriptFlag, ...], taken: str
-) -> None:
-    """As of a script with `--batch-size` whose default is None, which chooses one itself."""
-    plan, _ = planned(tmp_path, Surroundings((OPEN, *others)), JUDGED)
-    assert maps(plan) == [f"batch_size={taken}"]
-
-
-def test_a_flag_is_spelled_as_the_arguments_spell_it(tmp_path: Path) -> None:
-    script = replace(JUDGED, arguments=("-b", "16"))
-    plan, _ = planned(tmp_path, Surroundings((BATCH,)), script)
-    assert maps(plan) == ["batch_size=-b"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "flags", "found"),
     [
-        (("--batch_size=16",), ["batch_size=--batch_size="]),
-        (("--train.batch_size", "16"), ["batch_size=--train.batch_size"]),
-        (("batch=16",), ["batch_size=batch"]),
-        (("--batch_size=32",), []),
-        (("--batch_size",), []),
-        (("batch_size", "16"), []),
-        (("--batch_size=16", "--bs=16"), []),
+        # As of a script with `--batch-size` whose default is None, which chooses one itself.
+        ((), (OPEN,), ["batch_size=--batch-size"]),
+        ((), (OPEN, ScriptFlag(("--bs",), 16)), ["batch_size=--bs"]),
+        (("-b", "16"), (BATCH,), ["batch_size=-b"]),
+        # Read by the script itself.
+        (("--batch_size=16",), (), ["batch_size=--batch_size="]),
+        (("--train.batch_size", "16"), (), ["batch_size=--train.batch_size"]),
+        (("batch=16",), (), ["batch_size=batch"]),
+        (("--batch_size=32",), (), []),
+        (("--batch_size",), (), []),
+        (("batch_size", "16"), (), []),
+        (("--batch_size=16", "--bs=16"), (), []),
     ],
 )
-def test_a_flag_that_the_script_reads_without_a_parser_is_found_among_its_arguments(
-    tmp_path: Path, arguments: tuple[str, ...], found: list[str]
+def test_a_flag_is_found_by_its_name_and_number_and_spelled_as_the_arguments_spell_it(
+    tmp_path: Path, arguments: tuple[str, ...], flags: tuple[ScriptFlag, ...], found: list[str]
 ) -> None:
-    plan, _ = planned(tmp_path, Surroundings(), replace(JUDGED, arguments=arguments))
+    script = replace(JUDGED, arguments=arguments)
+    plan, _ = planned(tmp_path, Surroundings(flags), script)
     assert maps(plan) == found
 
 

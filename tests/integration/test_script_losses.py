@@ -97,12 +97,15 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     assert "needs --allow numerics" in shown.out
 
 
-def test_losses_of_several_optimizers_judge_nothing_and_the_answer_says_so(tmp_path: Path) -> None:
-    done = search(tmp_path, "gan.py", space=f"{BOTH}num_workers: [0, 1]\n")
+def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_says_so(
+    tmp_path: Path,
+) -> None:
+    space = f"{BOTH}num_workers: [0, 1]\n"
+    done = search(tmp_path, "several_optimizers.py", "--", "batches", space=space)
     assert done.returncode == 0, done.stderr
     why = (
-        "exact settings only, because the training loss cannot judge others: it trains with 2 "
-        "optimizers, each on a loss of its own. Name the quality that the script prints by "
+        "exact settings only, because the training loss cannot judge others: it trains several "
+        "models on losses of their own, as a GAN does. Name the quality that the script prints by "
         "--metric-regex"
     )
     assert f"amp_dtype stays null: it changes the arithmetic: {NEEDED}" in done.stderr
@@ -112,16 +115,11 @@ def test_losses_of_several_optimizers_judge_nothing_and_the_answer_says_so(tmp_p
     assert why in " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.parametrize(
-    ("loss", "first"), [pytest.param("sum", "10.", marks=pytest.mark.long), ("contrastive", "2.")]
-)
-def test_a_loss_that_is_no_mean_judges_no_other_batch_size(
-    tmp_path: Path, loss: str, first: str
-) -> None:
-    words = ("--map", "batch_size=--batch-size", "--dry-run", "--", "--loss", loss)
+def test_a_loss_that_is_no_mean_judges_no_other_batch_size(tmp_path: Path) -> None:
+    words = ("--map", "batch_size=--batch-size", "--dry-run", "--", "--loss", "contrastive")
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
     assert done.returncode == 0, done.stderr
-    assert f"note: batch_size stays 16: the first loss is {first}" in done.stderr
+    assert "note: batch_size stays 16: the first loss is 2." in done.stderr
     assert "with batch_size=64, too far apart for a mean over the samples" in done.stderr
     assert "searched as batch_size" not in done.stderr
     assert "  amp_dtype: null, bfloat16\n" in done.stderr
@@ -183,13 +181,6 @@ def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(
     assert len(reasons) == (loss == "sum")
     for reason in reasons:
         assert "with batch_size=64, too far apart for a mean over the samples" in reason
-
-
-def test_a_mean_loss_judges_mapped_batch_sizes(tmp_path: Path) -> None:
-    words = ("--map", "batch_size=--batch-size", "--dry-run", "--")
-    done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
-    assert done.returncode == 0, done.stderr
-    assert "  batch_size: 16, 64\n" in done.stderr
 
 
 def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance(

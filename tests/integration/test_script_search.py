@@ -91,20 +91,16 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: P
     assert answered.best.evidence.speedup.rounds >= 6
 
 
-def test_settings_that_are_not_tried_are_named_with_the_reason(tmp_path: Path) -> None:
-    _, _, planned = search(tmp_path, ScriptOptions(()))
-    notes = "\n".join(planned.context.space.notes)
-    assert "batch_size stays 16: it changes the course of training, so it needs --map" in notes
-    assert "amp_dtype stays null: it changes the arithmetic: the training loss cannot" in notes
-
-
-def test_settings_that_stay_for_the_same_reason_share_a_note(tmp_path: Path) -> None:
+def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path: Path) -> None:
     space = f"{SPACE}compile_mode: [null, default]\n"
     options = unstored_in(tmp_path, space, script=ScriptOptions(()), trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
     assert isinstance(planned, Planned)
-    (note,) = (note for note in planned.context.space.notes if "arithmetic" in note)
+    notes = planned.context.space.notes
+    (note,) = (note for note in notes if "arithmetic" in note)
     assert note.startswith("amp_dtype, compile_mode stay as they are; each changes the arithmetic")
+    why = "batch_size stays 16: it changes the course of training, so it needs --map"
+    assert why in "\n".join(notes)
 
 
 def test_every_child_gets_the_scripts_own_arguments_and_the_knobs_to_put_into_force(
@@ -443,34 +439,26 @@ def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(
     assert ("round 3" in hosts) == own
 
 
-@pytest.mark.parametrize("objective", [{}, {"run_samples": 9000}, {"run_epochs": 3}])
-def test_packages_are_imported_for_each_process_where_the_time_of_a_run_counts(
-    tmp_path: Path, objective: dict[str, int]
-) -> None:
-    runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=1, **objective)
-    next(iter(real_search(options, runner)))
-    task = runner.jobs[0].task
-    assert isinstance(task, Observe)
-    assert task.shares_packages == (not objective)
-
-
 @pytest.mark.parametrize(
-    ("own", "flags"),
+    ("own", "flags", "objective"),
     [
-        ("flags: {--attention: {values: [plain, fused]}}\n", ()),
-        ("", (flag_from("batch_size=env:SIZE"),)),
+        ("", (), {}),
+        ("", (), {"run_samples": 9000}),
+        ("", (), {"run_epochs": 3}),
+        ("flags: {--attention: {values: [plain, fused]}}\n", (), {}),
+        ("", (flag_from("batch_size=env:SIZE"),), {}),
     ],
 )
-def test_packages_are_imported_for_each_process_where_words_may_decide_on_them(
-    tmp_path: Path, own: str, flags: tuple[Flag, ...]
+def test_packages_are_imported_for_each_process_where_its_time_counts_or_words_may_decide_on_them(
+    tmp_path: Path, own: str, flags: tuple[Flag, ...], objective: dict[str, int]
 ) -> None:
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    options = unstored_in(tmp_path, SPACE + own, script=ScriptOptions((), flags), trials=1)
+    script = ScriptOptions((), flags)
+    options = unstored_in(tmp_path, SPACE + own, script=script, trials=1, **objective)
     next(iter(real_search(options, runner)))
     task = runner.jobs[0].task
     assert isinstance(task, Observe)
-    assert not task.shares_packages
+    assert task.shares_packages == (not (own or flags or objective))
 
 
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tuned_scripts import report_of, run
 
 LOADERLESS = "no torch DataLoader feeds training"
 BY_HAND = "the script updates its weights without a torch optimizer"
+OPPONENTS = "it trains several models on losses of their own, as a GAN does"
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_a_script_that_draws_its_batches_keeps_them_where_its_weights_are_rounde
     assert isinstance(rounded, FirstLosses), rounded
     assert rounded.losses == pytest.approx(own.losses, rel=0.02)
     assert rounded.losses != own.losses
-    assert rounded.reach == pytest.approx(own.reach, rel=0.1)
+    assert rounded.moves == pytest.approx(own.moves, rel=0.1)
 
 
 DROPOUT = """
@@ -200,22 +201,21 @@ def test_without_a_loader_evaluations_are_left_out(ask: Ask) -> None:
     assert seen.steps_per_second > 4 / 0.5
 
 
-@pytest.mark.parametrize("way", ["tensors", "batches", "actor-critic"])
-def test_optimizers_that_take_turns_have_no_loss_that_judges(ask: Ask, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "doubt"),
+    [
+        *((way, OPPONENTS) for way in ("tensors", "batches", "actor-critic")),
+        *((way, "") for way in ("one loss", "one after the other")),
+    ],
+)
+def test_losses_of_models_that_train_against_each_other_judge_nothing(
+    ask: Ask, way: str, doubt: str
+) -> None:
     task = Observe(loss_seconds=1.0, source="x")
     seen = observed(ask("several_optimizers.py", way, task=task))
     assert seen.loss is not None
-    assert seen.loss.doubt == "it trains with 2 optimizers, each on a loss of its own"
-    assert seen.workload.baseline["accumulation_steps"] == 1
-
-
-@pytest.mark.parametrize("way", ["one loss", "one after the other"])
-def test_optimizers_of_one_loss_let_it_judge(ask: Ask, way: str) -> None:
-    task = Observe(loss_seconds=1.0, source="x")
-    seen = observed(ask("several_optimizers.py", way, task=task))
-    assert seen.loss is not None
-    assert seen.loss.doubt == ""
-    assert seen.workload.baseline["accumulation_steps"] == 1
+    assert seen.loss.doubt == doubt
+    assert bool(seen.loss.sums.settled_gradients) == (not doubt)
 
 
 ASKED = """
@@ -377,12 +377,12 @@ def test_each_of_several_models_is_looked_at(ask: Ask) -> None:
 
 
 def test_models_trained_one_after_the_other_are_named_as_the_fault(ask: Ask) -> None:
-    said = reason(ask("in_turn.py", "one after the other", task=Measure(QUICK)))
+    said = reason(ask("several_optimizers.py", "folds", task=Measure(QUICK)))
     assert said.startswith("it trains one model after another, the first for 20 steps")
 
 
 def test_models_trained_alternately_are_timed_together(ask: Ask) -> None:
-    outcome = ask("in_turn.py", "alternately", task=Measure(QUICK))
+    outcome = ask("several_optimizers.py", "models alternately", task=Measure(QUICK))
     assert isinstance(outcome, Measured), outcome
 
 

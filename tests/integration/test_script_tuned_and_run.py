@@ -12,7 +12,7 @@ import pytest
 
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.evidence import UNCHANGED
-from autotune.configuration.script import BY_FLAG_ALONE, ScriptOptions, is_harmless
+from autotune.configuration.script import BY_FLAG_ONLY, ScriptOptions, is_harmless
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.process.runner import SubprocessRunner
@@ -93,7 +93,7 @@ def test_the_whole_script_runs_with_the_confirmed_settings(tuned: Tuned) -> None
     confirmed = ", ".join(
         f"{name}={spelled(value)}"
         for name, value in tuned.best.config.items()
-        if is_harmless(KNOBS[name]) and name not in BY_FLAG_ALONE and value is not None
+        if is_harmless(KNOBS[name]) and name not in BY_FLAG_ONLY and value is not None
         if value != KNOBS[name].default or own[name] != KNOBS[name].default
     )
     assert told == [f"autotune: to apply: {confirmed}", f"autotune: applied: {confirmed}"]

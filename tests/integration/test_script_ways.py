@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from autotune.calling.flag import Flag, flag_from
-from autotune.calling.proposed_maps import preset_maps
+from autotune.calling.flag import Flag, flag_from, preset_maps
 from autotune.commands import execute
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
@@ -22,7 +21,6 @@ from autotune.values.outcome import Measured, NotApplied, TrialOutcome
 from children import QUICK, autotune, hurried
 from command_line import Done, command
 from factories import written
-from needs import installed
 from tuned_scripts import SCRIPTS, best, report_of, run
 
 YAML = "# mine\nname: &n run\ntrain:\n  batch_size: 16  # small\n  lr: 1e-3\n  tag: *n\n"
@@ -192,39 +190,6 @@ def test_words_that_two_values_share_stand_there_for_either_and_for_none_of_them
     assert bfloat16 == ("--amp", "--amp-dtype=bfloat16")
     assert words(None, *bfloat16) == ()
     assert words("float16", *bfloat16) == ("--amp", "--amp-dtype=float16")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "precision"),
-    [("bfloat16", "bf16-mixed"), ("float16", "16-mixed"), (None, "32-true")],
-)
-def test_lightnings_own_parser_takes_mapped_settings(dtype: str | None, precision: str) -> None:
-    installed("lightning")
-    from jsonargparse import ArgumentParser
-    from lightning.pytorch import Trainer
-
-    parser = ArgumentParser()
-    parser.add_class_arguments(Trainer, "trainer")
-    parser.add_argument("--data.batch_size", type=int)
-    mixed = (
-        "amp_dtype:bfloat16=--trainer.precision=bf16-mixed",
-        "amp_dtype:float16=--trainer.precision=16-mixed",
-    )
-    flags = (*preset_maps("lightning", ()), *map(flag_from, mixed))
-    config = TrainingConfig.of({"batch_size": 64, "amp_dtype": dtype})
-    words = with_flags(("--trainer.precision", "32-true"), flags, config)
-    read = parser.parse_args(list(words))
-    assert (read.trainer.precision, read.data.batch_size) == (precision, 64)
-
-
-def test_hugging_faces_own_parser_takes_the_preset(tmp_path: Path) -> None:
-    installed("transformers")
-    from transformers import HfArgumentParser, TrainingArguments
-
-    own = ("--output_dir", str(tmp_path), "--use_cpu")
-    words = with_flags(own, preset_maps("hf", ()), TrainingConfig.of({"batch_size": 64}))
-    (read,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(list(words))
-    assert read.per_device_train_batch_size == 64
 
 
 def words_of(name: str, folder: Path, script: str) -> tuple[object, ...]:

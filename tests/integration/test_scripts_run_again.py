@@ -87,7 +87,7 @@ def test_other_random_numbers_are_no_checkpoint(
     def timed(config: TrainingConfig, phase: Phase) -> TrialOutcome:
         return at(200 if config["amp_dtype"] else 100)
 
-    loss = ObservedLoss("", (1.0,) * 10, reach=LOSSES.reach)
+    loss = ObservedLoss("", (1.0,) * 10, moves=LOSSES.moves)
     runner = ScriptedRunner(timed, quality=lambda *_: 0.1, observed=replace(SEEN, loss=loss))
     runner.untrained = untrained
     runner.first_steps = lambda _: replace(LOSSES, losses=(1.0,) * 10)

@@ -1,5 +1,6 @@
-"""Trains with two optimizers in the way that its argument names."""
+"""Trains with several optimizers in the way that its argument names."""
 
+import itertools
 import sys
 
 import torch
@@ -72,6 +73,42 @@ def one_after_the_other():
         number += 1
 
 
+def unfrozen(what):
+    """Trains the head, then all layers with another optimizer, while the first one does `what`."""
+    body, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    model = nn.Sequential(body, head)
+    body.requires_grad_(False)
+    optimizer = first = torch.optim.AdamW(head.parameters())
+    data = TensorDataset(torch.randn(640, 4), torch.randn(640, 1))
+    batches = itertools.chain.from_iterable(DataLoader(data, batch_size=16) for _ in range(20))
+    for step, (x, y) in enumerate(batches):
+        if step == 5:
+            body.requires_grad_(True)
+            parameters = body.parameters() if what == "idles" else model.parameters()
+            optimizer = torch.optim.AdamW(parameters)
+            if what == "gone":
+                del first
+        update(optimizer, nn.functional.mse_loss(model(x), y))
+
+
+def models(are_folds):
+    """Trains models one after the other, for an epoch each, or two of them on each batch."""
+    data = TensorDataset(torch.randn(320, 4), torch.randn(320, 1))
+    loader = DataLoader(data, batch_size=16)
+
+    def built():
+        model = nn.Linear(4, 1)
+        return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+    pairs = [built(), built()]
+    while True:
+        if are_folds:
+            pairs = [built()]
+        for x, y in loader:
+            for model, optimizer in pairs:
+                update(optimizer, nn.functional.mse_loss(model(x), y))
+
+
 def update(optimizer, loss):
     optimizer.zero_grad()
     loss.backward()
@@ -84,4 +121,9 @@ def update(optimizer, loss):
     "actor-critic": actor_critic,
     "one loss": one_loss,
     "one after the other": one_after_the_other,
+    "kept": lambda: unfrozen("kept"),
+    "gone": lambda: unfrozen("gone"),
+    "idles": lambda: unfrozen("idles"),
+    "folds": lambda: models(are_folds=True),
+    "models alternately": lambda: models(are_folds=False),
 }[WAY]()

@@ -145,19 +145,6 @@ def test_a_batch_that_is_taken_ahead_counts_with_the_step_that_trains_on_it(
     assert stream.accumulation_steps == accumulated
 
 
-def test_a_loop_is_seen_to_be_ahead_by_epochs_of_two_batches(stream: BatchStream) -> None:
-    loader = DataLoader(EIGHT[:16], batch_size=8)
-    for epoch in range(6):
-        for _ in one_ahead(loader):
-            passed(stream)
-            stream.stepped()
-            if epoch:
-                assert stream.samples_per_step == 8
-                stream.count_anew()
-    assert stream.accumulation_steps == 1
-    assert stream.samples == 8 * stream.steps
-
-
 def test_batches_that_are_taken_together_count_together(stream: BatchStream) -> None:
     """Two for each step, with one backward pass, as a support set and a query set."""
     for _ in range(3):
@@ -200,13 +187,17 @@ def test_what_an_epoch_leaves_to_the_next_step_counts_there(
     assert (stream.steps, stream.samples) == (6, 8 * 28)
 
 
-def test_a_step_on_a_whole_epoch_counts_its_batches(stream: BatchStream) -> None:
-    loader = DataLoader(NUMBERS[:16], batch_size=8)
-    for _ in range(3):
-        list(loader)
-        passed(stream)
+@pytest.mark.parametrize("in_closure", [False, True])
+def test_a_step_on_whole_epochs_counts_their_batches(stream: BatchStream, in_closure: bool) -> None:
+    """An optimizer that calls its closure again reads the loader again."""
+    loader = DataLoader(NUMBERS, batch_size=8)
+    for _ in range(2):
+        for _ in range(1 + in_closure):
+            list(loader)
+            stream.calls.passed(in_closure)
         stream.stepped()
-    assert stream.accumulation_steps == 2
+    assert stream.samples == 64 * (1 + in_closure)
+    assert stream.accumulation_steps == 4 * (1 + in_closure)
 
 
 def one_ahead(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -222,19 +213,6 @@ def one_ahead(loader: DataLoader[Any]) -> Iterator[Any]:
 def passed(stream: BatchStream) -> None:
     """One backward pass."""
     stream.calls.passed(in_closure=False)
-
-
-def test_batches_of_an_epoch_that_ends_with_one_backward_pass_all_count(
-    stream: BatchStream,
-) -> None:
-    """An optimizer that calls its closure again reads the loader again."""
-    loader = DataLoader(NUMBERS, batch_size=8)
-    for _ in range(2):
-        for _ in range(2):
-            list(loader)
-            stream.calls.passed(in_closure=True)
-        stream.stepped()
-    assert (stream.samples, stream.steps) == (128, 2)
 
 
 def test_a_loop_that_switches_gradients_on_for_each_batch_is_training(stream: BatchStream) -> None:
@@ -343,7 +321,7 @@ def test_what_a_thread_reads_ahead_is_no_wait(stream: BatchStream) -> None:
 
 
 @pytest.mark.parametrize("library", ["gymnasium", ""])
-def test_playing_is_a_part_of_learning_by_it(
+def test_what_an_agent_does_between_the_steps_is_timed(
     stream: BatchStream, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     """An agent may evaluate its model to play; other evaluations are left out."""
@@ -356,7 +334,7 @@ def test_playing_is_a_part_of_learning_by_it(
         stream.calls.called([torch.ones(8, 4)])
         stream.calls.passed(in_closure=False)
         stream.stepped()
-    assert stream.is_played == bool(library)
+    assert stream.calls.are_of_an_agent(stream.is_fed) == bool(library)
     assert (stream.calls.aside_seconds < SECONDS) == bool(library)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.script import BY_FLAG_ALONE, is_harmless
+from autotune.configuration.script import BY_FLAG_ONLY, is_harmless
 from autotune.configuration.space_file import read_space, shipped_spaces
 from autotune.knobs import ALL_KNOBS, knob_named
 
@@ -95,5 +95,5 @@ def test_the_page_on_scripts_says_which_settings_need_no_evidence_and_which_a_fl
     by_flag = {name for names, rest in rows if "`--map`" in rest for name in names}
     free = {k.name for k in ALL_KNOBS if is_harmless(k) and not k.script_obstacle}
     # `--deterministic` of the search asks for it.
-    assert always == free - {*BY_FLAG_ALONE, "deterministic"}
-    assert by_flag == {*BY_FLAG_ALONE, "amp_dtype"}
+    assert always == free - {*BY_FLAG_ONLY, "deterministic"}
+    assert by_flag == {*BY_FLAG_ONLY, "amp_dtype"}

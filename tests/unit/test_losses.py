@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from random import Random
 
@@ -13,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.space_file import read_space
 from autotune.context.script_loss import loss_seconds
-from autotune.scripting.quality.loss_course import falls, fault_of
-from autotune.scripting.quality.losses import LossRecorder, StepLoss, mean_of_last
+from autotune.scripting.loss_tasks import falls, fault_of
+from autotune.scripting.losses import LossRecorder, Scalars, StepLoss, mean_of_last
 from autotune.scripting.steps import Steps
 from autotune.values.outcome import no_fall
 from factories import written
@@ -133,3 +134,44 @@ def test_a_loss_that_was_watched_too_shortly_names_what_watches_it_for_longer(
     assert "(a longer --time-budget in another study, --study NAME" in no_fall(40, 7.5)
     for seconds in (watched[-1], None):
         assert "--time-budget" not in no_fall(40, seconds), "no budget watches it for longer"
+
+
+def test_no_tensor_is_kept_for_a_loss() -> None:
+    """Small tensors between the script's own would split the memory that those reuse."""
+
+    def tensors() -> int:
+        gc.collect()
+        return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
+
+    recorder = LossRecorder()
+    before = tensors()
+    for step in range(200):
+        recorder.note(torch.tensor(float(step), requires_grad=True) * 1.0)
+        recorder.stepped(step + 1)
+    assert tensors() == before
+    assert [step.losses for step in recorder.steps()] == [(float(n),) for n in range(200)]
+
+
+class OnADevice(Tensor):
+    """A tensor that says that it is on an accelerator; its memory is the host's."""
+
+    is_cpu = False  # type: ignore[assignment]
+
+    def item(self) -> float:
+        raise AssertionError("it would wait for the device")
+
+    tolist = __float__ = item  # type: ignore[assignment]
+
+
+def test_numbers_of_a_device_are_copied_into_memory_for_many_in_their_order() -> None:
+    scalars, expected = Scalars(), []
+    shared = torch.zeros(1).as_subclass(OnADevice)
+    for number in range(2500):
+        if number % 7:
+            shared.fill_(number)
+            scalars.append(shared)
+        else:
+            scalars.append(torch.tensor(float(number), requires_grad=True))
+        expected.append(float(number))
+    assert scalars.values() == expected
+    assert len(scalars) == 2500

@@ -18,7 +18,7 @@ from autotune.configuration.job import Probe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
-from autotune.scripting.quality.reach import sums_of_gradients
+from autotune.scripting.first_moves import sums_of_gradients
 from autotune.searching.run.events import Answered
 from autotune.values.outcome import FirstSums, ObservedLoss, TrialOutcome
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
@@ -60,7 +60,7 @@ def runner(
         return at(100 * factor * (1.5 if config["amp_dtype"] else 1))
 
     sums = OWN.sums if is_known else FirstSums()
-    loss = ObservedLoss("", OWN.losses, 1.0, doubt, OWN.reach, sums)
+    loss = ObservedLoss("", OWN.losses, 1.0, doubt, OWN.moves, sums)
     seen = replace(SEEN, loss=loss)
     found = ScriptedRunner(measure=timed, quality=lambda *_: 1.0, observed=seen)
     found.first_steps = steps
@@ -168,7 +168,7 @@ def test_gradients_that_tell_nothing_are_not_said_to_differ(tmp_path: Path) -> N
     """The steps of the untouched script move nothing."""
     found = runner(doubt=NO_FALL)
     unmoved = replace(OWN, sums=replace(OWN.sums, update=()))
-    loss = ObservedLoss("", OWN.losses, 1.0, NO_FALL, OWN.reach, unmoved.sums)
+    loss = ObservedLoss("", OWN.losses, 1.0, NO_FALL, OWN.moves, unmoved.sums)
     found.observed = replace(SEEN, loss=loss)
     options = options_in(tmp_path, FUSED, script=ScriptOptions(()), trials=2)
     said = " ".join(lines_of(events_of(options, found)))

@@ -24,7 +24,7 @@ from autotune.values.outcome import (
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
 from scripted_runner import unstored_in as options_in
 
-SEEN = replace(seen_script.SEEN, loss=ObservedLoss("", LOSSES.losses, reach=LOSSES.reach))
+SEEN = replace(seen_script.SEEN, loss=ObservedLoss("", LOSSES.losses, moves=LOSSES.moves))
 SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
 
 
@@ -33,7 +33,7 @@ class Losses(ScriptedRunner):
 
     off: float = 0.0
     by_chance: float = 0.0
-    of_reach: bool = False
+    of_moves: bool = False
     """Whether it is how far they move the weights that is off, in place of the losses."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
@@ -43,7 +43,7 @@ class Losses(ScriptedRunner):
             is_changed = job.config["amp_dtype"] or job.config["optimizer_impl"]
             share = self.off if is_changed else 0.0
             share = self.by_chance if job.task.nudge else share
-            what = "reach" if self.of_reach else "losses"
+            what = "moves" if self.of_moves else "losses"
             return replace(found, **{what: tuple(x * (1 + share) for x in getattr(found, what))})
         return found
 
@@ -97,7 +97,7 @@ def test_the_first_steps_have_to_move_the_weights_as_far_as_the_untouched_ones(
     tmp_path: Path, off: float, by_chance: float, passes: bool
 ) -> None:
     runner = losses(off, by_chance)
-    runner.of_reach, runner.measure = True, faster_with_a_fused_optimizer
+    runner.of_moves, runner.measure = True, faster_with_a_fused_optimizer
     best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
     assert (best.config["optimizer_impl"] == "fused") is passes
 
@@ -107,7 +107,7 @@ def test_another_number_of_parameters_is_another_training(tmp_path: Path) -> Non
         def run(self, job: Job, folder: Path) -> TrialOutcome:
             found = super().run(job, folder)
             if isinstance(found, FirstLosses) and job.config and job.config["optimizer_impl"]:
-                return replace(found, reach=found.reach[:1])
+                return replace(found, moves=found.moves[:1])
             return found
 
     runner = Fewer(measure=faster_with_a_fused_optimizer, quality=lambda *_: 1.0, observed=SEEN)
@@ -117,7 +117,7 @@ def test_another_number_of_parameters_is_another_training(tmp_path: Path) -> Non
 
 def test_a_lower_precision_may_skip_first_steps_as_a_gradient_scaler_does(tmp_path: Path) -> None:
     runner = losses(-0.3, 0.0)
-    runner.of_reach = True
+    runner.of_moves = True
     assert searched(tmp_path, runner).best.config["amp_dtype"] == "bfloat16"
 
 
@@ -172,7 +172,7 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path
         def run(job: Job, place: Path) -> TrialOutcome:
             assert isinstance(job.task, Observe)
             asked.append(job.task.loss_seconds)
-            loss = ObservedLoss(job.task.source, LOSSES.losses, doubt=doubt, reach=LOSSES.reach)
+            loss = ObservedLoss(job.task.source, LOSSES.losses, doubt=doubt, moves=LOSSES.moves)
             seen = replace(SEEN, loss=loss if job.task.loss_seconds else None)
             TrialFolder(place).outcome.write_text(outcome_to_json(seen))
             return seen

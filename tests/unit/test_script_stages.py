@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from autotune.limits.script_stages import ScriptStages
 from autotune.scripting.observation import some_steps
+from autotune.scripting.stages import ScriptStages
 from autotune.training.batches import Batches
 from autotune.training.profiling import copy_seconds
 from autotune.values.outcome import Diagnosed

@@ -74,23 +74,9 @@ def test_batches_that_are_read_without_gradients_feed_no_step(loaders: TrainingL
     loader = DataLoader(list(range(8)), batch_size=4)
     with torch.no_grad():
         next(iter(loader))
-    loaders.stepped()
-    assert not loaders.sites.is_marked(loader)
+    assert not loaders.gave
     next(iter(loader))
-    loaders.stepped()
-    assert loaders.sites.is_marked(loader)
-
-
-def test_those_that_are_built_in_the_place_of_one_stand_for_it(loaders: TrainingLoaders) -> None:
-    marked = []
-    for epoch in range(3):
-        train, val = (DataLoader(list(range(4)), batch_size=size) for size in (1, 2))
-        if epoch == 0:
-            loaders.sites.mark(train)
-        marked.append((loaders.sites.is_marked(train), loaders.sites.is_marked(val)))
-    assert marked == [(True, False)] * 3
-    elsewhere = DataLoader(list(range(4)), batch_size=1)
-    assert not loaders.sites.is_marked(elsewhere)
+    assert loaders.gave
 
 
 def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(
@@ -114,10 +100,10 @@ def steps(seen: ObservedTraining, *optimizers: torch.optim.Optimizer) -> list[bo
     return found
 
 
-def test_the_first_of_two_optimizers_in_turn_counts() -> None:
+def test_the_first_of_two_alternating_optimizers_counts() -> None:
     critic, generator = (torch.optim.SGD(nn.Linear(2, 2).parameters()) for _ in range(2))
-    turn = [generator, *[critic] * 100]
-    assert steps(ObservedTraining(), *turn * 2) == [True, *[False] * 100] * 2
+    both = [generator, *[critic] * 100]
+    assert steps(ObservedTraining(), *both * 2) == [True, *[False] * 100] * 2
 
 
 def test_an_optimizer_inside_another_does_not_count_twice() -> None:

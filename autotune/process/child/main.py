@@ -45,9 +45,9 @@ from autotune.process.common.child_ties import (
 )
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, write_atomically
+from autotune.scripting.files import KeptFiles
 from autotune.scripting.program import run_call
-from autotune.scripting.surroundings.kept_files import KeptFiles
-from autotune.scripting.surroundings.record import Record
+from autotune.scripting.surroundings import Record
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import (
     Failure,
@@ -243,9 +243,8 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
 
 def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
-    from autotune.limits import arithmetic
     from autotune.numerics import numerics_check
-    from autotune.training import profiling, tasks
+    from autotune.training import arithmetic, profiling, tasks
 
     match task:
         case Measure(plan):

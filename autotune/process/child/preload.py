@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.process.common.imported_files import is_installed
-from autotune.scripting.surroundings.environment import sets_environment, tree_sets_environment
-from autotune.scripting.surroundings.trackers import TRACKERS
+from autotune.scripting.packages import sets_environment, tree_sets_environment
+from autotune.scripting.trackers import TRACKERS
 
 _OURS = __name__.partition(".")[0]
 _Import = tuple[int, str, list[str]]

@@ -1,8 +1,8 @@
 """Experiment trackers: results of a trial stay out of the places of real trainings.
 
 wandb and Comet are told to do nothing. MLflow, Neptune, ClearML, Trackio and TensorBoard write into
-the trial's folder. A mode or a place that a script names in its code counts for Comet, Neptune and
-ClearML alone.
+the trial's folder. A mode or a place that a script names in its code counts only for Comet, Neptune
+and ClearML.
 
 A script may write into the folder of its TensorBoard writer, too. So that is made for the first
 such file where the script names it, and is the trial's where it names none.
@@ -42,9 +42,8 @@ _TRACKIO_SENDS_TO = (
 )
 # What torch's SummaryWriter and tensorboardX write their event files with.
 _WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
-# Which make a folder of their own if their first argument, of one of these names, is left out.
-_SUMMARIES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
-_PLACES = ("log_dir", "logdir")
+# Those that make a folder of their own if this argument is left out.
+_SUMMARIES = {"torch.utils.tensorboard.writer": "log_dir", "tensorboardX.writer": "logdir"}
 
 
 class Trackers:
@@ -73,61 +72,34 @@ class Trackers:
         os.environ.update(switches)
         for name in _TRACKIO_SENDS_TO:
             os.environ.pop(name, None)
-        AfterImport("wandb", _disable_wandb)
+        AfterImport("wandb", partial(_hold, "wandb", "init", mode="disabled"))
         AfterImport("mlflow", partial(_keep_mlflow, switches["MLFLOW_TRACKING_URI"]))
         AfterImport("trackio", _keep_trackio)
         for module in _WRITERS:
-            AfterImport(module, partial(self._redirect, module))
-        for module in _SUMMARIES:
-            AfterImport(module, partial(self._place, module))
+            AfterImport(
+                module, partial(_change, module, "EventFileWriter.__init__", self._redirect)
+            )
+        for module, name in _SUMMARIES.items():
+            place = partial(self._place, name)
+            AfterImport(module, partial(_change, module, "SummaryWriter.__init__", place))
 
     def used(self) -> list[str]:
         """Return the names of the trackers that the script uses so far."""
         found = {name: None for module, name in TRACKERS.items() if module in sys.modules}
         return [*found, *(["TensorBoard"] if self._writes_events else [])]
 
-    def _redirect(self, module: str) -> None:
-        writer: Any = sys.modules[module].EventFileWriter
-        construct = writer.__init__
-
-        @wraps(construct)
-        def construct_in_folder(this: Any, *arguments: Any, **named: Any) -> None:
-            self._writes_events = True
-            self._promise(arguments[0] if arguments else named.get("logdir"))
-            if arguments:
-                arguments = (self._events, *arguments[1:])
-            else:
-                named["logdir"] = self._events
-            construct(this, *arguments, **named)
-
-        writer.__init__ = construct_in_folder
-
-    def _place(self, module: str) -> None:
-        """Let a writer whose script names no folder say that its own is the trial's."""
-        writer: Any = sys.modules[module].SummaryWriter
-        construct = writer.__init__
-        shape = signature(construct)
-        names = [name for name in shape.parameters if name in _PLACES]
-
-        @wraps(construct)
-        def construct_placed(*arguments: Any, **named: Any) -> None:
-            bound = shape.bind_partial(*arguments, **named)
-            if names and not any(bound.arguments.get(name) for name in names):
-                bound.arguments[names[0]] = self._events
-            construct(*bound.args, **bound.kwargs)
-
-        writer.__init__ = construct_placed
-
-    def _promise(self, named: Any) -> None:
-        """Promise a folder on this disk, which the writer that a script calls would make."""
+    def _redirect(self, arguments: dict[str, Any]) -> None:
+        """Let a writer write to the trial's folder; promise the folder that it would make here."""
+        self._writes_events = True
+        named = arguments.get("logdir")
         with suppress(OSError, TypeError, ValueError):
             if "://" not in str(named):
-                self._promised.add(os.path.realpath(named))
+                self._promised.add(os.path.realpath(named))  # type: ignore[arg-type]
+        arguments["logdir"] = self._events
 
-
-def _disable_wandb() -> None:
-    """Let `wandb.init` do nothing, whatever mode a script or a library on top of it names."""
-    _hold("wandb", "init", mode="disabled")
+    def _place(self, name: str, arguments: dict[str, Any]) -> None:
+        """Let a writer whose script names no folder say that its own is the trial's."""
+        arguments[name] = arguments.get(name) or self._events
 
 
 def _keep_mlflow(place: str) -> None:
@@ -152,24 +124,25 @@ def _keep_trackio() -> None:
 
 def _hold(module: str, name: str, **named: str | None) -> None:
     """Let a function of a module have these arguments whenever it is called."""
+    _change(module, name, lambda arguments: arguments.update(named))
+
+
+def _change(module: str, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let a function of a module have its arguments, by their names, changed in each call."""
     *owners, last = name.split(".")
     # Another version, or another module of that name.
     with suppress(AttributeError, KeyError, TypeError, ValueError):
         owner: Any = reduce(getattr, owners, sys.modules[module])
-        setattr(owner, last, _with(getattr(owner, last), **named))
+        original = getattr(owner, last)
+        shape = signature(original)
 
+        @wraps(original)
+        def call(*arguments: Any, **given: Any) -> Any:
+            bound = shape.bind_partial(*arguments, **given)
+            change(bound.arguments)
+            return original(*bound.args, **bound.kwargs)
 
-def _with(original: Callable[..., Any], **named: str | None) -> Callable[..., Any]:
-    """Return a function that passes these arguments instead of those that its caller gives."""
-    shape = signature(original)
-
-    @wraps(original)
-    def call(*arguments: Any, **given: Any) -> Any:
-        bound = shape.bind_partial(*arguments, **given)
-        bound.arguments.update(named)
-        return original(*bound.args, **bound.kwargs)
-
-    return call
+        setattr(owner, last, call)
 
 
 def _switches(folder: Path) -> dict[str, str]:

@@ -1,27 +1,40 @@
-"""Record the files that a process opens for writing, replaces or deletes, by Python's audit events.
+"""Record the files that a process opens for writing, replaces or deletes, and keep what was there.
 
-Before each is changed, what was there is kept (`KeptFiles`); a forked process keeps files as well,
-and notes none. Libraries that write in C or Rust raise no such event: a few are wrapped for that
-(`savers`), and an SQLite database is kept as the script connects. Nor do other programs, and a name
-relative to an open folder (`dir_fd`) tells no place.
+Python's audit events tell of them. A forked process keeps files as well, and notes none. Libraries
+that write in C or Rust raise no such event: a few are wrapped for that, and an SQLite database is
+kept as the script connects. Unseen stay types in C, which cannot be wrapped (`pyarrow.OSFile`,
+pyarrow's file systems, `cv2.VideoWriter`), folders of files (`pyarrow.dataset`), other programs,
+and names relative to an open folder (`dir_fd`).
+
+A trial trains a few steps, but a script may save at the end of a short epoch, and a checkpoint of
+the user's real training may have that name. So a copy is made of whatever was written before the
+search. A hard link would take no space, but the script can still write into the file that it names.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce, wraps
+from itertools import chain, count
 from pathlib import Path
 from threading import local
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from autotune.scripting.surroundings.kept_files import KeptFiles, database_files
-from autotune.scripting.surroundings.savers import watch_savers
+from autotune.configuration.script import Keep
+from autotune.process.common.after_import import AfterImport
 
+# A larger file that is changed in place, such as a memory map, is data and no result.
+_MOST_BYTES_IN_PLACE = 64 << 20
+_SECOND_NS = 10**9
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config")
 _CHANGES = {"os.rename", "os.truncate", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree"}
@@ -33,7 +46,6 @@ _NOT_KEPT = (
 # An event has -1 where a path is relative to no open folder.
 _NO_FOLDER = -1
 _SYSTEM = ("/dev", "/proc", "/sys")
-
 
 Refuse = Callable[[str], NoReturn]
 
@@ -57,8 +69,8 @@ class WrittenFiles:
         named = (os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("HF_HOME"))
         caches = map(os.path.realpath, (*map(os.path.expanduser, _CACHES), *filter(None, named)))
         # One that holds the current folder, and so perhaps a project, is more than a cache.
-        alone = (place for place in caches if not self._start.startswith(f"{place}/"))
-        left_out = (*_SYSTEM, os.path.realpath(own), *alone)
+        mere = (place for place in caches if not self._start.startswith(f"{place}/"))
+        left_out = (*_SYSTEM, os.path.realpath(own), *mere)
         # The compiler keeps some files in its own place wherever its cache is.
         compiler = f"{self._temporary}torchinductor_"
         self._left_out = (compiler, *(f"{path}/" for path in left_out))
@@ -79,7 +91,8 @@ class WrittenFiles:
     def watch(self) -> None:
         """Listen from now on, to the end of the process."""
         sys.addaudithook(self._hear)
-        watch_savers(self.writes)
+        for saver in _SAVERS:
+            AfterImport(saver.module, partial(_wrap, saver, self.writes))
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS:
@@ -88,9 +101,10 @@ class WrittenFiles:
             return
         with suppress(Exception):  # an error would make the script's own call fail
             match event, arguments:
-                # A folder is opened for writing to hold a file without a name.
-                case "open", (path, _, int(flags)) if flags & _WRITING and not _is_folder(path):
-                    self.writes(path, is_emptied=bool(flags & os.O_TRUNC))
+                case "open", (path, _, int(flags)) if flags & _WRITING:
+                    # A folder is opened for writing to hold a file without a name.
+                    if isinstance(path, int) or not os.path.isdir(path):  # noqa: PTH112 - or bytes
+                        self.writes(path, is_emptied=bool(flags & os.O_TRUNC))
                 case "os.truncate", (path, _):
                     self.writes(path)
                 case "os.rename", (source, target, *folders) if set(folders) <= {_NO_FOLDER}:
@@ -219,5 +233,158 @@ def _changed_at(place: str) -> float:
     return max(times, default=0)
 
 
-def _is_folder(path: Any) -> bool:
-    return not isinstance(path, int) and os.path.isdir(path)  # noqa: PTH112 - it may be bytes
+class KeptFiles:
+    """A folder of kept files, each below its own path; `NAME~2` is another one of that name.
+
+    The methods raise an OSError if a file cannot be kept.
+    """
+
+    def __init__(self, keep: Keep) -> None:
+        self._folder, self._since = Path(keep.folder), keep.since
+
+    @property
+    def folder(self) -> str:
+        """The folder, or empty text if there is none yet, as nothing had to be kept."""
+        return str(self._folder) if self._folder.is_dir() else ""
+
+    def keep_content(self, place: str, is_emptied: bool) -> None:
+        """Keep a file, or what a link names, whose content is about to change.
+
+        `is_emptied` is False if it is changed in place or appended to.
+        """
+        self._keep(Path(place).resolve(), None if is_emptied else _MOST_BYTES_IN_PLACE)
+
+    def keep_entry(self, place: str) -> None:
+        """Keep a file or link, or all of a folder, that is about to be deleted or replaced."""
+        for path in _files_below(Path(place)):
+            self._keep(path)
+
+    def keep_database(self, place: str) -> None:
+        """Keep an SQLite database, and what SQLite writes beside it, as before a change in place.
+
+        The copy is of two moments if another program writes meanwhile. It is made once: to close a
+        database that this process has open elsewhere would drop SQLite's locks.
+        """
+        for path in database_files(place):
+            self.keep_content(str(path), is_emptied=False)
+
+    def _keep(self, path: Path, most_bytes: int | None = None) -> None:
+        """Copy a file or link, unless a run of the script wrote it or it is kept already."""
+        with suppress(FileNotFoundError):  # another process of the script was faster
+            found = path.lstat()
+            is_kind = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+            # Renaming a file or changing its mode leaves the time at which it was written.
+            is_of_runs = min(found.st_mtime, found.st_ctime) > self._since
+            is_large = most_bytes is not None and found.st_size > most_bytes
+            if is_kind and not is_of_runs and not is_large and (kept := self._free(path, found)):
+                # Under another name first, so that the file is there whole or not at all.
+                beside = kept.with_name(f".{secrets.token_hex(8)}")
+                try:
+                    shutil.copyfile(path, beside, follow_symlinks=False)
+                    with suppress(OSError):
+                        shutil.copymode(path, beside, follow_symlinks=False)
+                    times = (found.st_atime_ns, found.st_mtime_ns)
+                    os.utime(beside, ns=times, follow_symlinks=False)
+                    _publish(beside, kept)
+                finally:
+                    beside.unlink(missing_ok=True)
+
+    def _free(self, path: Path, found: os.stat_result) -> Path | None:
+        """Return a free name for the copy of a file; None if there is a copy already."""
+        first = self._folder / str(path).lstrip("/")
+        others = (first.with_name(f"{first.name}~{number}") for number in count(2))
+        for kept in chain([first], others):
+            try:
+                there = kept.lstat()
+            except FileNotFoundError:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                return kept
+            # Some file systems store the time of a copy in even seconds.
+            apart, is_whole = (
+                abs(there.st_mtime_ns - found.st_mtime_ns),
+                not there.st_mtime_ns % _SECOND_NS,
+            )
+            is_same = apart < 2 * _SECOND_NS if is_whole else not apart
+            if there.st_size == found.st_size and is_same:
+                return None
+        raise AssertionError
+
+
+def database_files(place: str) -> tuple[Path, ...]:
+    """Return the files of an SQLite database: itself, its write-ahead log and its journal."""
+    file = Path(place).resolve()
+    return (file, Path(f"{file}-wal"), Path(f"{file}-journal"))
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    if not path.is_dir() or path.is_symlink():
+        yield path
+        return
+    with suppress(FileNotFoundError):
+        for inner in path.iterdir():
+            yield from _files_below(inner)
+
+
+def _publish(beside: Path, kept: Path) -> None:
+    """Give a whole copy its name; another process's copy stays, since it may be the earlier one."""
+    try:
+        os.link(beside, kept, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        beside.replace(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saver:
+    """A function that writes the file that an argument names."""
+
+    module: str
+    name: str
+    """The function in its module; a method counts `self` among its arguments."""
+    position: int
+    argument: str
+    has_mode: bool = False
+    """True if the next argument, `mode`, is "r" by default and "w" to empty the file."""
+
+
+_SAVERS = (
+    _Saver("torch", "save", 1, "f"),
+    _Saver("torch", "jit.RecursiveScriptModule.save", 1, "f"),  # torch.jit.save calls it
+    _Saver("torch.export", "save", 1, "f"),
+    # The function that save_file calls, which others have imported by name before.
+    _Saver("safetensors.torch", "serialize_file", 1, "filename"),
+    _Saver("safetensors.numpy", "serialize_file", 1, "filename"),
+    _Saver("h5py", "File.__init__", 1, "name", has_mode=True),
+    _Saver("cv2", "imwrite", 0, "filename"),
+    _Saver("pyarrow", "output_stream", 0, "source"),
+    _Saver("pyarrow.csv", "write_csv", 1, "output_file"),
+    _Saver("pyarrow.feather", "write_feather", 1, "dest"),
+    _Saver("pyarrow.ipc", "RecordBatchFileWriter.__init__", 1, "sink"),
+    _Saver("pyarrow.ipc", "RecordBatchStreamWriter.__init__", 1, "sink"),
+    _Saver("pyarrow.parquet", "ParquetWriter.__init__", 1, "where"),
+)
+
+
+def _wrap(saver: _Saver, writes: Callable[..., None]) -> None:
+    *owners, name = saver.name.split(".")
+    with suppress(AttributeError, TypeError):  # another version, or another module of that name
+        owner: Any = reduce(getattr, owners, sys.modules[saver.module])
+        setattr(owner, name, _telling(saver, writes, getattr(owner, name)))
+
+
+def _telling(
+    saver: _Saver, writes: Callable[..., None], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    names = (*range(saver.position), saver.argument, "mode")
+
+    @wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        with suppress(Exception):  # it may be no path
+            given = dict(zip(names, args, strict=False)) | kwargs
+            mode = given.get("mode", "r") if saver.has_mode else "w"
+            if mode != "r":
+                writes(given[saver.argument], is_emptied=mode == "w")
+        return original(*args, **kwargs)
+
+    return save

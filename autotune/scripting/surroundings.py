@@ -1,20 +1,24 @@
-"""One record of a script's surroundings, added to what its observed training is."""
+"""Record what surrounds a script's training: its flags, the files that it writes, its trackers.
+
+Flags and files are noted by wrapped functions. Trackers are switched off.
+"""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.scripting.surroundings.kept_files import KeptFiles
-from autotune.scripting.surroundings.packages import Imports
-from autotune.scripting.surroundings.script_flags import ScriptFlags
-from autotune.scripting.surroundings.terminal import give_terminal
-from autotune.scripting.surroundings.trackers import Trackers
-from autotune.scripting.surroundings.written_files import Refuse, WrittenFiles
+from autotune.scripting.files import KeptFiles, Refuse, WrittenFiles
+from autotune.scripting.packages import Imports
+from autotune.scripting.script_flags import ScriptFlags
+from autotune.scripting.trackers import Trackers
 from autotune.values.outcome import Observed, Surroundings, TrialOutcome
 
 # Most names of a list that are kept.
 _MOST = 200
+_ROWS, _COLUMNS = 24, 80
 
 
 class Record:
@@ -61,3 +65,22 @@ class Record:
                 packages=self._imports.packages() if self._shares_packages else (),
             ),
         )
+
+
+def give_terminal() -> None:
+    """Make standard input of this process a terminal of 24 rows that is always at its end.
+
+    Scripts that ask for the width of a terminal, as with `stty size`, end where there is none. One
+    that waits for an answer gets none, as from /dev/null. A system without terminals keeps that.
+    """
+    with suppress(ImportError, OSError):
+        import termios
+
+        _ours, theirs = os.openpty()  # ours stays open as long as this process lives
+        flags = termios.tcgetattr(theirs)
+        flags[3] &= ~(termios.ICANON | termios.ECHO)
+        flags[6][termios.VMIN], flags[6][termios.VTIME] = 0, 0
+        termios.tcsetattr(theirs, termios.TCSANOW, flags)
+        termios.tcsetwinsize(theirs, (_ROWS, _COLUMNS))
+        os.dup2(theirs, 0)
+        os.close(theirs)

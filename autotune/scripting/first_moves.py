@@ -17,7 +17,7 @@ _SEED = 982_451_653
 _CPU = torch.device("cpu")
 
 
-class Reach:
+class Moves:
     """Distances that parameters move from now on, until `end` is called."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:

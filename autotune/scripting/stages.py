@@ -71,10 +71,15 @@ class ScriptStages:
         updates = yield from self._steps()
         hook.remove()
         kernels = (yield from self._kernels()) if on_device else (0.0, None)
-        waited = median(step.waited for step in steps) if steps else 0.0
-        loading = () if loader is None else self._loading(loader, waited / batches_per_step)
-        if not steps or not updates or kernels is None or loading is None:
+        if not steps or not updates or kernels is None:
             return None
+        loading: tuple[Loading, ...] = ()
+        if loader is not None:
+            waited = median(step.waited for step in steps) / batches_per_step
+            seconds = _seconds_to_load(loader) if loader.num_workers else waited
+            if seconds is None:
+                return None
+            loading = (Loading(0, seconds),)
         copied, busy = kernels
         computed = median(step.whole - step.waited for step in steps) - copied
         launched = median(step.launched - step.waited for step in steps)
@@ -134,38 +139,29 @@ class ScriptStages:
         busy = busy_seconds(events, steps)
         return None if busy is None else (copy_seconds(events, steps), busy)
 
-    def _loading(self, loader: DataLoader[Any], waited: float) -> tuple[Loading, ...] | None:
-        """Return the time to load a batch in one process; None if that is not known."""
-        seconds = self._seconds_to_load(loader, waited)
-        return None if seconds is None else (Loading(0, seconds),)
 
-    def _seconds_to_load(self, loader: DataLoader[Any], waited: float) -> float | None:
-        if not loader.num_workers:
-            return waited
-        if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-            return None
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as a worker has
-        try:
-            return _seconds_beside(loader)
-        except Exception:  # the user's dataset may not allow it here
-            return None
-        finally:
-            torch.set_num_threads(threads)
+def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
+    """Return the seconds in which this process loads one of the batches that workers load.
 
-
-def _seconds_beside(loader: DataLoader[Any]) -> float | None:
-    """Return the seconds in which this process loads one of the batches that workers load."""
-    alone = DataLoader(
-        loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
-    )
-    batches, begun = iter(alone), time.perf_counter()
+    None if that is not known.
+    """
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as a worker has
     seconds: list[float] = []
-    for _ in range(_BATCHES):
-        start = time.perf_counter()
-        if next(batches, None) is None:
-            break
-        seconds.append(time.perf_counter() - start)
-        if time.perf_counter() - begun > _MOST_SECONDS:
-            break
+    try:
+        by_itself = DataLoader(
+            loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
+        )
+        batches = iter(by_itself)
+        while len(seconds) < _BATCHES and sum(seconds) <= _MOST_SECONDS:
+            start = time.perf_counter()
+            if next(batches, None) is None:
+                break
+            seconds.append(time.perf_counter() - start)
+    except Exception:  # the user's dataset may not allow it here
+        return None
+    finally:
+        torch.set_num_threads(threads)
     return median(seconds[1:] or seconds) if seconds else None

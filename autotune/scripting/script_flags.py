@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,13 +31,20 @@ class ScriptFlags:
 
     def watch(self) -> None:
         """Note the flags of each parser that runs from now on."""
-        kinds = argparse.ArgumentParser.mro()
-        holder = next(kind for kind in kinds if "add_argument" in vars(kind))  # of groups, too
+        parser = argparse.ArgumentParser
+        holder = next(
+            kind for kind in parser.mro() if "add_argument" in vars(kind)
+        )  # of groups, too
         self._after(holder, "add_argument", lambda _, action: self._actions.append(action))
-        self._after(argparse.ArgumentParser, "parse_known_args", self._parsed_some)
-        self._after(argparse.ArgumentParser, "parse_args", self._parsed_all)
+        self._after(parser, "parse_known_args", self._parsed_some)
+        self._after(parser, "parse_args", self._parsed_all)
         AfterImport("click", self._watch_click)
-        AfterImport("jsonargparse", self._watch_jsonargparse)
+        AfterImport(
+            "jsonargparse",
+            lambda: self._after(
+                sys.modules["jsonargparse"].ArgumentParser, "parse_args", self._parsed_nested
+            ),
+        )
         AfterImport("hydra.core.hydra_config", self._watch_hydra)
         AfterImport("tyro", self._watch_tyro)
 
@@ -45,25 +52,25 @@ class ScriptFlags:
         """Return the flags that were seen."""
         return tuple(self._found.values())
 
-    def _after(self, kind: Any, name: str, then: Callable[..., object]) -> None:
-        """Call `then` with the object and the result after each call of a method."""
-        original = getattr(kind, name)
+    def _after(self, owner: Any, name: str, then: Callable[..., object]) -> None:
+        """Call `then` with the arguments and the result after each call of a function."""
+        original = getattr(owner, name)
 
         @functools.wraps(original)
-        def called(this: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(this, *args, **kwargs)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
             with suppress(Exception):  # must not harm the script
-                then(this, result)
+                then(args, result)
             return result
 
-        setattr(kind, name, called)
+        setattr(owner, name, called)
 
     def _note(self, names: tuple[str, ...], value: object) -> None:
         number = value if type(value) is int else None
         self._found[names] = ScriptFlag(names, number, is_open=value is None)
 
-    def _parsed_some(self, parser: object, result: tuple[Any, list[str]]) -> None:
-        kinds = {kind.__name__ for kind in type(parser).__mro__}  # TRL's is one of them
+    def _parsed_some(self, arguments: Sequence[Any], result: tuple[Any, list[str]]) -> None:
+        kinds = {kind.__name__ for kind in type(arguments[0]).__mro__}  # TRL's is one of them
         if "HfArgumentParser" in kinds:  # it refuses what is left over itself
             self.refused.add("--")
         self._note_actions(vars(result[0]))
@@ -81,28 +88,24 @@ class ScriptFlags:
     def _watch_click(self) -> None:
         import click
 
-        def invoked(command: click.Command, context: click.Context) -> None:
-            if not context.ignore_unknown_options:
-                self.refused.add("--")
-            for param in command.params:
-                names = tuple(name for name in param.opts if name.startswith("-"))
-                if names:
-                    names += tuple(param.secondary_opts)
-                    self._note(names, context.params.get(param.name or ""))
-
         original = click.Command.invoke
 
         @functools.wraps(original)
         def invoke(command: click.Command, ctx: click.Context) -> Any:  # as click names it
             with suppress(Exception):  # must not harm the script
-                invoked(command, ctx)
+                self._invoked(command, ctx)
             return original(command, ctx)
 
         click.Command.invoke = invoke  # type: ignore[method-assign, assignment]
 
-    def _watch_jsonargparse(self) -> None:
-        parser = sys.modules["jsonargparse"].ArgumentParser
-        self._after(parser, "parse_args", self._parsed_nested)
+    def _invoked(self, command: Any, context: Any) -> None:
+        if not context.ignore_unknown_options:
+            self.refused.add("--")
+        for param in command.params:
+            names = tuple(name for name in param.opts if name.startswith("-"))
+            if names:
+                names += tuple(param.secondary_opts)
+                self._note(names, context.params.get(param.name or ""))
 
     def _parsed_nested(self, _: object, namespace: Any) -> None:
         """Note what jsonargparse parsed: dotted names, below the name of a subcommand if any."""
@@ -120,37 +123,24 @@ class ScriptFlags:
 
     def _watch_hydra(self) -> None:
         config = sys.modules["hydra.core.hydra_config"].HydraConfig
-        original = config.set_config
 
-        @functools.wraps(original)
-        def set_config(this: Any, cfg: Any) -> Any:  # as Hydra names it
-            with suppress(Exception):  # must not harm the script
-                self._composed(cfg)
-            return original(this, cfg)
+        def composed(arguments: Sequence[Any], _: object) -> None:
+            to_container = sys.modules["omegaconf"].OmegaConf.to_container
+            content = to_container(arguments[1], resolve=False)
+            self.refused.add("=")
+            for name, value in _leaves({k: v for k, v in content.items() if k != "hydra"}):
+                self._note((name,), value)
 
-        config.set_config = set_config
-
-    def _composed(self, composed: Any) -> None:
-        content = sys.modules["omegaconf"].OmegaConf.to_container(composed, resolve=False)
-        self.refused.add("=")
-        for name, value in _leaves({k: v for k, v in content.items() if k != "hydra"}):
-            self._note((name,), value)
+        self._after(config, "set_config", composed)
 
     def _watch_tyro(self) -> None:
-        tyro = sys.modules["tyro"]
-        original = tyro.cli
+        def parsed(_: object, result: Any) -> None:
+            for name, value in _leaves(dataclasses.asdict(result)):
+                # It takes both spellings; a map is proposed with that of its help.
+                self._note((f"--{name}", f"--{name.replace('_', '-')}"), value)
+            self.refused.add("--")
 
-        @functools.wraps(original)
-        def cli(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            with suppress(Exception):  # must not harm the script
-                for name, value in _leaves(dataclasses.asdict(result)):
-                    # It takes both spellings; a map is proposed with that of its help.
-                    self._note((f"--{name}", f"--{name.replace('_', '-')}"), value)
-                self.refused.add("--")
-            return result
-
-        tyro.cli = cli  # type: ignore[attr-defined]
+        self._after(sys.modules["tyro"], "cli", parsed)
 
 
 def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
@@ -21,14 +22,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from autotune.scripting.quality.reach import Reach, sums_of_gradients
-from autotune.scripting.quality.scalars import Scalars
-from autotune.scripting.quality.turns import Turns
+from autotune.scripting.first_moves import Moves, sums_of_gradients
+from autotune.training.timing import synchronize
 from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
 
 LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""
 NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
+_SLOTS = 1024
+# Steps of an optimizer that are remembered to tell whose losses it steps on.
+_REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class LossRecorder:
     """A recorder of the losses of a script's steps.
 
     Call `watch` once, `note` before every outermost backward pass, `before` every step of an
-    optimizer and `turns.stepped` after it, and `stepped` after every step that counts.
+    optimizer and `stepped_by` after it, and `stepped` after every step that counts.
     """
 
     def __init__(
@@ -65,16 +68,19 @@ class LossRecorder:
         """Reason why a loss could not be recorded; empty if all were."""
         self.backwards = 0
         """Outermost backward passes so far."""
-        self.turns = Turns()
-        """Optimizers that have stepped, also those whose steps do not count."""
-        self.reach = Reach(())
+        self.scales = False
+        """True if the script scales its loss."""
+        self.moves = Moves(())
         """Distances by which the first steps move the parameters."""
         self.sums = FirstSums()
-        self._first_move = Reach(())
+        self._first_moves = Moves(())
         self._losses = Scalars()
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")
         self._scaled: tuple[weakref.ref[Tensor], Tensor, Tensor] | None = None
+        # Numbers of the backward passes after which each optimizer stepped.
+        self._steppers: weakref.WeakKeyDictionary[Optimizer, set[int]]
+        self._steppers = weakref.WeakKeyDictionary()
 
     def watch(self) -> None:
         """Look at gradient scalers from now on; patches `GradScaler.scale` for the process."""
@@ -83,6 +89,7 @@ class LossRecorder:
         @functools.wraps(original)
         def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
+            self.scales = self.scales or scaler.is_enabled()
             self._note_scale(outputs, scaled)
             return scaled
 
@@ -109,11 +116,7 @@ class LossRecorder:
             self.fault = self.fault or str(error)
 
     def _own(self, loss: Tensor) -> Tensor:
-        """Return a loss without the factor of a gradient scaler, perhaps in the same memory.
-
-        Raises:
-            ValueError: it is no scalar.
-        """
+        """Return a loss without the factor of a gradient scaler; raise ValueError for no scalar."""
         if loss.numel() != 1:
             raise ValueError(NO_SCALAR.format(count=loss.numel()))
         if self._scaled is None:
@@ -122,6 +125,20 @@ class LossRecorder:
         if scaled() is loss:
             return unscaled
         return loss.detach() * (unscaled / value)
+
+    def stepped_by(self, optimizer: Optimizer) -> None:
+        """Record a step of any optimizer."""
+        passes = self._steppers.setdefault(optimizer, set())
+        if len(passes) < _REMEMBERED:
+            passes.add(self.backwards)
+
+    @property
+    def is_of_opponents(self) -> bool:
+        """True if optimizers step on losses of their own while the others do, as in a GAN."""
+        return any(
+            one.isdisjoint(other) and min(one) < max(other) and min(other) < max(one)
+            for one, other in combinations(self._steppers.values(), 2)
+        )
 
     def stepped(self, samples: int) -> None:
         """Record an optimizer step, after which training has used so many samples."""
@@ -133,7 +150,7 @@ class LossRecorder:
                 with suppress(Exception):  # a tensor of an unknown kind must not harm the script
                     self._add_sums(step)
             elif step == FIRST_STEPS:
-                self.reach.end()
+                self.moves.end()
         self._scaled = None
 
     def _add_sums(self, step: int) -> None:
@@ -143,7 +160,7 @@ class LossRecorder:
             gradients = sums_of_gradients(self._parameters())
             self.sums = replace(self.sums, settled_gradients=gradients)
         # Where the learning rate begins at zero, the first step moves nothing.
-        moved, self._first_move = self._first_move, Reach(())
+        moved, self._first_moves = self._first_moves, Moves(())
         self.sums = replace(self.sums, update=self.sums.update or moved.sums())
 
     def before(self, optimizer: Optimizer) -> None:
@@ -151,7 +168,7 @@ class LossRecorder:
         if self.is_on and not self.sums.update:
             with suppress(Exception):
                 groups = optimizer.param_groups
-                self._first_move = Reach(one for group in groups for one in group["params"])
+                self._first_moves = Moves(one for group in groups for one in group["params"])
 
     def steps(self) -> list[StepLoss]:
         """Return the recorded steps, none if a loss cannot be read; waits for the device."""
@@ -163,6 +180,44 @@ class LossRecorder:
         begins = (0, *self._ends[:-1])
         of_steps = zip(self._samples, begins, self._ends, strict=True)
         return [StepLoss(samples, tuple(losses[a:b])) for samples, a, b in of_steps]
+
+
+class Scalars:
+    """Numbers in the order in which they came, those of a device in memory of that device."""
+
+    def __init__(self) -> None:
+        self._values = array("d")
+        self._chunks: list[Tensor] = []
+        """Tensors of 1024 numbers each, on devices."""
+        self._used = 0
+        # Of each number on a device: its index in `_values`, and its slot, counted over all chunks.
+        self._indices, self._slots = array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def append(self, number: Tensor) -> None:
+        """Add the number in a tensor of one element, which may be overwritten afterwards."""
+        if number.is_cpu:
+            self._values.append(number.item())
+            return
+        if not self._chunks or self._used == _SLOTS or self._chunks[-1].device != number.device:
+            self._chunks.append(torch.empty(_SLOTS, dtype=torch.float32, device=number.device))
+            self._used = 0
+        self._chunks[-1][self._used].copy_(number.detach().reshape(()))
+        self._indices.append(len(self._values))
+        self._slots.append(_SLOTS * (len(self._chunks) - 1) + self._used)
+        self._used += 1
+        self._values.append(float("nan"))
+
+    def values(self) -> list[float]:
+        """Return the numbers so far; wait for the devices, one of which may have failed."""
+        for device in {chunk.device for chunk in self._chunks}:
+            synchronize(device)
+        values, kept = self._values.tolist(), [chunk.tolist() for chunk in self._chunks]
+        for index, slot in zip(self._indices, self._slots, strict=True):
+            values[index] = kept[slot // _SLOTS][slot % _SLOTS]
+        return values
 
 
 def mean_of_last(steps: Sequence[StepLoss], samples: int, of: LossOf, share: float) -> float:

@@ -1,0 +1,334 @@
+"""Find how each setting reaches an unmodified training script, and say why others cannot.
+
+Maps go through the script's own flags: those named, checked by its own parser, its preset's, and
+proposed ones. Other settings are applied by autotune itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from autotune.calling.config_file import whole_numbers
+from autotune.calling.flag import Flag
+from autotune.configuration.script import BY_FLAG_ONLY, ScriptOptions, is_harmless
+from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
+from autotune.context.options import SearchOptions, WorkloadOptions
+from autotune.context.own_knobs import flags_in
+from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.own import BUILDERS, OwnKnob
+from autotune.values.errors import UsageError
+from autotune.values.outcome import Observed, ScriptFlag, Surroundings
+from autotune.values.text import by_reason, did_you_mean
+
+_SCALED = "float16"
+_NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
+# Names of flags, without dashes and what stands before the last dot.
+_NAMES: Mapping[str, re.Pattern[str]] = {
+    "batch_size": re.compile(
+        r"((train|mini|micro|device|per_device|per_gpu)_)*(bs|batch(_?size)?)"
+        r"(_train|_per_device|_per_gpu)?"
+    ),
+    "accumulation_steps": re.compile(
+        r"(grad(ient)?_)?accum(ulate|ulation)?(_steps|_iter|_grad_batches)?"
+    ),
+}
+
+
+def with_maps(
+    workload: WorkloadOptions, file: SpaceFile, observed: Observed
+) -> tuple[WorkloadOptions, tuple[str, ...]]:
+    """Return the options with the maps that the observed flags allow, and notes on such flags.
+
+    Raises:
+        UsageError: a map or the space names a flag that the script does not have.
+    """
+    script, around = workload.script, observed.surroundings
+    assert script is not None
+    own = {name.removeprefix("flags."): name for name in flags_in(file.own.offers)}
+    places = {word: file.position(name) for word, name in own.items()}
+    script, lacking = known_maps(script, around, places)
+    today = TrainingConfig.of(observed.workload.baseline)
+    # A batch that is held needs both, whichever of them the space offers.
+    is_held = workload.held_batch(today) is not None and not file.offers.keys().isdisjoint(
+        BATCH_KNOBS
+    )
+    wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
+    script, notes = with_proposed(script, observed, wanted, own)
+    notes = notes if script.tries_numerics else ()  # else no batch size can be tried
+    return replace(workload, script=script), (*lacking, *notes)
+
+
+def with_proposed(
+    script: ScriptOptions, observed: Observed, knobs: Iterable[str], own: Collection[str]
+) -> tuple[ScriptOptions, tuple[str, ...]]:
+    """Return the script with maps of those knobs of which there is no doubt, and notes on others.
+
+    Nothing is proposed for a knob that is mapped, nor where the user wants no map; `own` are flags
+    of the user's own.
+    """
+    today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
+    found = {name: today[name] for name in knobs if name not in mapped}
+    if not (script.proposes and found):
+        return script, ()
+    is_fed = bool(observed.training_loader)
+    flags, notes = proposals(observed.surroundings, found, script.arguments, is_fed)
+    flags = tuple(flag for flag in flags if {flag.name, *(flag.file_key or ())}.isdisjoint(own))
+    searched = flags if script.tries_numerics else ()
+    return replace(script, flags=(*script.flags, *searched), proposed=flags), notes
+
+
+def known_maps(
+    script: ScriptOptions, around: Surroundings, own: Mapping[str, str]
+) -> tuple[ScriptOptions, tuple[str, ...]]:
+    """Return the script with its own maps and those of its preset that it has flags for.
+
+    Return also a note on each other map of the preset. `own` says of each of the user's own flags
+    where it was named.
+
+    Raises:
+        UsageError: a map, or a flag of the user's own, names what the script does not have; all are
+            named.
+    """
+    places = {w: f"--map {flag.knob}={flag.name}" for flag in script.flags for w in flag.words}
+    places |= own
+    faults = [f"{places[word]}: {fault}" for word, fault in unknown_words(around, list(places))]
+    if faults:
+        raise UsageError("\n".join(faults))
+    unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
+    known = [flag for flag in script.preset if unknown.keys().isdisjoint(flag.words)]
+    notes = (
+        f"the preset's --map {flag.text} is left out: this script has no such flag"
+        for flag in script.preset
+        if flag not in known
+    )
+    return replace(script, flags=(*script.flags, *known)), tuple(notes)
+
+
+def proposals(
+    surroundings: Surroundings,
+    found: Mapping[str, Value],
+    arguments: Sequence[str],
+    is_fed: bool = True,
+) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
+    """Return the maps of which there is no doubt, and a note on each flag of which there is.
+
+    Where no flag gives the value, a config file among the arguments may: one key of it.
+
+    Args:
+        surroundings: what the observed run of the script showed.
+        found: settings of its training there, for each knob that may be mapped.
+        arguments: the script's arguments, whose spelling of a flag is kept.
+        is_fed: True if a torch DataLoader feeds training, whose batch size is known for certain.
+    """
+    maps, notes = [], []
+    flags = [*surroundings.flags, *_written(arguments, surroundings)]
+    kept = [ScriptFlag((way,), number) for way, number in whole_numbers(arguments)]
+    for knob, value in found.items():
+        named = [flag for flag in flags if _is_name_of(knob, flag)]
+        numbered = [flag for flag in named if not flag.is_open]
+        equal = [flag for flag in numbered if flag.value == value]
+        if not numbered and is_fed:
+            equal = named
+        equal = equal or [one for one in kept if one.value == value and _is_name_of(knob, one)]
+        if len(equal) == 1:
+            maps.append(Flag(knob, _spelling(equal[0], arguments)))
+        elif equal:
+            both = " and ".join(_spelling(flag, arguments) for flag in equal)
+            is_known = equal[0].value is not None
+            alike = f"are {spelled(value)} alike" if is_known else "have no value alike"
+            notes.append(f"{both} {alike}: say which with --map {knob}=FLAG")
+        else:
+            notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in numbered]
+    return tuple(maps), tuple(notes)
+
+
+def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[ScriptFlag]:
+    """Yield the flags and keys among the arguments that no parser was seen to know.
+
+    A script may read its arguments itself: `--name 12`, `--name=12` and `name=12`.
+    """
+    known = {name for flag in surroundings.flags for name in flag.names}
+    words = list(arguments)
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name not in known and (equals or name.startswith("-")):
+            text = value if equals else after
+            number = int(text) if text.isascii() and text.isdigit() else None
+            yield ScriptFlag((f"{name}=" if equals and name.startswith("-") else name,), number)
+
+
+def _is_name_of(knob: str, flag: ScriptFlag) -> bool:
+    keys = (name.removesuffix("=").rpartition(":")[2] for name in flag.names)
+    bare = {key.rpartition(".")[2].lstrip("-").replace("-", "_").lower() for key in keys}
+    return (flag.is_open or flag.value is not None) and any(map(_NAMES[knob].fullmatch, bare))
+
+
+def _spelling(flag: ScriptFlag, arguments: Sequence[str]) -> str:
+    """Return the flag as the arguments spell it; else its longest name, the first of several."""
+    given = {word.partition("=")[0] for word in arguments}
+    used = [name for name in flag.names if name.removesuffix("=") in given]
+    return used[-1] if used else max(flag.names, key=len)
+
+
+def _doubt(
+    knob: str, flag: ScriptFlag, value: Value, arguments: Sequence[str], is_fed: bool
+) -> str:
+    name = _spelling(flag, arguments)
+    if knob == "batch_size" and not is_fed:  # a map of it would be read back as something else
+        return (
+            f"{name} is {flag.value}, and the first dimension of what the model is given is "
+            f"{spelled(value)}: only a batch that is the first one can be searched"
+        )
+    return (
+        f"{name} is {flag.value}, and training was seen with {knob}={spelled(value)}: "
+        f"--map {knob}={name} if it is the one"
+    )
+
+
+def unknown_words(surroundings: Surroundings, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the flags and keys that the script does not know, each with its fault."""
+    known = [name for flag in surroundings.flags for name in flag.names]
+    for word in words:
+        kind = "--" if word.startswith("-") else "="
+        names = [name for name in known if name.startswith("-") == word.startswith("-")]
+        if kind in surroundings.refused and names and not _knows(names, word):
+            yield word, f"the script has no {word}.{did_you_mean(word, names)}"
+
+
+def _knows(names: Sequence[str], word: str) -> bool:
+    """Return True if a name is the word, or begins with it, as argparse allows."""
+    plain = word.lstrip("+").partition("=")[0]
+    if word.startswith("+"):  # Hydra adds keys that it does not know
+        return True
+    return any(
+        name == plain or (name.startswith("--") and name.startswith(plain)) for name in names
+    )
+
+
+def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> tuple[str, ...]:
+    """Return the knobs that autotune applies itself.
+
+    These are the reachable knobs that the script does not fix itself, and for which it has no flag.
+    A switch for another value, such as --fp16 for bfloat16, is none.
+    """
+    flags = {*BY_FLAG_ONLY, *(flag.knob for flag in script.flags if _is_set_by(flag, config))}
+    return tuple(
+        knob.name
+        for knob in ALL_KNOBS
+        if script.reaches(knob) and knob.name not in flags and knob.name not in observed.fixed
+    )
+
+
+def _is_set_by(flag: Flag, config: TrainingConfig) -> bool:
+    """Return True if the flag, or its absence, sets the knob."""
+    value = config[flag.knob]
+    return flag.only is None or value is None or flag.carries(value)
+
+
+def reachable(
+    file: SpaceFile, options: SearchOptions, observed: Observed, holds_batch: bool = False
+) -> tuple[SpaceFile, tuple[str, ...]]:
+    """Return the space file without knobs that cannot reach the script, and a note on each.
+
+    `holds_batch` is True if batch_size and accumulation_steps may only change together.
+    """
+    script = options.workload.script
+    assert script is not None
+    obstacles = dict(_obstacles(file, script, observed))
+    named = {flag.knob for flag in (*script.flags, *script.proposed)}
+    unmapped = [name for name in BATCH_KNOBS if name not in named]
+    if holds_batch and unmapped:
+        for name in set(BATCH_KNOBS) & file.offers.keys():
+            obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
+    offers = {
+        name: tuple(value for value in values if value != _SCALED or name not in KNOBS)
+        for name, values in file.offers.items()
+        if name not in obstacles
+    }
+    own = TrainingConfig.of(observed.workload.baseline)
+    is_single = options.resources.processes == 1
+    worth_a_note = {
+        name: why
+        for name, why in obstacles.items()
+        if not (is_single and name in KNOBS and KNOBS[name].of_ranks)
+    }
+    return replace(file, offers=offers), (*_taken(script, obstacles), *_kept(worth_a_note, own))
+
+
+def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note on each flag that is searched although no `--map` names it."""
+    for flag in script.proposed:
+        if flag in script.flags and flag.knob not in (*script.refused, *obstacles):
+            yield f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
+
+
+def _kept(obstacles: Mapping[str, str], own: TrainingConfig) -> Iterator[str]:
+    """Yield a note for each reason for which settings stay as they are."""
+    for why, names in by_reason(obstacles).items():
+        if len(names) > 1:
+            yield f"{', '.join(names)} stay as they are; {why.replace('it ', 'each ', 1)}"
+        else:
+            value = spelled(own[names[0]]) if names[0] in KNOBS else "as it is"
+            yield f"{names[0]} stays {value}: {why}"
+
+
+def out_of_reach(
+    config: TrainingConfig, own: TrainingConfig, script: ScriptOptions, observed: Observed
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings other than the script's `own` that cannot be applied, with the reason."""
+    names = asked(script, observed, config)
+    for knob, value in config.items():
+        is_carried = any(flag.carries(value) for flag in script.flags if flag.knob == knob.name)
+        setting = f"{knob.name}={spelled(value)}"
+        if isinstance(knob, OwnKnob):
+            if knob.kind in BUILDERS:
+                yield setting, f"it is an argument of {BUILDERS[knob.kind]} in a model.py"
+        elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
+            continue
+        elif value == _SCALED:
+            yield setting, f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
+        elif knob.name not in names:
+            yield setting, observed.fixed.get(knob.name) or _way(knob, script, observed)
+
+
+def _obstacles(
+    file: SpaceFile, script: ScriptOptions, observed: Observed
+) -> Iterator[tuple[str, str]]:
+    for knob in ALL_KNOBS:
+        if knob.name not in file.offers:
+            continue
+        if knob.name in observed.fixed:
+            yield knob.name, observed.fixed[knob.name]
+        elif not script.reaches(knob):
+            yield knob.name, _way(knob, script, observed)
+    for name, effect in file.own.effects.items():
+        if effect == "statistics" and script.loss is not None:
+            yield name, f"it changes the course of training: {_NEEDS_METRIC}"
+        elif effect != "exact" and not script.tries_numerics:
+            yield name, f"it may change the trained model: {_unjudged(script)}"
+
+
+def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
+    if knob.name in script.refused:
+        return script.refusal
+    if knob.name in {flag.knob for flag in script.flags}:
+        return f"it changes the course of training: {_unjudged(script)}"
+    if seen := next((flag for flag in script.proposed if flag.knob == knob.name), None):
+        return f"this script has {seen.name} for it, but it changes training: {_unjudged(script)}"
+    if knob.effect == "statistics" and not knob.of_ranks:
+        needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
+        if knob.name == "batch_size" and not observed.training_loader:
+            return f"{needed}, whose number is the first dimension of what the model is given"
+        return needed
+    if knob.name in BY_FLAG_ONLY:
+        return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
+    return knob.script_obstacle or f"it changes the arithmetic: {_unjudged(script)}"
+
+
+def _unjudged(script: ScriptOptions) -> str:
+    return "--only exact leaves it out" if script.only_exact else _NEEDS_METRIC

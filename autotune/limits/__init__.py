@@ -1,1 +1,0 @@
-"""Limits of a configuration, timed in a child: each stage alone, and the device's arithmetic."""

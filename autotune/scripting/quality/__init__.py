@@ -1,1 +1,0 @@
-"""The quality of a script's training: its loss, or the metric that it prints."""

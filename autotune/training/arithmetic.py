@@ -1,0 +1,249 @@
+"""Count the floating-point operations of training steps, and time products in their number format.
+
+PyTorch's `FlopCounterMode` counts matrix products, convolutions and attention by their shapes.
+Operators without a formula count nothing. Those that may compute much are looked for, so that no
+count is given that misses them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.configuration.job import CountFlops
+from autotune.knobs.affinity import AFFINITY
+from autotune.knobs.torch_private import watching_operators
+from autotune.training.batches import Batches
+from autotune.training.tasks import LoadedJob
+from autotune.training.timing import synchronize
+from autotune.training.training_setup import TrainingSetup, build_dataset, step_apart
+from autotune.values.outcome import CountedFlops, TrialOutcome
+
+# Steps that are counted, each on a batch of its own: samples may differ in length.
+_BATCHES = 4
+# Namespaces of operators that are PyTorch's own; any other operator may compute anything.
+_OWN = {"aten", "prim", "prims", "profiler"}
+# Words in names of operators that compute products or decompositions of matrices, in any form.
+_HEAVY = {
+    *("mm", "mv", "dot", "vdot", "matmul", "linear", "trilinear", "attention", "cdist", "fft"),
+    *("rnn", "lstm", "gru", "cholesky", "triangular", "lu", "qr", "svd", "eig", "solve"),
+}
+_HEAVY_ENDS = ("mm", "mv")
+# Least compute capability of a GPU with TF32.
+_TF32_CAPABILITY = (8, 0)
+_BITS_OF_TF32 = 19
+# Sizes double from the first to the last, or until a product takes so many seconds.
+_FIRST_SIZE, _LAST_SIZE, _LONG_SECONDS = 256, 8192, 5e-3
+_BLOCKS, _BLOCK_SECONDS = 5, 0.01
+_TRIED, _VERY_LONG_SECONDS = 3, 0.1
+# Formats in which float32 is multiplied, and PyTorch's words for their precision.
+_INNER = {"float32": "ieee", "tf32": "tf32", "float32 (bf16)": "bf16"}
+
+
+def count(loaded: LoadedJob, task: CountFlops) -> TrialOutcome:
+    """Count the FLOPs of a sample and, unless the search knows it, time matrix products.
+
+    Raises:
+        WorkloadError: the workload built something of the wrong type, or too small a dataset.
+    """
+    loaded.folder.enter_phase("counting FLOPs")
+    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
+    setup.model.train()
+    stream = Batches(setup.loader, time.perf_counter, partial(synchronize, setup.device))
+    batches = [setup.transfer(next(stream)) for _ in range(_BATCHES)]
+    stream.close()
+    step = step_apart(setup)
+    counted = count_flops(
+        [partial(step, itertools.repeat(batch)) for batch in batches], setup.device
+    )
+    if isinstance(counted, str):
+        return CountedFlops(uncounted=counted)
+    rate = None
+    if counted.number_format not in task.known_formats:
+        rate = setup.world.on_first(lambda: _rate(setup, counted.number_format, task))
+    samples = _BATCHES * setup.batches_per_step * (setup.loader.batch_size or 1)
+    return CountedFlops(
+        flops_per_sample=counted.flops / samples,
+        number_format=counted.number_format,
+        matmul_flops_per_second=rate,
+    )
+
+
+def _rate(setup: TrainingSetup, number_format: str, task: CountFlops) -> float | None:
+    """Return the rate of matrix products, while other processes wait."""
+    AFFINITY.on_process(None)  # the rate is of the whole machine
+    torch.set_num_threads(task.machine_threads)
+    return matmul_rate(setup.device, number_format)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """FLOPs of training steps; a multiplication and an addition are two."""
+
+    flops: int
+    number_format: str
+    """Format of the products: a dtype of torch, "tf32", or "float32 (bf16)" where a CPU multiplies
+    float32 as bfloat16. If steps mix formats, the narrowest, which is the fastest."""
+
+
+def count_flops(steps: Sequence[Callable[[], object]], device: torch.device) -> Counted | str:
+    """Take training steps in eager mode and count their FLOPs; return the reason if that fails."""
+    seen = _Seen(device)
+    counter = FlopCounterMode(display=False)
+    try:
+        eager = torch.compiler.set_stance("force_eager")
+        with eager, watching_operators(seen.look), counter:
+            for step in steps:
+                step()
+    except Exception as error:  # the user's code under a mode that it does not expect
+        return f"a step cannot be counted: {type(error).__name__}: {error}"
+    counts = counter.get_flop_counts().get("Global", {})
+    missed = sorted(seen.heavy - {str(operator) for operator in counts})
+    if missed:
+        return f"no formula for {', '.join(missed)}"
+    if not counts or not seen.formats:
+        return "nothing that is counted"
+    return Counted(sum(counts.values()), min(seen.formats)[1])
+
+
+@dataclass
+class _Seen:
+    """The operators of a step that may compute much, and the number formats of their tensors."""
+
+    device: torch.device
+    heavy: set[str] = field(default_factory=set)
+    """Names without their overload, such as aten.mm."""
+    formats: set[tuple[int, str]] = field(default_factory=set)
+    """Bits and name of each format."""
+
+    def look(self, name: str, arguments: Sequence[Any]) -> None:
+        """Note an operator, named as namespace.name.overload."""
+        if not is_heavy(name):
+            return
+        self.heavy.add(name.rpartition(".")[0] or name)
+        for argument in arguments:
+            if isinstance(argument, Tensor) and argument.is_floating_point():
+                convolves = _is_convolution(_words(name))
+                self.formats.add(_format(argument.dtype, convolves, self.device))
+
+
+def is_heavy(name: str) -> bool:
+    """Return whether an operator may compute much more than one operation an element.
+
+    Some that do not are among them; a step that uses one and has no formula for it is not counted.
+
+    Args:
+        name: namespace.name.overload, as in aten.mkldnn_rnn_layer.default.
+    """
+    words = _words(name)
+    if name.partition(".")[0] not in _OWN or _is_convolution(words):
+        return True
+    if "linalg" in words:
+        return "norm" not in words
+    return any(word in _HEAVY or word.endswith(_HEAVY_ENDS) for word in words)
+
+
+def _words(name: str) -> list[str]:
+    return name.partition(".")[2].partition(".")[0].split("_")
+
+
+def _is_convolution(words: Sequence[str]) -> bool:
+    return any(word.startswith("conv") for word in words)
+
+
+def _format(dtype: torch.dtype, convolves: bool, device: torch.device) -> tuple[int, str]:
+    """Return bits and name of the format in which tensors of a dtype are multiplied."""
+    name, bits = str(dtype).removeprefix("torch."), 8 * dtype.itemsize
+    if dtype != torch.float32:
+        return bits, name
+    inner = _inner_precision(convolves, device)
+    if inner == "bf16":
+        return 16, f"{name} (bf16)"
+    return (_BITS_OF_TF32, inner) if inner == "tf32" else (bits, name)
+
+
+def _inner_precision(convolves: bool, device: torch.device) -> str:
+    """Return the precision in which a device multiplies float32: ieee, tf32, bf16 or none."""
+    backends: Any = torch.backends
+    if device.type == "cpu":
+        backend = backends.mkldnn.conv if convolves else backends.mkldnn.matmul
+        return str(backend.fp32_precision)
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _TF32_CAPABILITY:
+        return "ieee"
+    # By default convolutions use TF32 on a GPU that has it, other products do not.
+    return str((backends.cudnn.conv if convolves else backends.cuda.matmul).fp32_precision)
+
+
+def matmul_rate(device: torch.device, number_format: str) -> float | None:
+    """Return the FLOP/s of the fastest matrix product; None if the format has none here.
+
+    The best of several blocks and sizes counts, because it is what the device can reach. Memory for
+    three matrices suffices; larger ones are left out if there is none.
+
+    Args:
+        device: the device that multiplies; on a CPU with the threads of the process.
+        number_format: see `Counted`.
+    """
+    inner = _INNER.get(number_format)
+    dtype = torch.float32 if inner else getattr(torch, number_format)
+    size, best = _FIRST_SIZE, 0.0
+    with _precision(device, inner), torch.no_grad():
+        while size <= _LAST_SIZE:
+            try:
+                seconds = _seconds(size, dtype, device)
+            except RuntimeError:  # no memory, or no product of this format
+                break
+            best = max(best, 2 * size**3 / seconds)
+            if seconds > _LONG_SECONDS:
+                break
+            size *= 2
+    return best or None
+
+
+def _seconds(size: int, dtype: torch.dtype, device: torch.device) -> float:
+    """Return the seconds of a product: the least mean over a block of them."""
+    # Explicit, because the user's file may have changed the default dtype.
+    plain = [torch.randn(size, size, device=device, dtype=torch.float32) for _ in range(2)]
+    left, right = (matrix.to(dtype) for matrix in plain)
+    out = torch.empty_like(left)
+
+    def mean(products: int) -> float:
+        synchronize(device)
+        start = time.perf_counter()
+        for _ in range(products):
+            torch.mm(left, right, out=out)
+        synchronize(device)
+        return (time.perf_counter() - start) / products
+
+    mean(1)  # the first one loads the library
+    once = max(1e-9, min(mean(1) for _ in range(_TRIED)))
+    if once > _VERY_LONG_SECONDS:  # the format is emulated: more products would take too long
+        return once
+    products = math.ceil(_BLOCK_SECONDS / once)
+    return max(1e-9, min(mean(products) for _ in range(_BLOCKS)))
+
+
+@contextmanager
+def _precision(device: torch.device, inner: str | None) -> Iterator[None]:
+    """Multiply float32 in this precision within the block; None leaves it as it is."""
+    if inner is None or device.type not in {"cpu", "cuda"}:
+        yield
+        return
+    backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    backend = backend.matmul
+    before = backend.fp32_precision
+    backend.fp32_precision = inner
+    try:
+        yield
+    finally:
+        backend.fp32_precision = before
