@@ -10,14 +10,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A command line: alone in a line of a block, or in backticks.
 BLOCK = re.compile(r"^ *```.*?\n(.*?)```|^((?: {4}\S[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 IN_BLOCK = re.compile(r"^ *(?:\$ )?autotune ([^\n]*)", re.MULTILINE)
-# Of another program; and of ours for developers.
-PROGRAMS = (
-    r"pip|pipx|uv|cd|export|[A-Z]+=\S+ make|torchrun|accelerate|optuna-dashboard|ssh|sbatch|srun"
-    "|mpirun|kubectl|tensorboard"
-)
-OTHERS_IN_BLOCK = re.compile(rf"^ *(?:\$ )?((?:{PROGRAMS}|make|python) [^\n#]*)", re.MULTILINE)
-OTHERS_IN_PROSE = re.compile(rf"`((?:{PROGRAMS}|sh|python(?! -m)) [^`]*)`")
-FOR_DEVELOPERS = re.compile(r"(make|python -m) ((?:benchmarks\.)?[a-z][a-z_.-]*)(?=[`\s])")
 IN_PROSE = re.compile(r"`autotune ([^`]*)`")
 # What follows is not the command's: a comment, another program, a file for its output.
 END = re.compile(r"\s#|[|;&>]")
@@ -30,13 +22,6 @@ def lines_of(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     found = [*_in_blocks(text, IN_BLOCK), *IN_PROSE.findall(BLOCK.sub("", text))]
     return [" ".join(END.split(line)[0].split()) for line in found]
-
-
-def others_of(page: Path) -> list[str]:
-    """The lines of other programs in a page."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    found = _in_blocks(text, OTHERS_IN_BLOCK) + OTHERS_IN_PROSE.findall(BLOCK.sub("", text))
-    return [" ".join(line.split()) for line in found]
 
 
 def _in_blocks(text: str, line: re.Pattern[str]) -> list[str]:

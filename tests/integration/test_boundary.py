@@ -57,7 +57,6 @@ SOURCES = {
     "noted": SOURCE + NOTED,
     "stream": SOURCE + STREAM,
     "stream with a length": SOURCE + STREAM + LENGTH.format(samples=8 * 4000),
-    "long stream": SOURCE + STREAM + LENGTH.format(samples=10**9),
 }
 
 
@@ -93,19 +92,6 @@ def test_a_stream_that_does_not_tell_how_long_an_epoch_is_says_that_none_is_char
     assert len(run.boundary_seconds) == 1
     assert run.epoch_samples is None
     assert "no_boundary" in run.flags
-
-
-def test_in_a_stream_with_very_long_epochs_the_boundary_weighs_nothing(measured):
-    run = measured("long stream", num_workers=2, persistent_workers=False)
-    assert run.boundary_seconds == ()
-    assert "no_boundary" not in run.flags
-
-
-@pytest.mark.parametrize("dataset", ["map", "stream"])
-def test_without_workers_nothing_lies_between_epochs(dataset, measured):
-    run = measured(dataset, num_workers=0)
-    assert run.boundary_seconds == ()
-    assert "no_boundary" not in run.flags
 
 
 def test_all_workers_begin_a_short_epoch_at_once(measured, folder):

@@ -190,17 +190,6 @@ def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> No
     assert f"{space}:1:1: unknown knob 'batch_sise'. Did you mean 'batch_size'?" in found.stderr
 
 
-def test_a_file_of_the_other_kind_does_not_pass(tmp_path: Path) -> None:
-    config = TrainingConfig.of({"batch_size": 16})
-    best = tmp_path / "space.yaml"
-    write_best(best_config(config, config), best)
-    space = written(tmp_path, "batch_size: [8, 16]\n", "best.yaml")
-    assert hook_run("autotune-best", space).returncode == USAGE
-    assert hook_run("autotune-space", best).returncode == USAGE
-    assert hook_run("autotune-best", best).returncode == 0
-    assert hook_run("autotune-space", space).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("name", "path"),
     [

@@ -147,15 +147,6 @@ def test_a_step_that_writes_without_end_leaves_a_log_that_can_be_carried(tmp_pat
     assert len(log) < 2 << 20
 
 
-def test_a_folder_that_holds_something_is_not_written_to(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").touch()
-    done, out = kit(tmp_path, "part1", "--smoke")
-    assert done.returncode != 0
-    assert "is not empty" in done.stderr
-    assert [path.name for path in out.iterdir()] == ["mine"]
-
-
 @pytest.mark.parametrize("name", ["judge.py", "judge_side.py"])
 def test_the_judge_imports_nothing_of_autotune(name: str) -> None:
     tree = ast.parse((KIT / name).read_text(encoding="utf-8"))

@@ -60,16 +60,6 @@ def test_a_variable_is_set_by_the_older_name_that_torch_reads_before_it(
     assert said.startswith("applied: ")
 
 
-def test_a_variable_reaches_a_script_without_torch_and_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "says.py"
-    script.write_text("import os\nprint(os.environ['MY_MODE'])\n")
-    done = run(tmp_path, "--allow", "numerics", script, **{"env.MY_MODE": "b"})
-    assert done.stdout == "b\n", done.stderr
-    assert report_of(done)[-1] == (
-        "applied: env.MY_MODE=b, and nothing else: the script did not import torch"
-    )
-
-
 def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
     package = tmp_path / "trainer"
     package.mkdir()

@@ -72,18 +72,6 @@ def test_gradients_are_asked_for_by_names_in_a_run(tmp_path: Path, who: str) -> 
     assert "num_threads=1" in report_of(done)[0]
 
 
-@pytest.mark.parametrize("where", ["around", "inside"])
-def test_an_evaluation_on_the_training_loader_is_no_training(ask: Ask, where: str) -> None:
-    """Gradients are off around its loop, or inside of it; an epoch of four batches takes less."""
-    seen = observed(ask("train_accuracy.py", where))
-    assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second)
-    assert seen.workload.baseline["accumulation_steps"] == 1
-    assert seen.steps_per_second > 4 / (4 * 0.02)
-    outcome = ask("train_accuracy.py", where, task=Measure(QUICK), settings={})
-    assert isinstance(outcome, Measured), outcome
-    assert {block.samples % 8 for block in outcome.measurement.blocks} == {0}
-
-
 def test_the_indices_of_a_batch_tell_its_samples(ask: Ask) -> None:
     """The first tensor of a batch is an image, whose leading dimension is that of channels."""
     seen = observed(ask("detects.py"))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -94,72 +91,12 @@ def test_each_command_installs_what_it_needs_and_no_more(checkout: Path) -> None
     assert "skorch stable-baselines3" in planned(checkout, "zoo")
 
 
-def test_a_file_of_versions_holds_what_is_installed(checkout: Path) -> None:
-    plan = planned(checkout, "check", "LOCK=.ci/constraints.txt")
-    assert plan.count(" --constraint .ci/constraints.txt ") == plan.count(" --editable ") > 0
-    assert " .ci/constraints.txt " not in planned(checkout, "check")
-
-
-def test_the_demo_alone_shares_a_torch_that_is_there(checkout: Path) -> None:
-    assert "shared_torch.py .venv > .venv/constraints.txt" in planned(checkout, "demo")
-    assert "shared_torch.py" not in planned(checkout, "test")
-
-
 def test_the_oldest_torch_is_the_one_that_the_package_asks_for(checkout: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (asked,) = project["optional-dependencies"]["torch"]
     oldest = asked.replace(">=", "==").removesuffix("a0")
     assert f" {oldest} " in planned(checkout, "test-oldest")
     assert oldest == "torch=={}.{}.0".format(*SEARCHES), "which errors name"
-
-
-def test_check_ends_with_the_tests() -> None:
-    rule = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ncheck:")[1].split("\n\n")[0]
-    assert rule.rstrip().endswith(" test-promises")
-
-
-@pytest.fixture
-def shared_torch() -> ModuleType:
-    place = importlib.util.spec_from_file_location("shared", ROOT / ".ci" / "shared_torch.py")
-    assert place is not None
-    assert place.loader is not None
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("found", "is_enough"),
-    [
-        ("2.11.0", True),
-        ("2.11.1+cu130", True),
-        ("2.15.0.post1", True),
-        ("3.0", True),
-        ("2.10.0", False),
-        ("2.9.1+cpu", False),
-        ("2.12.0a0+gitabc", False),
-        ("2.13.0.dev20270101", False),
-    ],
-)
-def test_a_torch_is_shared_if_it_is_a_release_that_will_do(
-    shared_torch: ModuleType, found: str, is_enough: bool
-) -> None:
-    assert shared_torch.is_enough(found, "2.11") is is_enough
-
-
-def test_a_new_environment_sees_the_packages_and_holds_pip_to_this_torch(
-    shared_torch: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    packages = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    packages.mkdir(parents=True)
-    shared_torch.main(tmp_path)
-    assert capsys.readouterr().out == f"torch=={version('torch')}\n"
-    assert str(Path(pytest.__file__).parents[1]) in (packages / "shared.pth").read_text()
-
-
-def test_clean_removes_what_other_targets_build(checkout: Path) -> None:
-    removed = planned(checkout, "clean").split()
-    assert {".venv", ".venv-oldest", "build", "dist"} <= set(removed)
 
 
 def test_every_target_is_described_for_contributors() -> None:
