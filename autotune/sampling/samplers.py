@@ -162,7 +162,8 @@ class NoRepeatSampler(BaseSampler):
             return None
         seen, ring = {config}, [config]
         while ring:
-            ring = self._next_ring(ring, seen)
+            found = (n for c in ring for n in self._space.neighbours(c) if n not in seen)
+            ring = list(dict.fromkeys(found))
             self._random.shuffle(ring)
             unknown = next((c for c in ring if not self._is_known(c)), None)
             if unknown is not None:
@@ -170,9 +171,3 @@ class NoRepeatSampler(BaseSampler):
                 return {name: unknown[name] for name, values in domains if unknown[name] in values}
             seen.update(ring)
         return None
-
-    def _next_ring(
-        self, ring: list[TrainingConfig], seen: set[TrainingConfig]
-    ) -> list[TrainingConfig]:
-        found = (n for c in ring for n in self._space.neighbours(c) if n not in seen)
-        return list(dict.fromkeys(found))

@@ -59,7 +59,8 @@ class Surrogate:
     def fit(self, trials: Indices, values: Array) -> None:
         """Fit to `trials` (n, knobs) and their `values` (n,), whose mean should be about 0."""
         self._trials, self._values = trials, values
-        self._parts = np.stack([k[np.ix_(c, c)] for k, c in self._columns(trials)])
+        columns = zip(self._kernels, trials.T, strict=True)
+        self._parts = np.stack([kernel[np.ix_(column, column)] for kernel, column in columns])
         self._scales = self._best_scales()
         self._root = _root(self._covariance(self._parts, self._scales), self._scales.noise)
         self._weights = _solved(self._root, values)
@@ -81,9 +82,6 @@ class Surrogate:
     def noise(self) -> float:
         """Fitted deviation of a trial from the value of its configuration."""
         return self._scales.noise
-
-    def _columns(self, trials: Indices) -> zip[tuple[Array, Indices]]:
-        return zip(self._kernels, trials.T, strict=True)
 
     def _best_scales(self) -> Scales:
         """Maximise the score by coordinate ascent from the prior, in factors of five."""
@@ -114,7 +112,7 @@ class Surrogate:
         weighted = scales.knobs[:, None, None] * parts
         alone = weighted.sum(axis=0)
         pairs = (alone**2 - (weighted**2).sum(axis=0)) / 2
-        together = max(float(_pairs_of(scales.knobs)), 1e-12)
+        together = max(float((scales.knobs.sum() ** 2 - (scales.knobs**2).sum()) / 2), 1e-12)
         share = scales.pairs * float(scales.knobs.sum()) / together
         return np.asarray(_LEVEL + alone + share * pairs)
 
@@ -135,10 +133,6 @@ def normal_below(z: Array) -> Array:
     """Return the probability that a standard normal variable is below each of `z`."""
     # Importing scipy would take longer than this does in a whole search.
     return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
-
-
-def _pairs_of(variances: Array) -> float:
-    return float((variances.sum() ** 2 - (variances**2).sum()) / 2)
 
 
 def _root(covariance: Array, noise: float) -> Array:

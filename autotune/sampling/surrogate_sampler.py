@@ -122,14 +122,15 @@ class Proposals:
         """
         configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
         rates = [_rate(trial) for trial in told]
-        feasible = [self._is_feasible(trial) for trial in told]
+        feasible = [_holds(trial) and not self._oracle.is_revoked(trial) for trial in told]
         held = [rate for rate, holds in zip(rates, feasible, strict=True) if rate and holds]
         lie = float(np.median(held or [rate for rate in rates if rate] or [0.0]))
         return Observations(
             self._encoding.rows(configs),
             np.array(rates + [lie] * len(running)),
             feasible + [True] * len(running),
-            [_is_judged(trial) for trial in told] + [False] * len(running),
+            [_margins(trial).get("accuracy", UNKNOWN) != UNKNOWN for trial in told]
+            + [False] * len(running),
             np.array([_peak(trial) for trial in told] + [np.nan] * len(running)),
         )
 
@@ -147,9 +148,6 @@ class Proposals:
         told = self._oracle.seconds_of([self._encoding.config(rows[place]) for place in new])
         known.update(zip((rows[place, training].tobytes() for place in new), told, strict=True))
         return np.array([known[key] for key in keys])[kind_of.reshape(-1)]
-
-    def _is_feasible(self, trial: FrozenTrial) -> bool:
-        return _holds(trial) and not self._oracle.is_revoked(trial)
 
     def _best_unknown(self, worth: Worth, seen: Observations) -> TrainingConfig | None:
         """Return the unknown configuration with the highest acquisition value.
@@ -258,11 +256,6 @@ def _rate(trial: FrozenTrial) -> float:
     """Return the measured value, feasible or not; 0 if none was measured."""
     measured = trial.value if _holds(trial) else trial.user_attrs.get(VALUE)
     return float(measured or 0.0)
-
-
-def _is_judged(trial: FrozenTrial) -> bool:
-    """Return whether the trial's accuracy is known."""
-    return _margins(trial).get("accuracy", UNKNOWN) != UNKNOWN
 
 
 def _peak(trial: FrozenTrial) -> float:

@@ -54,11 +54,6 @@ class NonFiniteLossError(Exception):
     """The loss became NaN or infinite."""
 
 
-def metric_name(workload: Workload) -> str:
-    """Return the metric's name: evaluate (higher is better) or held_out_loss (lower is better)."""
-    return "evaluate" if workload.evaluate else "held_out_loss"
-
-
 @dataclass(frozen=True)
 class ProbeData:
     """The data of a probe: the set to train on and, without `evaluate`, the held-out samples."""
@@ -89,9 +84,8 @@ def probe(
         lambda: _evaluate(whole_setup, data.held_out, task.evaluation_batch)
     )
     if not math.isfinite(quality):
-        raise NonFiniteLossError(
-            f"{metric_name(setup.workload)} is {quality} after {samples} samples"
-        )
+        metric = "evaluate" if setup.workload.evaluate else "held_out_loss"
+        raise NonFiniteLossError(f"{metric} is {quality} after {samples} samples")
     return quality
 
 
@@ -121,7 +115,9 @@ def _steps(setup: TrainingSetup, samples: int) -> Iterator[Tensor]:
     if more:
         yield setup.step(full, more)
     if left:
-        _stop_compiling(setup)
+        # Uncompiled from now on: a batch of another size would compile a new graph. The evaluation
+        # needs no such care: without gradients a compiled model runs eagerly.
+        set_compiled_call(setup.model, None)
         yield setup.step(iter((_batch_of(left, setup.loader),)), 1)
 
 
@@ -156,14 +152,6 @@ def _nothing_to_train_on() -> EmptyEpochError:
         "the accuracy probe has no full batch to train on beside what it holds out; "
         "define evaluate(model, device), or choose a smaller batch_size"
     )
-
-
-def _stop_compiling(setup: TrainingSetup) -> None:
-    """Run the model uncompiled from now on: a batch of another size would compile a new graph.
-
-    The evaluation needs no such care: without gradients a compiled model runs eagerly.
-    """
-    set_compiled_call(setup.model, None)
 
 
 @torch.no_grad()

@@ -47,7 +47,6 @@ from autotune.values.measurement import (
     LengthCount,
     Measurement,
     RankShare,
-    TokenCount,
     seconds_per_sample,
 )
 from autotune.values.outcome import (
@@ -169,10 +168,12 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
             build_seconds=build_seconds,
             peak_memory_bytes=memory.peak_of_all(world, setup.device, peak.bytes),
             device_memory=memory.device_memory(setup.device),
-            token_count=_tokens(loaded, setup),
+            token_count=count_tokens(setup.loader, loaded.workload.tokens_in)
+            if loaded.job.count_tokens
+            else None,
             longest_among=longest_among,
             allocator_retries=max(world.shares(retries)),
-            ranks=_ranks(world, RankShare(waited, peak.bytes)),
+            ranks=() if world.is_alone else tuple(world.shares(RankShare(waited, peak.bytes))),
             shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
             flags=tuple(sorted(timer.flags)),
         )
@@ -196,11 +197,6 @@ def _unusable(
     return None
 
 
-def _ranks(world: World, own: RankShare) -> tuple[RankShare, ...]:
-    """Return the share of each process; none for one that trains alone."""
-    return () if world.is_alone else tuple(world.shares(own))
-
-
 def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount | None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
@@ -213,13 +209,6 @@ def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount |
     step(itertools.repeat(found.batch))
     synchronize(setup.device)
     return found.among
-
-
-def _tokens(loaded: LoadedJob, setup: TrainingSetup) -> TokenCount | None:
-    """Count the tokens of the training set, if the job asks for it."""
-    if not loaded.job.count_tokens:
-        return None
-    return count_tokens(setup.loader, loaded.workload.tokens_in)
 
 
 def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
