@@ -6,7 +6,6 @@ It is determined once, before the first trial, and does not change during the se
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from autotune.configuration.search_space import SearchSpace, narrow
 from autotune.configuration.space_file import SpaceFile, find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, lr_factor
 from autotune.context.inspection import inspect, inspection, inspection_of_device
-from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions, time_budget_of
+from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import (
     check_held,
@@ -38,7 +37,6 @@ from autotune.context.script_loss import (
     without_needless_loss,
 )
 from autotune.context.script_ways import asked, reachable, with_maps
-from autotune.knobs.base import Value
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.values.machine import Machine
@@ -222,20 +220,25 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     file = read_space(find_space(options.sampling.space))
     check_own_knobs(file, options.workload)
     check_held(options, file)
-    folder = folder or _made_folder(options.study)
-    options, observed = _observed(options, runner, folder, file)
-    options, notes = _mapped(options, file, observed)
+    if folder is None:
+        make_private(options.study.folder)
+        folder = options.study.folder / "trials" / "inspect"
+    options, observed, notes = _observed(options, runner, folder, file)
     inspected, start_seconds = _inspected(options, observed, runner, folder)
     options = with_ranks(options, observed or inspected)
     facts, workload = inspected.workload, options.workload
     if observed is not None:
         start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
         facts = replace(observed.workload, has_evaluate=workload.has_quality)
-    facts = _checked(options, facts)
+    assert facts is not None
+    options.accuracy.check(facts, workload.model_path)
+    options.objective.for_workload(facts)
+    options.objective.counts_tokens(facts, workload.model_path)
     file, found = as_found(file, workload, facts)
-    baseline = _own_settings(workload, facts, found).resolved(inspected.machine)
+    baseline = own_of_each(workload.own_settings(facts, found), facts, workload.model_path)
+    baseline = baseline.resolved(inspected.machine)
     held = held_by_each(options, baseline)
-    if workload.script is not None and observed is not None:
+    if observed is not None:
         look = OtherBatches(runner, options, file, held)
         options = of_script(options, look.judging(observed, baseline, folder / "batches"))
         file, kept = reachable(file, options, observed, held is not None)
@@ -261,57 +264,30 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     )
 
 
-def _made_folder(study: StudyOptions) -> Path:
-    make_private(study.folder)
-    return study.folder / "trials" / "inspect"
+def _observed(
+    options: SearchOptions, runner: Runner, folder: Path, file: SpaceFile
+) -> tuple[SearchOptions, Observed | None, tuple[str, ...]]:
+    """Observe the unmodified script; without one, nothing is observed.
 
-
-def _own_settings(
-    workload: WorkloadOptions, facts: WorkloadFacts, found: Mapping[str, Value]
-) -> TrainingConfig:
-    """Return the user's settings, as each process has them."""
-    own = workload.own_settings(facts, found)
-    return own_of_each(own, facts, workload.model_path)
-
-
-def _checked(options: SearchOptions, facts: WorkloadFacts | None) -> WorkloadFacts:
-    """Return the facts; raise a UsageError for options that do not fit, before a trial does."""
-    assert facts is not None
-    path = options.workload.model_path
-    options.accuracy.check(facts, path)
-    options.objective.for_workload(facts)
-    options.objective.counts_tokens(facts, path)
-    return facts
-
-
-def _mapped(
-    options: SearchOptions, file: SpaceFile, observed: Observed | None
-) -> tuple[SearchOptions, tuple[str, ...]]:
-    """Return the options with maps for flags that the script was seen to have, and notes on them.
+    Returns:
+        The options, with the script's loss as the judge if it can be, and with maps for the flags
+        that the script was seen to have; the observation; and notes on the maps.
 
     Raises:
         UsageError: a flag is named that the script does not have.
     """
-    if observed is None:
-        return options, ()
-    workload, notes = with_maps(options.workload, file, observed)
-    return replace(options, workload=workload), notes
-
-
-def _observed(
-    options: SearchOptions, runner: Runner, folder: Path, file: SpaceFile
-) -> tuple[SearchOptions, Observed | None]:
-    """Observe the unmodified script, and let its loss judge if it can; None for a model.py."""
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     script = workload.script
     if script is None:
-        return options, None
+        return options, None, ()
     seconds = loss_seconds(script, file, time_budget_of(options))
     run = options.objective
     shares = not file.own.offers and run.run_samples is run.run_epochs is None
     job = options.resources.started(observation(workload.model_path, script, deadline, shares))
     observed = observe(runner, job, folder / "script", seconds)
-    return of_script(options, judging(script, observed)), observed
+    judged = replace(workload, script=judging(script, observed))
+    mapped, notes = with_maps(judged, file, observed)
+    return replace(options, workload=mapped), observed, notes
 
 
 def _inspected(
