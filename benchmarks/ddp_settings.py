@@ -28,7 +28,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, describe
-from autotune.values.statistics import log_median, median_interval
+from benchmarks.medians import log_median, median_interval
 
 FOLDER = Path(__file__).parent
 PLAN = MeasurePlan(looks=(6,), block_seconds=0.25, precision=0.0)

@@ -13,8 +13,8 @@ from typing import Any
 
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.machine import Machine
-from autotune.values.statistics import log_median, median_interval
 from benchmarks.knob_turns import TURNS, Turn
+from benchmarks.medians import log_median, median_interval
 
 DEEP = "char_transformer, 8 blocks"
 NAMES = (

@@ -31,7 +31,7 @@ from autotune.knobs.torch_private import loader_iterators
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.trial import Trial
 from autotune.values.outcome import TrialOutcome
-from autotune.values.statistics import log_median, median_interval
+from benchmarks.medians import log_median, median_interval
 
 OFF, WATCHED, RECORDED = WAYS = ("off", "watched", "recorded")
 _COMPARED = ((WATCHED, OFF), (RECORDED, WATCHED), (RECORDED, OFF))

@@ -20,7 +20,7 @@ from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
-from autotune.values.statistics import median_interval
+from benchmarks.medians import median_interval
 
 SMALL = """
 import torch

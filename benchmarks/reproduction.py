@@ -28,7 +28,7 @@ from statistics import median
 
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.values.statistics import median_interval
+from benchmarks.medians import median_interval
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
 OFFLINE = ["digits_cnn", "photos_jpeg", "char_transformer", "chirp_gru", "tabular_mlp"]

@@ -21,7 +21,7 @@ from statistics import median
 
 from autotune.configuration.script import plan_run
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.statistics import log_median, median_interval
+from benchmarks.medians import log_median, median_interval
 
 START = "from autotune.scripting.run import main; main()"
 SCRIPT = """

@@ -25,7 +25,7 @@ from statistics import median
 
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.values.statistics import log_median, median_interval
+from benchmarks.medians import log_median, median_interval
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "scripts"
 SPACE = "num_workers: [0, {workers}]\npersistent_workers: [true]\n"

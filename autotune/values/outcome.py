@@ -15,7 +15,7 @@ from pydantic import Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.statistics import Interval, log_median, median_interval
+from autotune.values.statistics import Interval, ratio_interval, ratio_of
 from autotune.values.strict_json import check, fault_of
 
 
@@ -211,15 +211,13 @@ def slow_rank(seconds: Sequence[Sequence[float]]) -> SlowRank | None:
     """
     if not seconds or len(seconds[0]) < 2:  # noqa: PLR2004 (one process has no others)
         return None
-    found = {rank: _ratios(seconds, rank) for rank in range(len(seconds[0]))}
-    rank = max(found, key=lambda one: log_median(found[one]))
-    interval = median_interval(found[rank])
-    return SlowRank(rank, log_median(found[rank]), interval) if interval[0] > _SLOWER else None
-
-
-def _ratios(seconds: Sequence[Sequence[float]], rank: int) -> list[float]:
-    """Return, for each block, the seconds of a rank over the median of the others'."""
-    return [one[rank] / median((*one[:rank], *one[rank + 1 :])) for one in seconds]
+    found = {
+        rank: [(one[rank], median((*one[:rank], *one[rank + 1 :]))) for one in seconds]
+        for rank in range(len(seconds[0]))
+    }
+    rank = max(found, key=lambda one: ratio_of(found[one]))
+    interval = ratio_interval(found[rank])
+    return SlowRank(rank, ratio_of(found[rank]), interval) if interval[0] > _SLOWER else None
 
 
 def wait_shares(run: Measurement) -> tuple[float, ...]:

