@@ -99,22 +99,6 @@ def test_dropout_is_off_and_other_random_numbers_are_the_same_each_time(outcome_
     assert found.gradient_error < 1e-5
 
 
-def test_what_goes_wrong_from_the_second_step_on_shows_in_nothing_but_the_steps(outcome_of):
-    found = outcome_of("wrong_later_when_fused", optimizer_impl="fused")
-    assert found.path_error > 1
-    steps = {"path_error": 0.0, "reach_error": 0.0}
-    assert fault_of(replace(found, **steps), {}) is None
-
-
-@pytest.mark.parametrize("workload", ["forgets_when_fused", "slows_when_fused"])
-def test_lost_momentum_and_half_a_rate_show_in_the_weights_alone(workload, outcome_of):
-    found = outcome_of(workload, optimizer_impl="fused")
-    assert found.path_error > 0.3
-    assert found.reach_error > 0.3
-    assert fault_of(replace(found, path_error=0.0), {}) is not None
-    assert fault_of(replace(found, path_error=0.0, reach_error=0.0), {}) is None
-
-
 def test_a_model_that_draws_numbers_may_go_another_way(outcome_of):
     assert outcome_of("draws", optimizer_impl="fused").rounding_path_error > 0.05
     assert outcome_of("plain", optimizer_impl="fused").rounding_path_error < 0.01
@@ -169,10 +153,6 @@ def test_a_model_that_only_runs_in_float32_is_compared_with_that(outcome_of):
     assert not found.in_double
     assert found.reference_gradient_error == 0
     assert fault_of(found, {}) is None
-
-
-def test_float64_is_left_out_where_it_is_not_asked_for(outcome_of):
-    assert not outcome_of("plain", in_double=False).in_double
 
 
 def test_another_batch_tells_how_much_gradients_vary(outcome_of):
