@@ -9,23 +9,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
-from autotune.configuration.evidence import (
-    AccuracyEvidence,
-    Arithmetic,
-    Blocks,
-    LearningRate,
-    MachineRecord,
-    MemoryEvidence,
-    NotConfirmed,
-    NotProven,
-    Pair,
-    Part,
-    PredictedRun,
-    Searched,
-    Settings,
-    Stages,
-    Steps,
-)
+from autotune.configuration import evidence as parts
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs import knob_named
 from autotune.knobs.base import Effect, Value, spelled
@@ -39,37 +23,37 @@ FORMAT = 1
 """Format of best.yaml."""
 
 
-class Throughput(Part):
+class Throughput(parts.Part):
     """Mean samples per second, with its 95 % confidence interval."""
 
     left_out_if_none = frozenset({"tokens_per_second", "joules_per_sample", "steps"})
     samples_per_second: float
-    ci95: Pair
+    ci95: parts.Pair
     tokens_per_second: float | None = None
     """The same throughput in tokens; None where they are not counted."""
     joules_per_sample: float | None = None
     """Energy of a sample; None where nothing tells."""
-    steps: Steps | None = None
+    steps: parts.Steps | None = None
 
 
-class Baseline(Part):
+class Baseline(parts.Part):
     """The user's settings and their throughput."""
 
     left_out_if_none = Throughput.left_out_if_none
-    config: Settings
+    config: parts.Settings
     samples_per_second: float
-    ci95: Pair
+    ci95: parts.Pair
     tokens_per_second: float | None = None
     joules_per_sample: float | None = None
-    steps: Steps | None = None
-    stages: Stages | None = None
+    steps: parts.Steps | None = None
+    stages: parts.Stages | None = None
 
 
-class Speedup(Part):
+class Speedup(parts.Part):
     """Ratio of the best objective value to the baseline's, from alternating fresh processes."""
 
     ratio: float
-    ci95: Pair
+    ci95: parts.Pair
     rounds: int
     """Rounds behind ratio and interval; if the settings are kept, those that candidates lost."""
     disturbed_rounds: int | None = None
@@ -82,7 +66,7 @@ class Speedup(Part):
     """Rounds that were void because they were disturbed, and were repeated."""
 
 
-class Evidence(Part):
+class Evidence(parts.Part):
     """Measurements of the best configuration and of the baseline."""
 
     left_out_if_none = frozenset({"unit", "changed", "arithmetic", "not_read_back"})
@@ -90,7 +74,7 @@ class Evidence(Part):
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
     baseline: Baseline
-    changed: Settings | None = None
+    changed: parts.Settings | None = None
     """Settings of the result that differ from the baseline's, as they were measured; None if that
     is not known. `config` has others if it was edited since."""
     best: Throughput
@@ -99,16 +83,16 @@ class Evidence(Part):
     """One-time seconds of compiling."""
     break_even_samples: int
     """Samples after which the speed-up has paid for the one-time cost."""
-    predicted_run: PredictedRun | None = None
+    predicted_run: parts.PredictedRun | None = None
     """Set if the objective is the time of a run; `speedup` is then the speed-up of that time."""
-    blocks: Blocks | None = None
-    searched: Searched | None = None
+    blocks: parts.Blocks | None = None
+    searched: parts.Searched | None = None
     """Measured part of the search space; None if it is not known."""
-    not_proven: tuple[NotProven, ...] = ()
+    not_proven: tuple[parts.NotProven, ...] = ()
     """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
-    not_confirmed: tuple[NotConfirmed, ...] = ()
+    not_confirmed: tuple[parts.NotConfirmed, ...] = ()
     """Trials that were faster than the result and could not be probed or timed again."""
-    arithmetic: Arithmetic | None = None
+    arithmetic: parts.Arithmetic | None = None
     """None for a script, and if the FLOPs of a step could not be counted."""
     not_read_back: tuple[str, ...] | None = None
     """Changed variables of the user's own; nothing tells that anything reads them. None without."""
@@ -124,26 +108,26 @@ class Evidence(Part):
         return f"{self.counted}/s"
 
     @property
-    def tokens_per_second(self) -> Pair | None:
+    def tokens_per_second(self) -> parts.Pair | None:
         """Return the baseline's and the best throughput in tokens; None if not counted."""
         own, best = self.baseline.tokens_per_second, self.best.tokens_per_second
         return None if own is None or best is None else (own, best)
 
     @property
-    def joules_per_sample(self) -> Pair | None:
+    def joules_per_sample(self) -> parts.Pair | None:
         """Return the energy of a sample under the baseline and the best; None if not told."""
         own, best = self.baseline.joules_per_sample, self.best.joules_per_sample
         return None if own is None or best is None else (own, best)
 
 
-class ConstraintEvidence(Part):
+class ConstraintEvidence(parts.Part):
     """All constraints that the configuration satisfies."""
 
-    memory: MemoryEvidence
-    accuracy: AccuracyEvidence
+    memory: parts.MemoryEvidence
+    accuracy: parts.AccuracyEvidence
 
 
-class Provenance(Part):
+class Provenance(parts.Part):
     """The study and the trial that the result comes from."""
 
     left_out_if_none = frozenset({"imports", "maps", "arguments_sha256", "arguments"})
@@ -166,22 +150,22 @@ class Provenance(Part):
     created: str
 
 
-class BestConfig(Part):
+class BestConfig(parts.Part):
     """The content of best.yaml."""
 
     left_out_if_none = frozenset({"effects", "processes", "processes_per_host"})
     autotune: Literal[1] = 1
-    config: Settings
+    config: parts.Settings
     effects: dict[str, Effect] | None = None
     """Effect of each of the user's own knobs in this file; None if it has none."""
     evidence: Evidence
     constraints: ConstraintEvidence
-    lr_scaling: LearningRate = LearningRate()
+    lr_scaling: parts.LearningRate = parts.LearningRate()
     processes: Annotated[int, Field(ge=2)] | None = None
     """Processes that trained together, each with batches of batch_size; None: one process."""
     processes_per_host: Annotated[int, Field(ge=1)] | None = None
     """Most of these processes on one host; None: all of them."""
-    machine: MachineRecord
+    machine: parts.MachineRecord
     provenance: Provenance
 
     def with_effects(self, effects: Mapping[str, Effect]) -> Self:
@@ -331,7 +315,7 @@ def _fields(place: tuple[int | str, ...]) -> list[str]:
     return list(part.model_fields)
 
 
-def _config_faults(config: Settings, document: Document, *place: str) -> list[str]:
+def _config_faults(config: parts.Settings, document: Document, *place: str) -> list[str]:
     faults = setting_faults(config)
     whole = {} if faults else TrainingConfig.of(config).as_dict()
     for name, value in whole.items():
