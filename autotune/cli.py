@@ -18,7 +18,6 @@ from autotune.commands.dashboard import dashboard
 from autotune.commands.export import export
 from autotune.commands.init import init
 from autotune.commands.profile import profile
-from autotune.commands.repair import repair
 from autotune.commands.report import report
 from autotune.commands.run import run
 from autotune.commands.search import search
@@ -40,7 +39,6 @@ _COMMANDS = (
     compare,
     dashboard,
     worker,
-    repair,
     knobs,
     spaces,
     doctor,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotune.searching.run.events import Answered, NothingFeasible
 
 # Parameters of the command that are no keywords here.
-_ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "devices", "force")
+_ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "devices")
 # Details of a trial that tables show.
 _FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
@@ -56,7 +56,7 @@ class SearchResult:
         """Return a row for each finished trial, and the names of the settings."""
         from autotune.configuration.training_config import with_own
         from autotune.knobs import KNOBS
-        from autotune.storage.finished_trial import finished_trials
+        from autotune.study.finished import finished_trials
 
         trials = finished_trials(self.study)
         rows = [
@@ -132,11 +132,10 @@ def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> Search
     import optuna
 
     from autotune.searching.run.events import Answered
-    from autotune.storage.database import connected
+    from autotune.study.storage import existing
 
     assert options.study.storage is not None, "what the keywords give is in memory never"
-    storage = connected(options.study.storage)
-    assert storage is not None
+    storage = existing(options.study.storage)
     study = optuna.load_study(study_name=options.study.name, storage=storage)
     if isinstance(end, Answered):
         return SearchResult(Best(end.best), end.path, study, {})

@@ -25,7 +25,7 @@ from autotune.console.progress import signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import TEMPORARY
 from autotune.process.runner import SubprocessRunner
-from autotune.storage.database import storage_errors
+from autotune.study.storage import storage_errors
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.outcome import Measured
 from autotune.values.text import span

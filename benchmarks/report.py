@@ -28,9 +28,8 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.searching.run.search_run import details_of
-from autotune.study.find_study import StudyPlace
-from autotune.study.opening import created
-from autotune.study.study import TuningStudy
+from autotune.study.archive import StudyPlace
+from autotune.study.study import open_study
 from autotune.values.outcome import Measured, Probed, TrialOutcome
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.table import Table
@@ -78,9 +77,8 @@ def main() -> None:
 
 def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
     """Make a study with trials drawn from a table, the baseline first; return its URL."""
-    space = SearchSpace(dict(table.header.space))
-    memory = created("made", None, THROUGHPUT)
-    study = TuningStudy(memory, space, THROUGHPUT)
+    space, url = SearchSpace(dict(table.header.space)), f"sqlite:///{path}"
+    study = open_study("made", url, space, THROUGHPUT)
     qualities = {
         row.config["batch_size"]: fmean(row.outcome.qualities)
         for row in table.answers
@@ -98,10 +96,7 @@ def made_study(table: Table, trials: int, path: Path, seed: int) -> str:
         if isinstance(outcome, Measured):
             details = replace(details, quality=quality)
         study.add(config, verdict, details)
-    url = f"sqlite:///{path}"
-    optuna.copy_study(
-        from_study_name="made", from_storage=memory.storage, to_storage=url, to_study_name="made"
-    )
+    study.disconnect()
     return url
 
 

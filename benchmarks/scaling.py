@@ -35,8 +35,7 @@ from autotune.context.options import SearchOptions
 from autotune.process.devices import Device
 from autotune.process.stop import Stop
 from autotune.searching.search import search
-from autotune.searching.trials.study_to_join import WorkerOptions
-from autotune.searching.trials.workers import join
+from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.values.outcome import Inspected, TrialOutcome
 from benchmarks.replay import ReplayRunner
 from benchmarks.search import options_for, truth_of

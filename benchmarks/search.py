@@ -47,7 +47,7 @@ from autotune.context.options import (
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.run.stopping import has_settled
 from autotune.searching.search import search
-from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
 from autotune.values.statistics import Decision, bounds, decide, may_accept, resolution

@@ -23,7 +23,7 @@ from autotune.configuration.job import Measure, Probe, Task
 from autotune.configuration.search_space import whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.storage.identity import ALIKE
+from autotune.study.identity import ALIKE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import (

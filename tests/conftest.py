@@ -147,14 +147,6 @@ def server_storage(server: str) -> str:
     return create_database(server, f"test-{token_hex(4)}")
 
 
-@pytest.fixture(params=["server", "file"])
-def shared_storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty storage for several processes, of either kind."""
-    if request.param == "server":
-        return str(request.getfixturevalue("server_storage"))
-    return f"journal:///{tmp_path / 'shared.log'}"
-
-
 @pytest.fixture(scope="module")
 def devices_to_itself() -> Iterator[None]:
     """Tests that hold back trials on real cores would wait for each other without end."""

@@ -16,23 +16,8 @@ from urllib.parse import urlsplit
 
 import optuna
 
-from autotune.dashboard.attach import attach
-from autotune.storage.database import existing
-from autotune.study.find_study import find_study
 from children import stop
 from finished_study import NAME
-
-
-def attached(source: object) -> list[str]:
-    """Attach to a study what a dashboard shows of it; a line for each thing that lies elsewhere."""
-    place = find_study(str(source))
-    assert place.url is not None
-    storage = existing(place.url)
-    try:
-        return attach(storage, place)
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
 
 
 @dataclass(frozen=True)
@@ -121,12 +106,6 @@ def _ready(process: subprocess.Popen[str]) -> RunningDashboard:
 def study_of(folder: Path) -> optuna.Study:
     """Return the study of `finished_study` in a folder."""
     return optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
-
-
-def attributes(folder: Path, study: optuna.Study | None = None) -> dict[str, object]:
-    """Return what the dashboard stores with a study, by default that in a folder."""
-    study = study or study_of(folder)
-    return study._storage.get_study_system_attrs(study._study_id)
 
 
 def parameter_shown(folder: Path, study: str, name: str) -> tuple[set[str], str]:

@@ -8,11 +8,9 @@ from pathlib import Path
 from subprocess import Popen
 
 import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
-from autotune.storage.database import with_driver
+from autotune.study.storage import existing
 from children import WORKLOADS, wait_until
 from factories import written
 
@@ -60,10 +58,7 @@ def held_on(folder: Path, core: int, command: Popen[str]) -> int:
 
 def trials_in(url: str, name: str = "scripted") -> list[FrozenTrial]:
     """The trials of a study as Optuna alone reads them, finished or not."""
-    if url.startswith("journal:///"):
-        file = JournalFileBackend(url.removeprefix("journal:///"))
-        return optuna.load_study(study_name=name, storage=JournalStorage(file)).trials
-    opened = optuna.storages.RDBStorage(with_driver(url))
+    opened = existing(url)
     try:
         return optuna.load_study(study_name=name, storage=opened).trials
     finally:

@@ -27,7 +27,7 @@ from autotune.configuration.best_config import read_best
 from autotune.process.common.child_ties import hold_lifeline
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
-from autotune.storage.mutex import study_lock
+from autotune.study.storage import study_lock
 from autotune.values.strict_yaml import read
 from children import wait_until
 from scripted_runner import ScriptedRunner, at, batch_of, options_in
@@ -135,20 +135,13 @@ def check(folder: Path) -> None:
 
 
 def finished_in(folder: Path) -> dict[str, Any]:
-    """Configuration to what was measured, by Optuna alone and by the journal."""
+    """Configuration to what was measured, by Optuna alone."""
     found: dict[str, Any] = {}
-    journal = folder / "results.jsonl"
-    lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
-    for line in lines:
-        record = json.loads(line)["record"]
-        if record["kind"] == "trial":
-            found[json.dumps(record["attributes"]["config"])] = record["value"]
     url = f"sqlite:///{folder / 'study.db'}"
     if (folder / "study.db").exists() and "scripted" in _names(url):
         study = optuna.load_study(study_name="scripted", storage=url)
         for trial in study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)):
-            config = json.dumps(trial.user_attrs["config"])
-            assert found.get(config) == trial.value, "told before it was written down"
+            found[json.dumps(trial.user_attrs["config"])] = trial.value
     return found
 
 

@@ -13,8 +13,6 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.configuration.space_file import read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.journal import Journal
-from autotune.storage.journal_lines import NoteRecord, TrialRecord
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import (
     Crashed,
@@ -46,30 +44,28 @@ RUN = asdict(measurement())
 # What a search notes of itself.
 FACTS: dict[str, Any] = {
     "identity": {"baseline": {"batch_size": 8}, "space": {}, "memory_limit_bytes": 1 << 30},
+    "plan": {"options": {}, "trials": 5, "open": True},
     "reference": {"batch_size": 4, "accumulation_steps": 2},
     "start_seconds": 2.5,
     "run_seconds": 3,
     "baseline_runs": [RUN, RUN],
     "probe_samples": 512,
     "seed_seconds": 6.2,
-    "qualities": {"batch_size=16": [0.5, 0.75]},
-    "margins": {"batch_size=16": -0.01},
-    "numerics_checks": {"amp_dtype=null": "{}"},
-    "first_drift_checks@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
-    "phase_seconds": {"accuracy": 9.5},
-    "revocations": {
-        "batch_size=64": {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False}
-    },
+    "seeds:batch_size=16": [0.5, 0.75],
+    "margin:batch_size=16": -0.01,
+    "check:amp_dtype=null": "{}",
+    "drift:@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
+    "seconds:own:accuracy": 9.5,
+    "refuted:batch_size=64": {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False},
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
-    "re_timings": {"4": [101.5, 99.0]},
-    "seconds_again": {"4": 7.5},
+    "again:4": [101.5, 99.0],
+    "again_seconds:4": 7.5,
     "confirmation": {
         "seconds": 9.5,
         "candidates": {"4": {"ratios": [1.5]}},
         "baseline_rates": [100.5],
     },
     "answer": {"trials": 5, "best": ANSWER.model_dump(mode="json")},
-    "workers": {"options": {}, "trials": 5},
     "colour": {"whatever": [1, None]},
 }
 
@@ -140,25 +136,6 @@ def _inspected(path: Path) -> None:
     path.write_text(outcome_to_json(Inspected(cpu_machine(), IMAGE_FACTS)), encoding="utf-8")
 
 
-def _journal(path: Path) -> None:
-    details = {"config": {"batch_size": 16}, "value": 1.5, "reason": "", "blocks": [0.1, 0.2]}
-    choices = {"batch_size": [16, 32]}
-    journal = Journal(path.parent / "study")
-    for record in (
-        TrialRecord(0, {"batch_size": 16}, choices, 1.5, [-0.5, -0.1, -1.0], details),
-        *(NoteRecord(name, fact) for name, fact in FACTS.items()),
-    ):
-        with journal.writing("s", record):
-            pass
-    path.write_bytes(journal.path.read_bytes())
-
-
-def _read_journal(path: Path) -> object:
-    """As a study that is opened does."""
-    with Journal(path.parent).reading() as lines:
-        return lines
-
-
 def _read_job(path: Path) -> Job:
     """As a child does."""
     return job_from_json(read_some(path))
@@ -175,7 +152,6 @@ READERS = (
     Reader("job.json", _read_job, _job),
     Reader("outcome.json", _read_outcome, _measured),
     Reader("inspected.json", _read_outcome, _inspected),
-    Reader("results.jsonl", _read_journal, _journal),
     Reader("table.jsonl", read_table, _table),
     Reader("table.jsonl.xz", read_table, _table),
 )

@@ -13,10 +13,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.report.data import ReportData
 from autotune.searching.run.search_run import details_of
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import TrialDetails
 from autotune.study.archive import Archive
+from autotune.study.facts import StudyFacts, TrialDetails
+from autotune.study.finished import FinishedTrial
 from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
@@ -59,7 +58,7 @@ def report_of(
 ) -> ReportData:
     """A report on these trials; `parts` are fields of the archive, `notes` as they are on disk."""
     given = {"name": "made up", "storage": "nowhere", "finished": tuple(trials), **parts}
-    given["notes"] = StudyNotes(parts.get("notes"))
+    given["notes"] = StudyFacts(parts.get("notes"))
     return ReportData(Archive(**given), best)
 
 

@@ -187,8 +187,7 @@ def options_in(folder: Path, space: str = BATCHES, **changes: Any) -> SearchOpti
     if not model.exists():
         written(folder, "# trains\n", "model.py")
     database = folder / "study.db"
-    is_new = not database.exists() and not (folder / "results.jsonl").exists()
-    if is_new and "storage" not in changes:
+    if not database.exists() and "storage" not in changes:
         empty_database(database)
     options = SearchOptions.of(
         model_path=model,

@@ -17,11 +17,8 @@ from autotune.process.devices import Device
 from autotune.process.stop import Stop
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
-from autotune.searching.trials.study_to_join import WorkerOptions
-from autotune.searching.trials.workers import join
-from autotune.storage.journal import Journal
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.study.study import TuningStudy, open_study
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, TrialOutcome
 from factories import cuda_machine
@@ -74,12 +71,9 @@ def joined(
 
 
 @contextmanager
-def opened(
-    storage: str, space: SearchSpace, journal: Path | None = None, name: str = "s"
-) -> Iterator[TuningStudy]:
+def opened(storage: str, space: SearchSpace, name: str = "s") -> Iterator[TuningStudy]:
     """A study, as one of several processes has it."""
-    kept = None if journal is None else Journal(journal)
-    study = open_study(name, storage, space, THROUGHPUT, kept)
+    study = open_study(name, storage, space, THROUGHPUT)
     study.use_sampler("RandomSampler", seed=0)
     try:
         yield study

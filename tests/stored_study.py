@@ -15,12 +15,11 @@ from optuna.trial import TrialState, create_trial
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.note_types import Answer
-from autotune.study.archive import OpenTrial
-from autotune.study.find_study import find_study
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
+from autotune.study.archive import OpenTrial, find_study
+from autotune.study.facts import Answer
+from autotune.study.finished import FinishedTrial
+from autotune.study.identity import FORMAT
+from autotune.study.study import TuningStudy, open_study
 from command_line import command
 from factories import cpu_machine, narrowed, written
 from reporting import Page
@@ -63,6 +62,8 @@ def stored(
     if best is not None:
         study.notes.answer = Answer(len(study.finished()), best)
     study.disconnect()
+    if isinstance(identity := notes.get("identity"), dict):
+        notes["identity"] = {"format": FORMAT, **identity}
     for key, value in notes.items():
         of_optuna.set_user_attr(key, value)
     return url

@@ -5,25 +5,19 @@ Tests build studies with these functions alone, so that a moved module is mended
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
 from optuna.samplers import BaseSampler
 
-from autotune.cli import cli
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.constraints import THROUGHPUT, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.journal import Journal
-from autotune.storage.trial_details import TrialDetails
-from autotune.study.find_study import find_study
-from autotune.study.opening import created, open_study
-from autotune.study.study import TuningStudy
+from autotune.study.archive import find_study
+from autotune.study.facts import TrialDetails
+from autotune.study.finished import FinishedTrial
+from autotune.study.study import TuningStudy, open_study
 from factories import measurement
 
 HOLDS = {"memory": -0.5, "accuracy": -0.01, "ran": -1.0}
@@ -40,7 +34,7 @@ def study_of(
     space: SearchSpace, *values: float, sampler: BaseSampler | str = "RandomSampler"
 ) -> TuningStudy:
     """Return a study in memory that was told feasible trials of these values."""
-    study = TuningStudy(created("s", None, THROUGHPUT), space, THROUGHPUT)
+    study = open_study("s", None, space, THROUGHPUT)
     study.use_sampler(sampler, seed=0)
     for value in values:
         tell(study, value, HOLDS)
@@ -50,12 +44,11 @@ def study_of(
 def opened(
     url: str,
     space: SearchSpace,
-    folder: Path | None = None,
     sampler: BaseSampler | str = "RandomSampler",
     seed: int = 0,
 ) -> TuningStudy:
-    """Open the study `s` of a database, or create it; with a folder, its journal lies there."""
-    study = open_study("s", url, space, THROUGHPUT, folder and Journal(folder))
+    """Open the study `s` of a database, or create it."""
+    study = open_study("s", url, space, THROUGHPUT)
     study.use_sampler(sampler, seed)
     return study
 
@@ -63,11 +56,6 @@ def opened(
 def reported(url: str) -> ReportData:
     """Return what a report reads of the only study in a database."""
     return read_report(find_study(url))
-
-
-def repaired(study: object, *flags: str) -> str:
-    """Return what `autotune repair` says of a study; its errors are raised."""
-    return CliRunner().invoke(cli, ["repair", str(study), *flags], catch_exceptions=False).output
 
 
 def tell(
@@ -120,11 +108,3 @@ def rounds(*ratios: float) -> PairedComparison:
     for ratio in ratios:
         found = found.after(run, run, (ratio, 1.0))
     return found
-
-
-def note(folder: Path, name: str, fact: object) -> None:
-    """Write a fact about the study `s` into the journal in a folder, and nowhere else."""
-    record = {"name": name, "fact": fact, "kind": "note"}
-    line = json.dumps({"schema_version": 1, "study": "s", "record": record})
-    with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")

@@ -147,8 +147,7 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
         UsageError, StorageError: there is no such study, or it cannot be read.
     """
     from autotune.configuration.best_config import read_best
-    from autotune.study.archive import warm_start_from
-    from autotune.study.find_study import find_study
+    from autotune.study.archive import find_study, warm_start_from
 
     try:
         found = find_study(source)
@@ -166,8 +165,8 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
 
 
 def _holds(storage: str, study: str) -> bool:
-    from autotune.storage.database import check_storage, file_of
     from autotune.study.archive import study_names
+    from autotune.study.storage import check_storage, file_of
 
     check_storage(storage)
     database = file_of(storage)
@@ -180,10 +179,10 @@ def _study_meant(storage: str, source: str) -> str | None:
     Raises:
         UsageError: the storage holds several studies, none of them of that name.
     """
-    from autotune.storage.database import database_of, masked
     from autotune.study.archive import study_names
+    from autotune.study.storage import file_of, masked
 
-    names, database = study_names(storage), database_of(storage)
+    names, database = study_names(storage), file_of(storage)
     if len(names) < 2:  # noqa: PLR2004
         return None
     folder = "" if database is None else database.resolve().parent.name

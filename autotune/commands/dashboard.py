@@ -16,13 +16,8 @@ from autotune.console.interrupts import unwind_on_sigterm
     show_default=True,
     help="Listen on this port, or on the next free one; 0: any.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
-@click.option("--expose", is_flag=True, help="Let other machines read; a public --host needs it.")
-@click.option("--allow-edit", is_flag=True, help="Let the dashboard change and delete studies.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-def dashboard(
-    study: str | None, host: str, port: int, expose: bool, allow_edit: bool, no_browser: bool
-) -> None:
+def dashboard(study: str | None, port: int, no_browser: bool) -> None:
     """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL.
 
     STUDY may be left out if there is one study here.
@@ -30,10 +25,8 @@ def dashboard(
     from autotune.process.common.interpreter import check_installed
 
     check_installed("optuna_dashboard", "autotune dashboard")
-    from autotune.dashboard.serve import ServeOptions, serve
-    from autotune.study.find_study import find_study
+    from autotune.dashboard.serve import serve
+    from autotune.study.archive import find_study
 
-    options = ServeOptions(host, port, not no_browser, allow_edit, expose)
-    options.check()
     unwind_on_sigterm()
-    serve(find_study(study), options)
+    serve(find_study(study), port, browser=not no_browser)

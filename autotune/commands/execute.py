@@ -40,10 +40,8 @@ from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.stage_timing import diagnosis_of, time_stages
 from autotune.searching.search import search
-from autotune.searching.trials.study_to_join import WorkerOptions
-from autotune.searching.trials.workers import join
-from autotune.storage.database import check_storage, database_of, is_shared
-from autotune.storage.mutex import study_lock
+from autotune.searching.trials.workers import WorkerOptions, join
+from autotune.study.storage import check_storage, file_of, is_server, study_lock
 from autotune.values.errors import (
     NotSearchedEnoughError,
     TooManyLostError,
@@ -140,7 +138,7 @@ def _runners(
             return opened.enter_context(made)
 
         check_storage(options.study.storage)
-        if not devices and not is_shared(options.study.storage):
+        if not devices and not is_server(options.study.storage):
             yield runner({}), {}
             return
         chosen = devices or [Device(options.resources.device)]
@@ -180,7 +178,7 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
 def _folder_to_lock(options: SearchOptions) -> Path:
     """Return the folder of the study, or of its SQLite file, which allows one writer."""
     check_storage(options.study.storage)
-    database = database_of(options.study.storage)
+    database = file_of(options.study.storage)
     if database is None or not database.parent.is_dir():
         return options.study.folder
     return database.resolve().parent

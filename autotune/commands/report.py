@@ -55,7 +55,7 @@ def report(
     print both studies side by side. A search may run at the same time.
     """
     from autotune.report.data import read_report
-    from autotune.study.find_study import find_study
+    from autotune.study.archive import find_study
 
     explain = outputs.pop("explain")
     wanted = {form: target for form, target in outputs.items() if target is not None}

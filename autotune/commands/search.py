@@ -21,7 +21,7 @@ from autotune.configuration.flag_types import (
 )
 from autotune.console.help_sections import SectionedCommand
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.values.errors import StudyMismatchError
 
 if TYPE_CHECKING:
     from autotune.console.live import Mode
@@ -60,9 +60,8 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
 @click.option("--study", help="Give the study this name. Default: from the model's path.")
 @click.option(
     "--storage",
-    help="Keep the study here: sqlite:///FILE; for `autotune worker` in a file that all see, "
-    "journal:///FILE, or in postgresql://user@host/database. Default: study.db in the study's "
-    "folder.",
+    help="Keep the study here: sqlite:///FILE, or for `autotune worker` on a server, "
+    "postgresql://user@host/database. Default: study.db in the study's folder.",
 )
 @click.option(
     "--out",
@@ -186,12 +185,6 @@ class SearchCommand(scripts.ScriptCommand, SectionedCommand):
     is_flag=True,
     help="Use NAME-2, NAME-3 and so on if the study was made for something else.",
 )
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Begin anew in the same storage if the study was made for something else; the results "
-    "are never compared. The same command continues what it began.",
-)
 @common.PROCESSES
 @common.LAUNCH
 @common.FRESH_DATA
@@ -233,8 +226,6 @@ def search(dry_run: bool, as_json: bool, progress: Mode, new_study: bool, **flag
     from autotune.console.progress import to_stderr
     from autotune.process.devices import devices_of, seen_alone
 
-    if new_study and flags["force"]:
-        raise UsageError("--new-study and --force contradict each other. Give one of them.")
     script = scripts.script_options(flags["model"], flags, scripts.arguments_given())
     devices = devices_of(text) if (text := flags.pop("devices")) else ()
     common.check_processes(flags, has_devices=bool(devices))

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--storage",
     required=True,
-    help="Use the storage of the search: a shared file, journal:///FILE, or "
-    "postgresql://user@host/database.",
+    help="Use the storage of the search, postgresql://user@host/database.",
 )
 @click.option(
     "--model",
@@ -42,11 +41,6 @@ if TYPE_CHECKING:
 )
 @common.PYTHON
 @click.option(
-    "--allow-mixed",
-    is_flag=True,
-    help="Also join a study that `autotune search --force` began for this kind of machine.",
-)
-@click.option(
     "--progress",
     type=click.Choice(["auto", "plain", "none"]),
     default="auto",
@@ -61,16 +55,13 @@ def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) 
     """
     from autotune.commands.execute import execute_worker
     from autotune.process.devices import Device, devices_of, seen_alone
-    from autotune.searching.trials.study_to_join import WorkerOptions
+    from autotune.searching.trials.workers import WorkerOptions
 
-    allow_mixed = flags.pop("allow_mixed")
     model, script = scripts.called_script(flags.pop("model"), flags)
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
         raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")
     (chosen_one,) = chosen if script is None else seen_alone(chosen)
     folder = common.study_folder(study)
-    options = WorkerOptions(
-        study, storage, model, folder, chosen_one, allow_mixed, script, flags["python"]
-    )
+    options = WorkerOptions(study, storage, model, folder, chosen_one, script, flags["python"])
     execute_worker(options, progress)

@@ -75,6 +75,8 @@ def fixed_seconds(run: Measurement, cold_one_time_seconds: float = 0.0) -> float
 
 CONSTRAINTS = ("memory", "accuracy", "ran")
 UNKNOWN = 0.0
+VALUE = "value"
+"""Attribute of a trial with the value of its verdict."""
 # Least memory margin of a trial that ran out of memory, however little was missing.
 _LEAST_EXCESS = 0.01
 _FAILED = 1.0

@@ -10,7 +10,7 @@ from autotune.context.search_context import SearchContext
 from autotune.searching.run import events
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.searching.trials.drift import conditions
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.statistics import Interval
 from autotune.values.text import about_left, size, span

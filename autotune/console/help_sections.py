@@ -22,7 +22,7 @@ SECTIONS = {
         *("trial_timeout", "max_failures"),
     ),
     "The study and its answer": (
-        *("study", "storage", "out", "new_study", "force", "warm_start", "sampler", "seed"),
+        *("study", "storage", "out", "new_study", "warm_start", "sampler", "seed"),
         *("as_json", "progress"),
     ),
 }

@@ -28,7 +28,7 @@ from rich.text import Text
 from autotune.console.event_lines import EventLines, gain_text, waiting_line
 from autotune.console.progress import PlainProgress, Waiting
 from autotune.searching.run import events
-from autotune.storage.database import is_shared
+from autotune.study.storage import is_server
 from autotune.values.text import clean, size, span
 
 Mode = Literal["auto", "rich", "plain", "none"]
@@ -232,7 +232,7 @@ class LiveProgress:
         context = self._lines.context
         assert context is not None
         options = context.options
-        others = is_shared(options.study.storage) or (
+        others = is_server(options.study.storage) or (
             self._phase == "search" and options.resources.at_once > 1
         )
         # the clock may be set back

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from autotune.console.event_lines import EventLines, waiting_line
 from autotune.searching.run.events import Answered, Event, NothingFeasible
-from autotune.study.repair import Repaired
 from autotune.values.text import clean
 
 Write = Callable[[str], None]
@@ -154,16 +153,6 @@ class PlainProgress:
             self._write(line)
         if isinstance(event, Answered | NothingFeasible):
             self._write("")  # the answer follows, on stdout
-
-
-def repair_lines(repaired: Repaired) -> list[str]:
-    """Return lines on the result of a repair."""
-    lines = [f"{repaired.database} was rebuilt from {repaired.trials} finished trials."]
-    if repaired.backup is not None:
-        lines.append(f"The old file is {repaired.backup}.")
-    if repaired.set_aside:
-        lines.append(f"{repaired.set_aside} unreadable lines were moved to results.jsonl.torn.")
-    return lines
 
 
 def stopped_lines(command: str, so_far: Path | None) -> list[str]:

@@ -106,10 +106,9 @@ class StudyOptions:
     """Folder for trials, logs and the result."""
     out: Path
     """File of the result."""
-    force: bool = False
-    """True to begin a new study beside one that was made for something else."""
     new_study: bool = False
-    """True if another name is taken then, so that the study need not go on as it was begun."""
+    """True if another name is taken for a study that was made for something else, so that it
+    need not go on as it was begun."""
 
 
 @dataclass(frozen=True, slots=True)

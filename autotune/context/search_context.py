@@ -39,6 +39,7 @@ from autotune.context.script_loss import (
 from autotune.context.script_ways import asked, reachable, with_maps
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
+from autotune.study.identity import FORMAT
 from autotune.values.machine import Machine
 from autotune.values.outcome import Inspected, Observed, WorkloadFacts
 
@@ -166,6 +167,8 @@ class SearchContext:
             "lr_scaling": workload.lr_scaling,
             "machine": self.machine.fingerprint,
             **({} if self.processes == 1 else {"processes": self.processes}),
+            **({} if self.counts_samples else {"unit": "steps"}),
+            "format": FORMAT,
         }
 
     @property

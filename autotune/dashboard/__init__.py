@@ -1,1 +1,1 @@
-"""Optuna Dashboard on a study: access rules, attachments and the server."""
+"""Optuna Dashboard on a study, to be read only."""

@@ -1,149 +1,131 @@
-"""Serve Optuna Dashboard from this machine until Ctrl-C."""
+"""Serve Optuna Dashboard on a study from this machine, to be read only, until Ctrl-C.
+
+The dashboard deletes studies for anybody who can reach it, and a page of another site can make a
+browser send requests to this machine. So only reading is answered, and only to local names: the
+Host header shows requests under a site's own name (DNS rebinding).
+"""
 
 from __future__ import annotations
 
 import errno
-import io
 import ipaddress
 import os
-import socket
+import re
 import sys
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import optuna
 import optuna_dashboard
-from optuna.artifacts import FileSystemArtifactStore
-from optuna.artifacts.exceptions import ArtifactNotFound
+from optuna.storages import RDBStorage
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
-from autotune.dashboard.attach import attach
-from autotune.dashboard.middleware import Guard, Opened, Shortened
-from autotune.storage.database import existing, storage_errors
-from autotune.storage.mutex import study_lock
-from autotune.study.find_study import StudyPlace
-from autotune.values.errors import StorageError, UsageError
+from autotune.report.data import read_report
+from autotune.report.explain import explanation
+from autotune.study.archive import StudyPlace, study_names
+from autotune.study.shown import Shown
+from autotune.study.storage import disconnect, existing
+from autotune.values.errors import AutotuneError, StorageError, UsageError
+from autotune.values.text import clean
 
 if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _PORTS_TO_TRY = 50
 _LAST_PORT = 65535
-_NOT_HERE = b"This file lies on the host that its name begins with. Open the dashboard there.\n"
-_EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 (allowed with --expose)
+_OWN_MARK = "*Written by `autotune dashboard`"
+_OWN_LINE = f"{_OWN_MARK}. Delete this line to keep your changes to this note.*"
+_MARKUP = re.compile(r"([\\`*_\[\]<>#|])")
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """Options of the server."""
+def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
+    """Write a note on each study, then answer requests until Ctrl-C.
 
-    host: str = "127.0.0.1"
-    port: int = 8080
-    """First port to try; 0: any free port."""
-    browser: bool = True
-    allow_edit: bool = False
-    expose: bool = False
-
-    def check(self) -> None:
-        """Refuse options that would open the study to other machines.
-
-        Raises:
-            UsageError: other machines could read without --expose, or could edit.
-        """
-        if self.expose and self.allow_edit:
-            raise UsageError(
-                "--expose with --allow-edit: anybody who reaches this machine could delete the "
-                "study. Give one of them; `ssh -L 8080:localhost:8080` reaches a dashboard from "
-                "another machine without --expose."
-            )
-        if not (self.expose or _is_loopback(self.host)):
-            raise UsageError(
-                f"--host {self.host}: everybody who reaches this machine could read the study. Add "
-                "--expose if that is wanted; `ssh -L 8080:localhost:8080` does without."
-            )
-
-
-def serve(place: StudyPlace, options: ServeOptions) -> None:
-    """Attach notes, plots and files, then answer requests until Ctrl-C.
+    Args:
+        place: the study.
+        port: first port to try; 0: any free port.
+        browser: True to open a page, if a browser has a window here.
 
     Raises:
-        UsageError: the address cannot be used, or there is a best.yaml alone.
-        StorageError: the study cannot be read, or a search writes it while it is to be edited.
+        UsageError: no port is free, or there is a best.yaml alone.
+        StorageError: the study cannot be read.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage, names = _opened(place)
-    with _held(place, options.allow_edit):  # no search may run while the study can be edited
-        _bring_up_to_date(place, storage)
-        app = optuna_dashboard.wsgi(storage, artifact_store=_artifacts(place))
-        opened = Opened(Shortened(app), _first_page(storage, names))
-        guarded = Guard(opened, options.allow_edit, options.expose)
-        server = _bound(guarded, options)
-        with server:
-            _announce(place, options, server.server_port, names)
-            _run(server)
-
-
-def _opened(place: StudyPlace) -> tuple[optuna.storages.BaseStorage, list[str]]:
-    """Open a storage without creating tables; return it and the names of its studies."""
     if place.url is None:
         raise UsageError(
             f"{place.answer} alone says nothing of trials. Name the folder of its study, the "
             "study.db or a storage URL."
         )
-    storage = existing(place.url)
-    with storage_errors(place.url):
-        names = [study.study_name for study in storage.get_all_studies()]
+    names = study_names(place.url)
     if not names:
         raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")
-    return storage, names
-
-
-def _first_page(storage: optuna.storages.BaseStorage, names: list[str]) -> str:
-    """Return the page to begin with: the note on the study; the list where there are several."""
-    if len(names) > 1:
-        return "/dashboard"
-    return f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
-
-
-@contextmanager
-def _held(place: StudyPlace, wanted: bool) -> Iterator[None]:
-    """Hold the study's lock if `wanted` and the study has a folder."""
-    if wanted and place.folder is not None:
-        with study_lock(place.folder):
-            yield
-    else:
-        yield
-
-
-def _bring_up_to_date(place: StudyPlace, storage: optuna.storages.BaseStorage) -> None:
-    """Attach notes, plots and files; print a line if they cannot be written."""
+    storage = existing(place.url, Shown)
     try:
-        for line in attach(storage, place):
-            to_stderr(line)
+        for name in names:
+            _write_note(place, name, storage)
+        first = "/dashboard"
+        if len(names) == 1:
+            first = f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
+        with _bound(guarded(optuna_dashboard.wsgi(storage), first), port) as server:
+            _announce(f"{', '.join(names)} in {place.shown}", server.server_port, port, browser)
+            server.serve_forever()
+    except KeyboardInterrupt:
+        to_stderr("\nThe dashboard is closed; the study stays as it is.")
+    finally:
+        disconnect(storage)
+
+
+def _write_note(place: StudyPlace, name: str, storage: RDBStorage) -> None:
+    """Write what a study found and where its files are, unless a person wrote its note."""
+    study = optuna.load_study(study_name=name, storage=storage)
+    before = optuna_dashboard.get_note(study)
+    try:
+        found = [_MARKUP.sub(r"\\\1", clean(one)) for one in explanation(read_report(place, name))]
+        folder = "its folder on the host that searched" if place.folder is None else place.folder
+        files = (
+            f"best.yaml and the logs of each trial (`trials/`) are in {folder}. "
+            "`autotune report --html FILE` writes the report."
+        )
+        note = "\n\n".join([*found, files, _OWN_LINE])
+        if before != note and (not before or _OWN_MARK in before):
+            optuna_dashboard.save_note(study, note)
+    except AutotuneError:
+        return  # another program's study is shown without a note
     except (OSError, SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        to_stderr(f"the note, plots and logs were not updated: {str(error).splitlines()[0]}")
+        to_stderr(f"the note was not updated: {str(error).splitlines()[0]}")
 
 
-def _artifacts(place: StudyPlace) -> FileSystemArtifactStore | None:
-    """Return the store of artifacts; None if its folder does not exist."""
-    return _Artifacts(place.artifacts) if place.artifacts.is_dir() else None
+def guarded(app: WSGIApplication, first: str) -> WSGIApplication:
+    """Return an application that passes on requests to read from local names; others get 403.
+
+    The bare address leads to the page `first`.
+    """
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        host = environ.get("HTTP_HOST", "")
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not _is_local(host):
+            start("403 Forbidden", [("Content-Type", "application/json")])
+            return [b'{"reason": "autotune dashboard answers reading from local names only."}']
+        if environ.get("PATH_INFO") in ("", "/"):
+            start("302 Found", [("Location", first), ("Content-Length", "0")])
+            return []
+        return app(environ, start)
+
+    return answer
 
 
-class _Artifacts(FileSystemArtifactStore):
-    """Store of this host's copies; files that another host attached are missing in it."""
-
-    def open_reader(self, artifact_id: str) -> BinaryIO:
-        """Open a file, or a text that says on which host it is."""
-        try:
-            return super().open_reader(artifact_id)
-        except ArtifactNotFound:
-            return io.BytesIO(_NOT_HERE)
+def _is_local(host: str) -> bool:
+    """Return True if a Host header names this machine; any port, as ports may be forwarded."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.strip("[]").lower()
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -159,53 +141,30 @@ class _Silent(WSGIRequestHandler):
         """Log nothing."""
 
 
-def _bound(app: WSGIApplication, options: ServeOptions) -> _Server:
-    """Return a server on the port of the options, or on the next free one.
+def _bound(app: WSGIApplication, port: int) -> _Server:
+    """Return a server on this port, or on the next free one.
 
     Raises:
-        UsageError: no port is free, or the address cannot be used.
+        UsageError: no port is free.
     """
-    last = min(_LAST_PORT, options.port + (_PORTS_TO_TRY if options.port else 0))
-    for port in range(options.port, last + 1):
+    last = min(_LAST_PORT, port + (_PORTS_TO_TRY if port else 0))
+    for one in range(port, last + 1):
         try:
-            server = _Server((options.host, port), _Silent)
+            server = _Server(("127.0.0.1", one), _Silent)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 continue
-            raise UsageError(
-                f"--host {options.host} --port {port}: {error.strerror}. Choose others."
-            ) from error
+            raise UsageError(f"--port {port}: {error.strerror}. Choose another.") from error
         server.set_app(app)
         return server
-    raise UsageError(f"ports {options.port} to {last} are taken. Choose another --port.")
+    raise UsageError(f"ports {port} to {last} are taken. Choose another --port.")
 
 
-def _announce(place: StudyPlace, options: ServeOptions, port: int, names: list[str]) -> None:
-    host = socket.gethostname() if options.host in _EVERYWHERE else options.host
-    may = "may be edited" if options.allow_edit else "read-only"
-    if options.port and port != options.port:
-        to_stderr(f"port {options.port} is taken, so it is {port}")
-    to_stderr(f"{', '.join(names)} in {place.shown}, {may}")
-    to_stderr(f"Optuna Dashboard: http://{host}:{port}/  (Ctrl-C ends it)")
-    if options.browser and _has_screen():
-        webbrowser.open(f"http://{host}:{port}/")
-
-
-def _run(server: _Server) -> None:
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        to_stderr("\nThe dashboard is closed; the study stays as it is.")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _has_screen() -> bool:
-    """Return True if a browser would open a window and not run in this terminal."""
-    shown = (os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    return any(shown) or sys.platform == "darwin"
+def _announce(shown: str, port: int, wanted: int, browser: bool) -> None:
+    if wanted and port != wanted:
+        to_stderr(f"port {wanted} is taken, so it is {port}")
+    to_stderr(f"{shown}, read-only")
+    to_stderr(f"Optuna Dashboard: http://127.0.0.1:{port}/  (Ctrl-C ends it)")
+    shows = (os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    if browser and (any(shows) or sys.platform == "darwin"):
+        webbrowser.open(f"http://127.0.0.1:{port}/")

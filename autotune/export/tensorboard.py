@@ -15,7 +15,7 @@ from autotune.configuration.training_config import with_own
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.report.data import ReportData
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 
 _SUFFIX = ".autotune"
 _DETAILS = (

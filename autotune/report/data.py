@@ -18,11 +18,10 @@ from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
-from autotune.storage.finished_trial import FinishedTrial, best_feasible
-from autotune.storage.identity import Identity
-from autotune.storage.note_types import CandidateLog, Confirmation
-from autotune.study.archive import Archive, read_archive
-from autotune.study.find_study import StudyPlace
+from autotune.study.archive import Archive, StudyPlace, read_archive
+from autotune.study.facts import CandidateLog, Confirmation
+from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.identity import Identity
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Diagnosed
 from autotune.values.statistics import Interval

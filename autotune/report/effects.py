@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autotune.configuration.training_config import TrainingConfig, with_own
 from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import Value
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.statistics import Interval
 
 FEWEST_TRIALS = 4

@@ -18,7 +18,7 @@ from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect, knob_effects
 from autotune.report.totals import failure_kinds
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.text import rounds_text, size
 

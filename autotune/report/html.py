@@ -25,7 +25,7 @@ from autotune.report.explain import explanation, headline
 from autotune.report.importance import FEWEST_TO_COMPARE, aliases, importances
 from autotune.report.terminal import row_of
 from autotune.report.totals import FailureKind, Phase, failure_kinds, phases, rank_table
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.strict_yaml import dump
 from autotune.values.text import rounds_text, size, span
 

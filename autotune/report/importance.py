@@ -15,7 +15,7 @@ from optuna.trial import create_trial
 
 from autotune.configuration.training_config import with_own
 from autotune.knobs import KNOBS
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 
 FEWEST_TO_COMPARE = 12
 """Fewest trials of a study from which knobs are compared with each other.

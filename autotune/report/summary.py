@@ -11,9 +11,9 @@ from autotune.report.data import ReportData
 from autotune.report.effects import knob_effects
 from autotune.report.importance import aliases, importances
 from autotune.report.totals import failure_kinds, phases
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.note_types import as_json
 from autotune.study.archive import OpenTrial
+from autotune.study.facts import as_json
+from autotune.study.finished import FinishedTrial
 
 SCHEMA_VERSION = 1
 _DETAILS = (

@@ -12,8 +12,8 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.report.data import ReportData
 from autotune.report.totals import failure_kind
-from autotune.storage.finished_trial import FinishedTrial
 from autotune.study.archive import OpenTrial
+from autotune.study.finished import FinishedTrial
 
 _FIRST = ("trial", "state", "outcome", "feasible")
 _LAST = (

@@ -22,7 +22,7 @@ from autotune.report.data import ReportData
 from autotune.report.explain import headline
 from autotune.report.totals import failure_kinds, phases
 from autotune.searching.trials.drift import conditions
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.text import clean, size, span
 
 _MOST_ROWS = 20

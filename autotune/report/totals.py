@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.report.data import ReportData, readable_note
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.note_types import ACCURACY, DIAGNOSIS, VALIDATION
+from autotune.study.facts import ACCURACY, DIAGNOSIS, VALIDATION
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import wait_shares, waiting_text
 from autotune.values.text import size

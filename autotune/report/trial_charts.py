@@ -11,7 +11,7 @@ from markupsafe import Markup
 from autotune.configuration.training_config import render
 from autotune.report.data import ReportData
 from autotune.report.svg import WIDTH, Axes, Scale, box, line, mark, markup, path, picture, text
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.text import size
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 736.0, 36.0, 288.0

@@ -20,7 +20,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import (
@@ -34,7 +34,6 @@ from autotune.sampling.acquisition import (
 from autotune.sampling.encoding import Encoding, config_of, distributions_of, params_of
 from autotune.sampling.memory import RAN_OUT
 from autotune.sampling.surrogate import Array, Indices
-from autotune.storage.trial_details import VALUE
 
 EXPLORE_EVERY = 4
 """Period of exploring proposals, which maximise the upper confidence bound."""

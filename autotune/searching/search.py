@@ -51,18 +51,9 @@ from autotune.searching.trials.baseline import (
 )
 from autotune.searching.trials.parallel import ExtraDevices, check_alike, run_together
 from autotune.searching.trials.workers import admit
-from autotune.storage.database import (
-    check_storage,
-    file_of,
-    is_shared,
-    network_file_system,
-    storage_errors,
-)
-from autotune.storage.identity import fingerprint_of
-from autotune.storage.journal import Journal
-from autotune.storage.note_types import ACCURACY, DIAGNOSIS
-from autotune.study.opening import open_study
-from autotune.study.study import TuningStudy
+from autotune.study.facts import ACCURACY, DIAGNOSIS
+from autotune.study.storage import check_storage, file_of, network_file_system, storage_errors
+from autotune.study.study import open_study
 from autotune.values.measurement import together, uneven_text
 
 
@@ -115,32 +106,15 @@ def search(
 
 def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) -> SearchRun:
     """Open or create the study, and return this search run."""
-    options = context.options
-    journal = None if options.study.storage is None else Journal(options.study.folder)
-
-    def opened(name: str) -> TuningStudy:
-        return open_study(name, options.study.storage, context.space, context.objective, journal)
-
-    study = opened(options.study.name)
-    if options.study.force and study.differences(context.identity):
-        mark = fingerprint_of(context.identity)
-        study.disconnect()
-        name, folder = f"{options.study.name}@{mark}", options.study.folder / mark
-        context = replace(
-            context,
-            options=replace(options, study=replace(options.study, name=name, folder=folder)),
-        )
-        study = opened(name)
+    options = context.options.study
+    study = open_study(options.name, options.storage, context.space, context.objective)
     try:
         study.check_identity(context.identity)
-        study.lead()
-        study.reap()
+        study.take_back()
         # Every run of the search charges trials the same start, however warm the caches are.
         known = study.notes.start_seconds
         start_seconds = context.start_seconds if known is None else known
         study.notes.start_seconds = start_seconds
-        if not context.counts_samples:
-            study.notes.unit = "steps"
     except BaseException:
         study.disconnect()
         raise
@@ -226,15 +200,8 @@ def _told_first_rule(
 
 def _warnings(context: SearchContext) -> Iterator[Warned]:
     """Warn of a database on a network file system, and of other users of the device."""
-    storage = context.options.study.storage
-    database = file_of(storage)
-    kind = None if database is None else network_file_system(database)
-    if kind and is_shared(storage):
-        yield Warned(
-            f"{database} lies on {kind}, on which workers that share a file were never run. A "
-            "PostgreSQL server is the tried way across hosts."
-        )
-    elif kind:
+    database = file_of(context.options.study.storage)
+    if database is not None and (kind := network_file_system(database)):
         yield Warned(
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
             "or a PostgreSQL server with --storage."

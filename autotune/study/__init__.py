@@ -1,1 +1,1 @@
-"""The Optuna study: trials, samplers, opening and resuming, repair."""
+"""The Optuna study: its storage, facts, trials and samplers."""

@@ -1,4 +1,4 @@
-"""Read a stored study without continuing it or writing to it.
+"""Find a stored study, and read it without continuing it or writing to it.
 
 Studies of other programs are refused. Unfinished trials are no fault: a search may be running.
 A warm start takes configurations from such a study.
@@ -10,19 +10,34 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NoReturn
 
 import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.database import disconnect, existing, masked, storage_errors
-from autotune.storage.finished_trial import FinishedTrial, as_known, finished_trial
-from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import CONFIG, REASON
+from autotune.study.facts import CONFIG, REASON, StudyFacts
+from autotune.study.finished import FinishedTrial, as_known, finished_trial
+from autotune.study.identity import FORMAT
+from autotune.study.storage import (
+    check_storage,
+    disconnect,
+    existing,
+    file_of,
+    is_server,
+    masked,
+    storage_errors,
+)
 from autotune.values.errors import AutotuneError, StorageError, UsageError
+from autotune.values.text import did_you_mean
 
+_STUDIES, _DATABASE = Path("studies"), "study.db"
+# The second is the name in the repository's examples.
+_ANSWERS = ("best.yaml", "recorded_best.yaml")
+_SQLITE = b"SQLite format 3\x00"
 # Configurations that a warm start takes.
 _BEST_FEW = 3
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
@@ -41,7 +56,7 @@ class OpenTrial:
     config: TrainingConfig | None
     """The configuration; None if the trial ended before it was chosen."""
     reason: str
-    """Reason why it was lost; empty while it runs."""
+    """Reason why it was lost; empty while it runs, and if its process died."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +69,7 @@ class Archive:
     finished: tuple[FinishedTrial, ...] = ()
     """Finished trials in order, with revocations and validated accuracy applied."""
     open: tuple[OpenTrial, ...] = ()
-    notes: StudyNotes = field(default_factory=StudyNotes)
+    notes: StudyFacts = field(default_factory=StudyFacts)
 
 
 def read_archive(url: str, name: str | None = None) -> Archive:
@@ -70,7 +85,8 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         names = optuna.get_all_study_names(storage)
         chosen = _chosen(names, name, masked(url))
         study = optuna.load_study(study_name=chosen, storage=storage)
-        trials, notes = study.get_trials(deepcopy=False), StudyNotes(study.user_attrs)
+        trials, notes = study.get_trials(deepcopy=False), StudyFacts(study.user_attrs)
+    _check_format(masked(url), chosen, notes)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
         finished = tuple(as_known(finished_trial(trial), notes) for trial in complete)
@@ -81,6 +97,15 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             "configuration with constraints. Name a study that `autotune search` made."
         ) from error
     return Archive(chosen, masked(url), finished, opened, notes)
+
+
+def _check_format(storage: str, name: str, facts: StudyFacts) -> None:
+    known = facts.attributes.get("identity")
+    if isinstance(known, dict) and known.get("format") != FORMAT:
+        raise UsageError(
+            f"{storage}: study {name!r} was stored by another version of autotune, in another "
+            "form. Read it with that version, or search again under another name."
+        )
 
 
 def study_names(url: str) -> list[str]:
@@ -161,3 +186,114 @@ def warm_start_from(storage: str, study: str | None = None) -> tuple[TrainingCon
             "Name another study, or search without --warm-start."
         )
     return tuple(trial.config for trial in feasible[:_BEST_FEW])
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlace:
+    """A study's storage, the path of a best.yaml beside it, or both; at least one of them."""
+
+    url: str | None
+    """URL of the storage, password included."""
+    answer: Path | None
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of an SQLite file, with trials and best.yaml; None without a file."""
+        database = file_of(self.url)
+        return None if database is None else database.resolve().parent
+
+    @property
+    def shown(self) -> str:
+        """Return the storage's URL without its password."""
+        return masked(self.url)
+
+
+def find_study(study: str | None) -> StudyPlace:
+    """Resolve STUDY: a URL, a folder, a file or the name of a study; None: the only one here.
+
+    Raises:
+        UsageError: there is no such study; the message names the places searched. Or none is named,
+            and there is none here, or several.
+        StorageError: a URL names a database that does not exist, or the file is no database.
+    """
+    if study is None:
+        study = _only_one()
+    if "://" in study:
+        return _from_url(study)
+    places = (Path(study), _STUDIES / study, _STUDIES / folder_name(study))
+    folders = [folder for folder in places if folder.is_dir()]
+    if folders:  # a model's folder of the same name may exist beside the study's
+        return _from_folder(study, next(filter(_holds_study, folders), folders[0]))
+    path = Path(study)
+    if not path.is_file():
+        _refuse(study, f"there is neither {path} nor {_STUDIES / study}")
+    if path.suffix in (".yaml", ".yml"):
+        return StudyPlace(None, path)
+    if path.name != _DATABASE:  # a damaged one can be restored, which reading it says
+        _check_is_database(path)
+    return StudyPlace(f"sqlite:///{path}", _beside(path.parent))
+
+
+def _from_url(url: str) -> StudyPlace:
+    check_storage(url)
+    if is_server(url):
+        return StudyPlace(url, None)
+    database = file_of(url)
+    if database is None:
+        _refuse(url, "it is in memory, and each program has its own")
+    if not database.is_file():  # SQLite would make one
+        raise StorageError(
+            f"the storage {masked(url)} cannot be used: {database} does not exist. "
+            "Check the path; `autotune search` makes a study."
+        )
+    return StudyPlace(url, _beside(database.parent))
+
+
+def _from_folder(study: str, folder: Path) -> StudyPlace:
+    database, answer = folder / _DATABASE, _beside(folder)
+    if database.is_file():
+        return StudyPlace(f"sqlite:///{database}", answer)
+    if answer is None:
+        _refuse(study, f"{folder} holds neither {_DATABASE} nor {_ANSWERS[0]}")
+    return StudyPlace(None, answer)
+
+
+def _check_is_database(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_SQLITE))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
+    if start != _SQLITE:
+        raise StorageError(
+            f"{path} is no SQLite database. Name the folder of a study, or its {_DATABASE}."
+        )
+
+
+def _holds_study(folder: Path) -> bool:
+    return (folder / _DATABASE).is_file() or _beside(folder) is not None
+
+
+def _beside(folder: Path) -> Path | None:
+    return next((folder / name for name in _ANSWERS if (folder / name).is_file()), None)
+
+
+def _only_one() -> str:
+    names = _names()
+    if len(names) == 1:
+        return str(_STUDIES / names[0])
+    known = f"Studies here: {', '.join(names)}." if names else "There is none in this folder."
+    raise UsageError(f"which study? Name it. {known}")
+
+
+def _names() -> list[str]:
+    return sorted(file.parent.name for file in _STUDIES.glob(f"*/{_DATABASE}"))
+
+
+def _refuse(study: str, why: str) -> NoReturn:
+    names = _names()
+    known = f" Studies here: {', '.join(names)}." if names else " `autotune search` makes one."
+    raise UsageError(
+        f"{study!r} is no study: {why}.{did_you_mean(study, names)} Name a study of this folder "
+        f"(studies/NAME), its folder, its {_DATABASE}, a best.yaml or a storage URL.{known}"
+    )

@@ -11,17 +11,13 @@ from optuna.trial import FrozenTrial
 from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.knobs.base import Value, spelled
-from autotune.storage.finished_trial import FinishedTrial, revocation_of, revoked
-from autotune.storage.note_types import Revocation
+from autotune.study.facts import Revocation
+from autotune.study.finished import FinishedTrial, revocation_of, revoked
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
 BELOW_BEST = 0.97
 _DIGITS = 6
-# A configuration that was lost is tried once more, after the others.
-_MOST_LOST = 1
-# A configuration whose search process died is tried once more: it may have caused the death.
-_MOST_ABANDONED = 1
 MODE = "compile_mode"
 _MOST_FAILED_MODE = 2
 
@@ -49,12 +45,8 @@ class Knowledge:
     def __init__(self) -> None:
         self.finished: tuple[FinishedTrial, ...] = ()
         """Finished trials in the order of their numbers."""
-        self.lost: Counter[TrainingConfig] = Counter()
-        """Times that this process lost a configuration to a fault of the infrastructure."""
-        self.abandoned: Counter[TrainingConfig] = Counter()
-        """Times that a process died while it measured a configuration."""
-        self.interrupted: dict[TrainingConfig, None] = {}
-        """Configurations that a person or a process's death interrupted; they are tried first."""
+        self.given_up: frozenset[TrainingConfig] = frozenset()
+        """Configurations that were lost twice, or whose process died twice: they may be why."""
         self._worse: tuple[_Training, ...] = ()
         self._undecided: frozenset[_Training] = frozenset()
         self._revocations: Mapping[str, Revocation] = {}
@@ -97,6 +89,8 @@ class Knowledge:
 
     def revoke(self, revocations: Mapping[str, Revocation]) -> None:
         """Replace all revocations and apply them to the finished trials."""
+        if revocations == self._revocations:
+            return
         self._revocations = revocations
         self.finished = tuple(revoked(trial, revocations) for trial in self.finished)
         self._refuse()
@@ -104,7 +98,7 @@ class Knowledge:
     def _refuse(self) -> None:
         worse, undecided = dict[_Training, None](), set[_Training]()
         for trial in self.finished:
-            revocation = self._revocations.get(trial.details.training_equivalent or "")
+            revocation = self._revocations.get(trial.details.training or "")
             if revocation is not None and revocation.in_doubt:
                 undecided.add(self._trained(trial.config))
             elif revocation is not None:
@@ -177,10 +171,6 @@ class Knowledge:
     def _cannot_compile(self) -> bool:
         """True if a compile mode left training eager and none ran: what it calls is at fault."""
         return not self._ran_modes - {None} and any(knob == MODE for knob, _ in self._ineffective)
-
-    def is_given_up(self, config: TrainingConfig) -> bool:
-        """Return True if `config` was lost too often to be tried again."""
-        return self.lost[config] > _MOST_LOST or self.abandoned[config] > _MOST_ABANDONED
 
     def left_out(self) -> list[str]:
         """Return what is not tried any more, each with the reason."""

@@ -1,57 +1,122 @@
-"""The Optuna study of a search: ask it for trials, tell it verdicts.
+"""The Optuna study of a search: open it, ask it for trials, tell it verdicts.
 
 A configuration that cannot run is told as a finished trial with violated constraints, because
-samplers learn nothing from failed trials. FAIL is for faults of the infrastructure only.
+samplers learn nothing from failed trials. FAIL is for faults of the infrastructure and for
+interruptions: such a trial is queued once more.
 
-All trials are written to the journal first. Other processes may work on the same study if its mutex
-is shared. Their trials are read whenever a trial is claimed.
+An SQLite file has one writing process, which a lock on its folder ensures: its running trials are
+nobody's when it is opened. On a server several processes work on a study. Each tells by heartbeats
+that it still runs its trials, and reads what the others did whenever it claims one.
 """
 
 from __future__ import annotations
 
-import json
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from optuna.distributions import BaseDistribution
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
-from autotune.configuration.constraints import CONSTRAINTS, Objective, Verdict
+from autotune.configuration.constraints import CONSTRAINTS, VALUE, Objective, Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
-from autotune.storage.finished_trial import (
-    FinishedTrial,
-    best_feasible,
-    finished_trial,
-    finished_trials,
+from autotune.study import storage as storages
+from autotune.study.facts import (
+    CONFIG,
+    CONSTRAINTS_ATTRIBUTE,
+    OWN,
+    REASON,
+    Plan,
+    Revocation,
+    StudyFacts,
+    TrialDetails,
 )
-from autotune.storage.identity import Identity, differences, fingerprint_of
-from autotune.storage.journal import Journal
-from autotune.storage.journal_lines import TrialRecord
-from autotune.storage.leases import LEASE, lease_of
-from autotune.storage.mutex import LocalMutex, Mutex
-from autotune.storage.note_types import Revocation
-from autotune.storage.trial_details import CONFIG, REASON, VALUE, TrialDetails
-from autotune.storage.writable_notes import WritableNotes
-from autotune.study.journal_sync import asked, write_trial
+from autotune.study.finished import FinishedTrial, finished_trial
+from autotune.study.identity import Identity, differences
 from autotune.study.knowledge import MODE, Knowledge
-from autotune.study.revocations import amend
-from autotune.study.stored_study import StoredStudy
-from autotune.values.errors import StorageError, StudyMismatchError
-
-__all__ = ["FinishedTrial", "TuningStudy", "best_feasible", "finished_trial", "finished_trials"]
+from autotune.study.shown import settle
+from autotune.values.errors import StudyMismatchError, UsageError
 
 INTERRUPTED = "interrupted"
-"""Reason of a trial that was lost because its search was stopped."""
-_ABANDONED = f"{INTERRUPTED}: its process is gone"
+"""Reason of a trial that was lost because its search was stopped; it is tried first later."""
+_NOT_NEEDED = "not needed"
+# Number of the trial that a queued one repeats; Optuna's own callback has the same name.
+_HISTORY = "retry_history"
 # Size up to which all configurations of a space are checked for one that is left to measure.
 _MOST_ENUMERATED = 2000
+
+
+def open_study(
+    name: str,
+    storage: str | None,
+    space: SearchSpace,
+    objective: Objective,
+    process: str = OWN,
+) -> TuningStudy:
+    """Open the study, or create it if it does not exist; in memory without a storage.
+
+    A file is backed up once all its trials could be read.
+
+    Args:
+        name: name of the study in Optuna.
+        storage: URL of its storage.
+        space: the search space.
+        objective: the objective.
+        process: name of this process among those that work on the study.
+
+    Raises:
+        StorageError: the storage cannot be reached, is locked, full or not a database.
+        StudyMismatchError: the study exists with another direction or with foreign trials.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with storages.storage_errors(storage):
+        opened: BaseStorage = InMemoryStorage()
+        if storage is not None:
+            opened = storages.opened(storage, on_stale=_queue_again)
+        try:
+            study = _created(name, opened, objective)
+            if storage is not None and (study.user_attrs or study.get_trials(deepcopy=False)):
+                opened, study = _settled(storage, name, opened, study)
+            return TuningStudy(study, opened, space, process)
+        except BaseException:
+            storages.disconnect(opened)
+            raise
+
+
+def _created(name: str, opened: BaseStorage, objective: Objective) -> optuna.Study:
+    study = optuna.create_study(
+        study_name=name, storage=opened, direction=objective.direction, load_if_exists=True
+    )
+    if study.direction != StudyDirection[objective.direction.upper()]:
+        raise StudyMismatchError(f"study {name!r} has another direction than {objective.name}.")
+    if study.metric_names is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([objective.unit])
+        study.set_user_attr("constraint_names", list(CONSTRAINTS))  # for readers with Optuna alone
+    return study
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A trial that this process runs."""
+
+    trial_id: int
+    config: TrainingConfig
 
 
 class TuningStudy:
@@ -59,40 +124,37 @@ class TuningStudy:
 
     def __init__(
         self,
-        stored: StoredStudy,
+        study: optuna.Study,
+        storage: BaseStorage,
         space: SearchSpace,
-        objective: Objective,
-        journal: Journal | None = None,
-        mutex: Mutex | None = None,
+        process: str = OWN,
     ) -> None:
-        self._stored = stored
-        self._study = stored.study
-        self._objective = objective
-        self._journal = journal
-        self._mutex: Mutex = mutex or LocalMutex()
-        self.notes = WritableNotes(stored.study, stored.attributes, journal, self._mutex)
-        self._running: dict[int, TrainingConfig] = {}
-        self._elsewhere: set[TrainingConfig] = set()
+        self._study = study
+        self._storage = storage
+        self._study_id = storage.get_study_id_from_name(study.study_name)
+        self.is_shared = isinstance(storage, RDBStorage) and bool(storage.heartbeat_interval)
+        """True if other processes may work on it at the same time."""
+        self._lock = threading.RLock()
+        attributes = storage.get_study_user_attrs(self._study_id)
+        self.notes = StudyFacts(attributes, study.set_user_attr, process)
+        self._running: dict[int, _Running] = {}
+        self._elsewhere: dict[int, TrainingConfig] = {}
         self._knowledge = Knowledge()
         self._seen: set[int] = set()
-        self._fingerprint = ""
+        self._heart: _Heart | None = None
         self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
         self.is_affordable: Callable[[TrainingConfig], bool] = lambda _: True  # others come last
         self.widened_at: int | None = None  # finished trials when the whole space was opened
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
-        for trial in self._study.get_trials(deepcopy=False):
+        for trial in study.get_trials(deepcopy=False):
             self._see(trial)
+        self._knowledge.revoke(self.notes.revocations)
 
     @property
     def name(self) -> str:
         """Name of the study in Optuna."""
         return self._study.study_name
-
-    @property
-    def is_shared(self) -> bool:
-        """True if other processes may work on it at the same time."""
-        return self._mutex.shared
 
     def use_sampler(self, sampler: BaseSampler | str, seed: int, cost: TrialCost = alike) -> None:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
@@ -111,57 +173,155 @@ class TuningStudy:
         self._distributions = distributions_of(space)
 
     def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
-        """Add a finished trial that was not asked for, in one atomic step."""
-        with self._mutex.turn():
-            return self._tell(len(self._study.get_trials(deepcopy=False)), config, verdict, details)
+        """Add a finished trial that was not asked for, in one transaction."""
+        with self._lock:
+            varied = self._space.varied()
+            trial = create_trial(
+                params=params_of(config, varied),
+                distributions={n: CategoricalDistribution(v) for n, v in varied.items()},
+                value=self._knowledge.stored_value(verdict),
+                user_attrs={CONFIG: config.as_dict(), **_attributes(verdict, details)},
+                system_attrs={CONSTRAINTS_ATTRIBUTE: _margins(verdict)},
+            )
+            trial_id = self._storage.create_new_trial(self._study_id, trial)
+            number = self._storage.get_trial_number_from_id(trial_id)
+            self._seen.add(number)
+            return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
 
     def claim(
         self, total: int, wanted: Iterable[TrainingConfig] = ()
     ) -> tuple[int, TrainingConfig] | None:
         """Start a trial; None if finished and running ones reach `total`, or the study is closed.
 
-        Interrupted configurations come first, then those in `wanted`, then the sampler's proposals.
+        Queued configurations come first, which were interrupted or lost before, then those in
+        `wanted`, then the sampler's proposals.
         """
-        with self._mutex.turn():
-            self.catch_up()
-            running = len(self._running) + len(self._elsewhere)
-            if len(self._knowledge.finished) + running >= total or self.is_closed:
-                return None
-            first = [c for c in self._knowledge.interrupted if not self.is_settled(c)]
-            fresh = filter(self.is_worth_a_try, wanted)
-            return self.ask(next(iter(first), None) or next(fresh, None))
+        wanted = tuple(wanted)
+        while True:
+            with self._lock:
+                self.catch_up()
+                running = len(self._running) + len(self._elsewhere)
+                if len(self._knowledge.finished) + running >= total or self.is_closed:
+                    return None
+                fresh = next(filter(self.is_worth_a_try, wanted), None)
+                queued = self._trials(TrialState.WAITING)
+                number, config = self.ask(None if queued else fresh)
+                if not self._is_needless(number, config, total, was_queued=bool(queued)):
+                    return number, config
+                self.lose(number, _NOT_NEEDED)
+
+    def _is_needless(
+        self, number: int, config: TrainingConfig, total: int, *, was_queued: bool
+    ) -> bool:
+        """Return True if what was asked for became known meanwhile, or others began enough trials.
+
+        Of processes that claim at once, those with the lowest numbers go on.
+        """
+        if was_queued and (self._knowledge.is_known(config) or self._is_given_up(config)):
+            return True
+        if not self.is_shared:
+            return False
+        self.catch_up()
+        before = [other for other in self._elsewhere if other < number]
+        is_full = len(self._knowledge.finished) + len(self._running) - 1 + len(before) >= total
+        is_known = config in (self._elsewhere[other] for other in before)
+        return is_full or is_known or self.is_closed
 
     def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
-        """Start a trial with `wanted` or a proposal of the sampler; return number and settings."""
-        with self._mutex.turn():
+        """Start a trial with `wanted` or a proposal of the sampler; return number and settings.
+
+        Raises:
+            UsageError: the sampler failed; no trial is left running.
+        """
+        with self._lock:
             if wanted is not None:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
-            trial = asked(self._stored, self._distributions)
+            others = self._trials(TrialState.RUNNING) if self.is_shared else ()
+            before = {trial.number for trial in others}
+            try:
+                with warnings.catch_warnings():  # that heartbeats are meant for Study.optimize
+                    warnings.simplefilter("ignore")
+                    trial = self._study.ask(self._distributions)
+            except (UsageError, KeyboardInterrupt, SystemExit) as error:
+                for asked in self._trials(TrialState.RUNNING):
+                    if asked.number not in before and CONFIG not in asked.user_attrs:
+                        with suppress(UsageError):  # the sampler may fail again when it is told
+                            self._fail(asked.number, str(error) or type(error).__name__)
+                raise
             config = config_of(trial.params, self._space)
-            self._stored.start(trial.number, config.as_dict(), self._mutex.lease.as_dict())
-            self._running[trial.number] = config
-            self._knowledge.interrupted.pop(config, None)
-            return trial.number, config
+            number = trial.number
+            running = _Running(self._id_of(number), config)
+            self._running[number] = running
+            self._beat(running)
+            self._storage.set_trial_user_attr(running.trial_id, CONFIG, config.as_dict())
+            return number, config
 
     def tell(self, number: int, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
-        """Finish a trial, with its margins as constraints and its details as attributes."""
-        with self._mutex.threads:
-            return self._tell(number, self._running.pop(number), verdict, details)
+        """Finish a trial, with its margins as constraints and its details as attributes.
+
+        If another process took it for dead and it was failed, it is added as a new one.
+        """
+        with self._lock:
+            running = self._running.pop(number)
+            try:
+                for name, value in _attributes(verdict, details).items():
+                    self._storage.set_trial_user_attr(running.trial_id, name, value)
+                self._storage.set_trial_system_attr(
+                    running.trial_id, CONSTRAINTS_ATTRIBUTE, _margins(verdict)
+                )
+                self._study.tell(number, self._knowledge.stored_value(verdict))
+            except UpdateFinishedTrialError:
+                return self.add(running.config, verdict, details)
+            self._seen.add(number)
+            return self._knowledge.learn(FinishedTrial(number, running.config, verdict, details))
 
     def lose(self, number: int, reason: str) -> None:
-        """Mark a trial as lost to a fault of the infrastructure; it may be proposed again.
+        """Mark a trial as lost to a fault of the infrastructure, and queue it once more.
 
         A second call for the same trial does nothing, even if the storage failed in the first.
         """
-        with self._mutex.turn():
-            config = self._running.pop(number, None)
-            if config is None:
-                return
-            if reason == INTERRUPTED:
-                self._knowledge.interrupted[config] = None
-            else:
-                self._knowledge.lost[config] += 1
-            self._stored.give_up(number, reason)
+        with self._lock:
+            if self._running.pop(number, None) is not None:
+                self._fail(number, reason)
+
+    def take_back(self) -> int:
+        """Queue running trials of a file, whose process has died, once more; return their number.
+
+        A trial that has no configuration yet is only failed.
+        """
+        if self.is_shared:
+            return 0
+        with self._lock:
+            left = [t for t in self._trials(TrialState.RUNNING) if t.number not in self._running]
+            for trial in left:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+                self._see(self._study.get_trials(deepcopy=False)[trial.number])
+                _queue_again(self._study, trial)
+            return len(left)
+
+    def catch_up(self) -> None:
+        """Read what other processes wrote: facts, finished trials, and those that they run."""
+        if not self.is_shared:
+            return
+        with self._lock:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                optuna.storages.fail_stale_trials(self._study)
+            self.notes.replace(self._storage.get_study_user_attrs(self._study_id))
+            running = {}
+            for trial in self._study.get_trials(deepcopy=False):
+                self._see(trial)
+                if trial.state == TrialState.RUNNING and trial.number not in self._running:
+                    running[trial.number] = trial.user_attrs.get(CONFIG)
+            begun = {n: config for n, config in running.items() if config is not None}
+            self._elsewhere = {n: TrainingConfig.of(config) for n, config in begun.items()}
+            self._knowledge.revoke(self.notes.revocations)
+
+    def others_run(self) -> bool:
+        """Return True if any process still runs a trial, or is about to."""
+        with self._lock:
+            self.catch_up()
+            return bool(self._trials(TrialState.RUNNING) if self.is_shared else self._running)
 
     def finished(self) -> list[FinishedTrial]:
         """Return every trial with a verdict, in order, with revocations applied."""
@@ -169,76 +329,34 @@ class TuningStudy:
 
     def news(self) -> list[FinishedTrial]:
         """Return the trials finished since the last call, by any process."""
-        with self._mutex.threads:
+        with self._lock:
             return self._knowledge.news()
 
     def exhausted(self) -> bool:
         """Return True if no configuration is left that is worth measuring."""
         if self._space.size > _MOST_ENUMERATED:
             return len(self._knowledge.finished) >= self._space.size
-        with self._mutex.turn():
+        with self._lock:
             return all(map(self.is_settled, self._space.configurations()))
-
-    def reap(self) -> int:
-        """Mark trials whose processes have died as lost; return their number."""
-        with self._mutex.turn():
-            for _ in self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-                asked(self._stored)  # else the next trial would take this queued configuration
-            self._elsewhere = set()
-            reaped = 0
-            for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                lease = lease_of(trial.user_attrs.get(LEASE))
-                if trial.number in self._running:
-                    continue
-                if lease is not None and self._mutex.lives(lease):
-                    self._elsewhere.add(TrainingConfig.of(trial.user_attrs[CONFIG]))
-                    continue
-                self._stored.give_up(trial.number, _ABANDONED)
-                reaped += 1
-            for trial in self._study.get_trials(deepcopy=False):
-                self._see(trial)
-            self._knowledge.revoke(self.notes.revocations)
-            return reaped
-
-    def catch_up(self) -> None:
-        """Read the trials that other processes run and have finished."""
-        if self.is_shared:
-            self.reap()
-
-    def others_run(self) -> bool:
-        """Return True if any process still runs a trial."""
-        with self._mutex.turn():
-            self.catch_up()
-            return bool(self._running or self._elsewhere)
 
     @property
     def is_closed(self) -> bool:
         """True if no process may claim a trial any more."""
-        return self.is_shared and self.notes.is_closed
+        return self.is_shared and self.notes.plan is not None and not self.notes.plan.open
+
+    def admit(self, options: Mapping[str, Any], trials: int) -> None:
+        """Let workers run trials of a study on a server, judged with these options."""
+        if self.is_shared:
+            self.notes.plan = Plan(options, trials)
 
     def close(self) -> None:
-        """Let no process of a shared study claim a trial any more."""
-        if self.is_shared:
-            with self._mutex.turn():
-                self.notes.is_closed = True
+        """Let no process claim a trial any more.
 
-    def lead(self) -> None:
-        """Become the one process that measures the baseline and confirms; let trials be claimed.
-
-        Raises:
-            StorageError: another process has that role.
+        A worker begins its trial and then reads this; who closes writes this and then reads which
+        trials run. So one of them sees the other.
         """
-        if not self.is_shared:
-            return
-        with self._mutex.turn():
-            leader = self.notes.leader
-            if leader is not None and self._mutex.lives(leader):
-                raise StorageError(
-                    f"study {self.name!r} is in use by the search of {leader}. Wait for it, help "
-                    "it with `autotune worker`, or give this search its own name: --study NAME."
-                )
-            self.notes.leader = self._mutex.lease
-            self.notes.is_closed = False
+        if (plan := self.notes.plan) is not None:
+            self.notes.plan = replace(plan, open=False)
 
     def differences(self, identity: Mapping[str, Any]) -> list[str]:
         """Return a line for each fact that differs from the study's identity; none if it is new."""
@@ -255,27 +373,27 @@ class TuningStudy:
             raise StudyMismatchError(
                 f"study {self.name!r} was made for something else:\n"
                 + "\n".join(changed)
-                + "\n--new-study gives this search a study of its own, as --study NAME does. "
-                "--force begins anew under the old name, beside the other's trials."
+                + "\n--new-study gives this search a study of its own, as --study NAME does."
             )
         if self.notes.identity is None:
             self.notes.identity = Identity(identity)
-        self._fingerprint = fingerprint_of(identity)
 
     def disconnect(self) -> None:
         """Close all connections to the storage; the study must not be used any more.
 
         An SQLite file shows revocations then. If that fails, opening the study says why.
         """
-        self._mutex.close()
-        with suppress(Exception):  # a damaged database may raise anything
-            amend(self._stored)
-        self._stored.close()
+        if self._heart is not None:
+            self._heart.stop()
+        storages.disconnect(self._storage)
+        if isinstance(self._storage, RDBStorage) and self.notes.revocations:
+            with suppress(Exception):  # a damaged database may raise anything
+                settle(self._storage.url, self.name)
 
-    def revoke(self, training_equivalent: str, revocation: Revocation) -> None:
-        """Revoke all trials of a training equivalence: they count as infeasible from now on."""
-        with self._mutex.turn():
-            self.notes.revoke(training_equivalent, revocation)
+    def revoke(self, training: str, revocation: Revocation) -> None:
+        """Revoke all trials of a training: they count as infeasible from now on."""
+        with self._lock:
+            self.notes.revoke(training, revocation)
             self._knowledge.revoke(self.notes.revocations)
 
     def left_out(self) -> list[str]:
@@ -283,44 +401,48 @@ class TuningStudy:
         return self._knowledge.left_out()
 
     def is_worth_a_try(self, config: TrainingConfig) -> bool:
-        """Return True if `config` is unknown and affordable, and this process has not lost it."""
-        is_new = config not in self._knowledge.lost and not self.is_settled(config)
-        return is_new and self.is_affordable(config)
+        """Return True if `config` is unknown and affordable."""
+        return not self.is_settled(config) and self.is_affordable(config)
 
     def is_settled(self, config: TrainingConfig) -> bool:
         """Return True if `config` is known, or was lost too often to be tried again."""
-        return self._knowledge.is_given_up(config) or self.is_known(config)
+        return self._is_given_up(config) or self.is_known(config)
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` was measured, runs, is skipped, or would certainly fail."""
-        running = config in self._running.values() or config in self._elsewhere
+        running = any(config == one.config for one in self._running.values())
         skipped = config[MODE] in self.skipped_modes
-        return running or skipped or self._knowledge.is_known(config)
+        elsewhere = config in self._elsewhere.values()
+        return running or elsewhere or skipped or self._knowledge.is_known(config)
 
-    def _tell(
-        self, number: int, config: TrainingConfig, verdict: Verdict, details: TrialDetails
-    ) -> FinishedTrial:
-        """Write a finished trial into the journal, then tell it to Optuna."""
-        varied = self._space.varied()
-        record = TrialRecord(
-            number,
-            params_of(config, varied),
-            {name: list(values) for name, values in varied.items()},
-            self._knowledge.stored_value(verdict),
-            [verdict.margins[name] for name in CONSTRAINTS],
-            {
-                CONFIG: config.as_dict(),
-                **json.loads(json.dumps(details.as_attributes())),
-                VALUE: verdict.value,
-                REASON: verdict.reason,
-                "fingerprint": self._fingerprint,
-            },
-        )
-        journal = self._journal
-        with nullcontext() if journal is None else journal.writing(self.name, record):
-            number = write_trial(self._stored, record)
-        self._seen.add(number)
-        return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
+    def _is_given_up(self, config: TrainingConfig) -> bool:
+        return config in self._knowledge.given_up
+
+    def _trials(self, state: TrialState) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=(state,))
+
+    def _id_of(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+    def _fail(self, number: int, reason: str) -> None:
+        """Tell Optuna that a trial failed, unless another process has finished it already."""
+        with suppress(UpdateFinishedTrialError):
+            self._storage.set_trial_user_attr(self._id_of(number), REASON, reason)
+            failed = self._study.tell(number, state=TrialState.FAIL)
+            self._see(failed)
+            if reason != _NOT_NEEDED:
+                _queue_again(self._study, failed)
+
+    def _beat(self, running: _Running) -> None:
+        """Record the first heartbeat of a trial on a server; others follow from a thread."""
+        if not self.is_shared:
+            return
+        assert isinstance(self._storage, RDBStorage)
+        self._storage.record_heartbeat(running.trial_id)
+        if self._heart is None:
+            self._heart = _Heart(
+                self._storage, lambda: [one.trial_id for one in list(self._running.values())]
+            )
 
     def _see(self, trial: FrozenTrial) -> None:
         """Learn from a trial that any process finished or lost."""
@@ -330,9 +452,86 @@ class TuningStudy:
         if trial.state == TrialState.COMPLETE:
             self._knowledge.learn(finished_trial(trial))
             return
-        reason, settings = map(trial.user_attrs.get, (REASON, CONFIG))
-        if settings is None or not str(reason).startswith(INTERRUPTED):
+        settings, reason = map(trial.user_attrs.get, (CONFIG, REASON))
+        if settings is None or reason in (INTERRUPTED, _NOT_NEEDED) or not _history(trial):
             return
         config = TrainingConfig.of(settings)
-        self._knowledge.abandoned[config] += reason == _ABANDONED
-        self._knowledge.interrupted[config] = None
+        self._knowledge.given_up = frozenset((*self._knowledge.given_up, config))
+
+
+class _Heart:
+    """A thread that records the heartbeats of the trials of this process until it is stopped."""
+
+    def __init__(self, storage: RDBStorage, trials: Callable[[], list[int]]) -> None:
+        self._storage = storage
+        self._trials = trials
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=storages.BEAT_SECONDS)
+
+    def _go_on(self) -> None:
+        while not self._stopped.wait(storages.BEAT_SECONDS):
+            for trial_id in self._trials():
+                # Other calls report the error.
+                with suppress(SQLAlchemyError, optuna.exceptions.OptunaError):
+                    self._storage.record_heartbeat(trial_id)
+            self._storage.remove_session()
+
+
+def _settled(
+    url: str, name: str, opened: BaseStorage, study: optuna.Study
+) -> tuple[BaseStorage, optuna.Study]:
+    """Write revocations into a file if a process died before, and back it up; return it open.
+
+    Raises:
+        StudyMismatchError: a trial or a fact is not one that autotune wrote.
+    """
+    StudyFacts(study.user_attrs).check()
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        finished_trial(trial)
+    if storages.file_of(url) is None:
+        return opened, study
+    storages.disconnect(opened)
+    settle(url, name)
+    storages.back_up(url)
+    opened = storages.opened(url)
+    return opened, optuna.load_study(study_name=name, storage=opened)
+
+
+def _queue_again(study: optuna.Study, failed: FrozenTrial) -> None:
+    """Queue a failed trial's configuration; one that was lost before is lost for good.
+
+    Interruptions by a person do not count.
+    """
+    history = _history(failed)
+    is_interrupted = failed.user_attrs.get(REASON) == INTERRUPTED
+    if CONFIG not in failed.user_attrs or (history and not is_interrupted):
+        return
+    study.add_trial(
+        create_trial(
+            state=TrialState.WAITING,
+            params=failed.params,
+            distributions=failed.distributions,
+            user_attrs={CONFIG: failed.user_attrs[CONFIG]},
+            system_attrs={_HISTORY: history if is_interrupted else [*history, failed.number]},
+        )
+    )
+
+
+def _history(trial: FrozenTrial) -> list[int]:
+    return list(trial.system_attrs.get(_HISTORY, ()))
+
+
+def _attributes(verdict: Verdict, details: TrialDetails) -> dict[str, Any]:
+    """Return the attributes of a finished trial besides its configuration."""
+    return {VALUE: verdict.value, REASON: verdict.reason, **details.as_attributes()}
+
+
+def _margins(verdict: Verdict) -> list[float]:
+    """Return the margins as Optuna's constraints."""
+    return [verdict.margins[name] for name in CONSTRAINTS]

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "autotune"
 FOLDERS = {
     "both": "values process.stand_in process.common knobs calling configuration",
     "child": "training.ranks training numerics scripting process.child",
-    "parent": "process storage sampling study context accuracy comparison "
+    "parent": "process sampling study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",
 }

@@ -12,7 +12,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.report.data import read_report
 from autotune.report.html import page as page_of
-from autotune.study.find_study import find_study
+from autotune.study.archive import find_study
 from autotune.values.text import clean
 from covering import covers
 from factories import GIB, best_config

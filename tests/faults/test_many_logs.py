@@ -14,7 +14,7 @@ import pytest
 from autotune.process.children import MOST_BYTES
 from autotune.report.data import read_report
 from autotune.report.html import page
-from autotune.study.find_study import StudyPlace
+from autotune.study.archive import StudyPlace
 from covering import covers
 from finished_study import finished_study
 

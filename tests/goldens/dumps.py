@@ -1,4 +1,4 @@
-"""JSON, YAML, journals and databases as lines of text that can be compared.
+"""JSON, YAML and databases as lines of text that can be compared.
 
 Floats are rounded to seven significant digits, because the last ones depend on the processor. What
 differs from run to run is masked.
@@ -15,7 +15,7 @@ from pathlib import Path
 _DIGITS = 7
 _ZERO = 1e-9
 """Absolute value below which a float is rounding error."""
-_MASKED = ("created", "lease", "provenance.autotune", "importances")
+_MASKED = ("created", "provenance.autotune", "importances")
 """Ends of places that hold the time, a process, a version, or what Optuna computes."""
 _OF_STUDY = "JOIN studies USING (study_id)"
 _OF_TRIAL = "JOIN trials USING (trial_id) JOIN studies USING (study_id)"
@@ -51,12 +51,6 @@ def leaves(fact: object, place: str = "") -> Iterator[str]:
             yield from leaves(fact[name], f"{place}.{name}" if place else str(name))
     else:
         yield f"{place} {spelled(fact)}"
-
-
-def journal_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a results.jsonl in their order, each value on a line of its own."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        yield from leaves(json.loads(line), str(number))
 
 
 def database_lines(path: Path) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Studies that are kept in `studies/`: finished, killed, and with a revoked incumbent.
 
-Each is resumed by replay, and reported and repaired with the real commands.
+Each is resumed by replay, and reported with the real command.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from pathlib import Path
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event, IncumbentRevoked, TrialStarted
 from autotune.searching.search import search
-from goldens.dumps import database_lines, journal_lines, leaves
+from goldens.dumps import database_lines, leaves
 from goldens.replays import REVOKING, ClockedRunner, events_of, options, table_named
 
 PLACE = Path(__file__).parent / "studies"
-_FILES = ("study.db", "results.jsonl", "best.yaml", "best-so-far.yaml")
+_FILES = ("study.db", "best.yaml", "best-so-far.yaml")
 _STORAGE = "sqlite:///study.db"
-# The process that ran a trial is to be one that nobody knows.
-_LEASE = {"host": "host", "boot_id": "0", "pid": 1, "started": 0.0, "key": 1}
 
 
 @dataclass(frozen=True)
@@ -83,16 +81,13 @@ def _until_stopped(events: Iterator[Event], case: Case) -> Iterator[Event]:
 
 
 def _keep(folder: Path, place: Path) -> None:
-    """Copy a study's files without the names of this machine and its processes."""
+    """Copy a study's files."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for name in _FILES:
         if (folder / name).exists():
             shutil.copyfile(folder / name, place / name)
     with closing(sqlite3.connect(place / "study.db")) as database:
-        named = "UPDATE trial_user_attributes SET value_json = ? WHERE key = 'lease'"
-        database.execute(named, (json.dumps(_LEASE),))
-        database.commit()
         database.execute("VACUUM")
 
 
@@ -110,23 +105,12 @@ def reported(name: str) -> Iterator[str]:
         yield from leaves(json.loads(_autotune(folder, "report", name, "--json", "-")))
 
 
-def repaired(name: str) -> Iterator[str]:
-    """Yield the database that `autotune repair` makes of a kept study whose own is damaged."""
-    with _copied(name) as folder:
-        (folder / name / "study.db").write_bytes(b"damaged")
-        _autotune(folder, "repair", name)
-        yield from database_lines(folder / name / "study.db")
-
-
 def stored() -> Iterator[str]:
-    """Yield the journal and the database of one whole search."""
+    """Yield the database of one whole search."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         case = Case("digits_cnn", 0, 16)
         for _ in search(case.options("golden"), case.runner()):
             pass
-        yield "=== results.jsonl"
-        yield from journal_lines(Path("results.jsonl"))
-        yield "=== study.db"
         yield from database_lines(Path("study.db"))
 
 

@@ -76,12 +76,11 @@ def _stored(_: list[int]) -> Texts:
 
 
 def _studies(_: list[int]) -> Texts:
-    from goldens.studies import CASES, repaired, reported, resumed
+    from goldens.studies import CASES, reported, resumed
 
     for name in CASES:
         yield f"{name}-resumed", resumed(name)
         yield f"{name}-reported", reported(name)
-        yield f"{name}-repaired", repaired(name)
 
 
 def _traces(seeds: list[int]) -> Texts:

@@ -14,8 +14,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.report.data import read_report
 from autotune.searching.run.events import Answered
-from autotune.study.archive import read_archive
-from autotune.study.find_study import StudyPlace
+from autotune.study.archive import StudyPlace, read_archive
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TrialOutcome
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in

@@ -19,6 +19,7 @@ import yaml
 
 from autotune.cli import cli
 from autotune.configuration.best_config import read_best
+from autotune.values.errors import StorageError
 from children import HURRIED, children_of, nobody_is_left, wait_until
 from covering import covers
 from held import LONG, place, told, trials_in
@@ -78,7 +79,7 @@ def test_a_kubernetes_job_has_limits_and_shared_memory(job: dict[str, Any]) -> N
     assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
     program, name, *words = container["command"]
     assert program == "autotune"
-    assert cli.commands[name].make_context(name, words).params["storage"].startswith("journal:")
+    assert cli.commands[name].make_context(name, words).params["storage"].startswith("postgresql:")
 
 
 def test_exit_codes_that_would_repeat_end_a_kubernetes_job() -> None:
@@ -98,7 +99,13 @@ def environ(tmp_path: Path) -> dict[str, str]:
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}
+    return {
+        **os.environ,
+        "PATH": path,
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "2",
+        "AUTOTUNE_STORAGE": "postgresql://me@host/autotune",
+    }
 
 
 def submitted(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -144,7 +151,7 @@ def test_the_arguments_of_a_training_script_reach_search_and_workers(
         _, *told_words = file.read_text().split()
         context = cli.commands[name].make_context(name, told_words)
         assert context.params["study"] == "train"
-        assert context.params["storage"] == f"journal:///{tmp_path}/train.log"
+        assert context.params["storage"] == environ["AUTOTUNE_STORAGE"]
         assert list(context.meta.values()) == [("--epochs", "9")]
 
 
@@ -179,7 +186,7 @@ def measured(url: str) -> dict[int, float | None]:
     """The finished trials; none before the search has made the study."""
     try:
         return told(trials_in(url, "train"))
-    except KeyError:
+    except (KeyError, StorageError):
         return {}
 
 
@@ -188,11 +195,11 @@ def measured(url: str) -> dict[int, float | None]:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * LONG)
 def test_the_slurm_script_goes_on_where_its_time_limit_ended_it(
-    tmp_path: Path, environ: dict[str, str]
+    tmp_path: Path, environ: dict[str, str], server_storage: str
 ) -> None:
     model = place(tmp_path / "train")
     (model.parent / "space.yaml").rename(tmp_path / "space.yaml")
-    url = f"journal:///{tmp_path / 'train.log'}"
+    url = environ["AUTOTUNE_STORAGE"] = server_storage
     job = submitted(tmp_path, environ)
     try:
         begun = wait_until(lambda: len(measured(url)) > 1, LONG)

@@ -1,85 +1,15 @@
-"""`autotune repair`, `worker` and `--new-study` as a person gives them."""
-
-import re
-import shlex
+"""`autotune worker` and `--new-study` as a person gives them."""
 
 import click.testing
 import pytest
 
 from autotune.cli import cli
-from autotune.storage.mutex import study_lock
-from autotune.values.errors import FilesChangedError, StorageError, StudyMismatchError
+from autotune.values.errors import FilesChangedError, StudyMismatchError
 from children import WORKLOADS, autotune
 from command_line import command
 from covering import covers
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 USAGE, STORAGE = 2, 5
-
-
-@covers("S2")
-def test_repair_makes_the_database_anew_and_says_what_it_did(tmp_path):
-    folder = tmp_path / "studies" / "mine"
-    folder.mkdir(parents=True)
-    events_of(options_in(folder), ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
-    (folder / "study.db").write_bytes(b"rubbish")
-    with (folder / "results.jsonl").open("a") as file:
-        file.write("torn\n")
-    done = autotune(tmp_path, "repair", "mine")
-    assert done.returncode == 0, done.stderr
-    assert "rebuilt from 5 finished trials" in done.stderr
-    assert "study.db.bak-1" in done.stderr
-    assert "1 unreadable lines were moved" in done.stderr
-    resumed = ScriptedRunner()
-    events_of(options_in(folder), resumed)
-    assert [asked.phase for asked in resumed.asked] == ["inspection"], "the answer is known, too"
-
-
-def test_repair_makes_a_database_that_lies_elsewhere_as_the_search_advised(tmp_path):
-    folder = tmp_path / "studies" / "mine"
-    folder.mkdir(parents=True)
-    database = tmp_path / "my.db"
-    options = options_in(folder, storage=f"sqlite:///{database}")
-    events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
-    database.write_bytes(b"rubbish" * 999)
-    with pytest.raises(StorageError) as refused:
-        events_of(options, ScriptedRunner())
-    advised = shlex.split(re.search("`autotune (.*?)`", str(refused.value))[1])
-    assert advised == ["repair", "NAME", "--storage", f"sqlite:///{database}"]
-    advised[1] = "mine"
-    with study_lock(tmp_path):
-        assert autotune(tmp_path, *advised).returncode == STORAGE, "a search may use it"
-    done = autotune(tmp_path, *advised)
-    assert done.returncode == 0, done.stderr
-    assert "my.db.bak-1" in done.stderr
-    assert not (folder / "study.db").exists()
-    resumed = ScriptedRunner()
-    events_of(options, resumed)
-    assert [asked.phase for asked in resumed.asked] == ["inspection"]
-
-
-def test_repair_takes_a_database_beside_its_journal(tmp_path):
-    events_of(options_in(tmp_path), ScriptedRunner())
-    database, text = tmp_path / "study.db", (tmp_path / "space.yaml")
-    for study in ("study.db", f"sqlite:///{database}"):
-        database.write_bytes(b"rubbish" * 999)
-        with pytest.raises(StorageError, match=f"`autotune repair sqlite:///{database}`"):
-            events_of(options_in(tmp_path), ScriptedRunner())
-        done = autotune(tmp_path, "repair", study)
-        assert done.returncode == 0, done.stderr
-    before = text.read_bytes()
-    for study in (text.name, "postgresql://db/autotune", "sqlite:///nowhere/study.db"):
-        assert autotune(tmp_path, "repair", study).returncode == USAGE
-    assert text.read_bytes() == before
-    assert not (tmp_path / "nowhere").exists()
-
-
-def test_repair_of_nothing_changes_nothing(tmp_path):
-    assert autotune(tmp_path, "repair", "mine").returncode == USAGE
-    (tmp_path / "studies" / "mine").mkdir(parents=True)
-    done = autotune(tmp_path, "repair", "mine")
-    assert done.returncode == STORAGE
-    assert "results.jsonl does not exist" in done.stderr
 
 
 def test_a_worker_needs_a_server(tmp_path):

@@ -14,15 +14,16 @@ from contextlib import closing
 from pathlib import Path
 
 import optuna
+import optuna_dashboard
 import pytest
 
 from autotune.cli import main
 from autotune.searching.run.events import Answered
-from autotune.storage.mutex import study_lock
+from autotune.study.storage import disconnect, existing, study_lock
 from children import wait_until
 from covering import covers
 from dashboards import running_dashboard
-from finished_study import LOG, NAME, finished_study, runner
+from finished_study import NAME, finished_study, runner
 from scripted_runner import events_of, options_in
 
 STUDY = "/api/studies/1"
@@ -63,26 +64,51 @@ def refused(monkeypatch, capsys):
     return ended
 
 
-def test_its_pages_get_long_attributes_cut_and_the_study_keeps_them(dashboard, folder, detail):
-    trial = detail["trials"][2]
-    shown = {one["key"]: one["value"] for one in trial["user_attrs"]}
-    kept = optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder}/studies/{NAME}/study.db")
-    attributes = kept.trials[2].user_attrs
-    assert shown.keys() == attributes.keys()
-    whole = json.dumps(attributes["measurement"])
-    assert shown["measurement"] == whole[:60] + "…" != whole
-    assert float(shown["samples_per_second"]) == attributes["samples_per_second"]
-    told = [*detail["user_attrs"], *(one for t in detail["trials"] for one in t["user_attrs"])]
-    assert max(len(one["value"]) for one in told) == 61
-    answer = dashboard.ask("GET", STUDY)
-    assert int(answer.headers["content-length"]) == len(answer.body)
-    assert len(detail["note"]["body"]) > 500, "nothing else is cut"
-
-
 def test_it_says_where_it_is_and_that_nothing_can_be_changed(dashboard):
     assert f"{NAME} in sqlite:///" in dashboard.said
     assert "read-only" in dashboard.said
     assert dashboard.url == f"http://127.0.0.1:{dashboard.port}/"
+
+
+def test_the_note_says_what_came_out_and_where_the_files_are(detail, folder):
+    note = detail["note"]["body"]
+    assert "1.52" in note
+    assert "best.yaml" in note
+    assert f"studies/{NAME}" in note
+
+
+def test_a_note_that_a_person_wrote_is_kept(folder, tmp_path):
+    shutil.copytree(folder / "studies", tmp_path / "studies")
+    url = f"sqlite:///{tmp_path}/studies/{NAME}/study.db"
+    study = optuna.load_study(study_name=NAME, storage=url)
+    *lines, last = optuna_dashboard.get_note(study).splitlines()
+    assert "Delete this line to keep your changes" in last
+    optuna_dashboard.save_note(study, "\n".join([*lines, "Mine."]))
+    with running_dashboard(tmp_path, NAME, "--port", "0") as dashboard:
+        assert dashboard.ask("GET", STUDY).data["note"]["body"].endswith("Mine.")
+
+
+def test_no_attribute_of_a_trial_is_wider_than_a_page(detail):
+    shown = {one["key"]: one["value"] for one in detail["trials"][2]["user_attrs"]}
+    assert shown.keys() >= {"config", "details", "reason", "samples_per_second"}
+    assert max(len(value) for value in shown.values()) < 70
+
+
+def test_a_study_on_a_server_is_shown_with_a_revoked_trial_infeasible(server_storage, tmp_path):
+    options = options_in(tmp_path, storage=server_storage, trials=3)
+    events_of(options, runner())
+    study = optuna.load_study(study_name=NAME, storage=existing(server_storage))
+    fastest = max(study.trials, key=lambda trial: trial.value)
+    revocation = {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False}
+    study.set_user_attr(f"refuted:trial {fastest.number}", revocation)
+    with running_dashboard(tmp_path, server_storage, "--port", "0") as dashboard:
+        (summary,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
+        shown = dashboard.ask("GET", f"/api/studies/{summary['study_id']}").data
+    assert "best.yaml" in shown["note"]["body"]
+    trial = shown["trials"][fastest.number]
+    assert max(trial["constraints"]) == 0.02
+    assert shown["best_trials"][0]["number"] != fastest.number
+    disconnect(study._storage._backend)
 
 
 def test_it_shows_the_study_with_a_readable_objective(dashboard, detail):
@@ -104,38 +130,6 @@ def test_an_infeasible_trial_can_be_told_by_its_constraints(detail):
     assert "out of host memory" in reasons[0]
 
 
-def test_note_report_and_files_are_there(dashboard, detail):
-    assert "1.52x faster" in detail["note"]["body"]
-    files = {file["filename"]: file["artifact_id"] for file in detail["artifacts"]}
-    assert sorted(files) == ["best.yaml", "report.html"]
-    page = dashboard.ask("GET", f"/artifacts/1/{files['report.html']}")
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in page.body.decode()
-    (trial,) = [trial for trial in detail["trials"] if trial["artifacts"]]
-    (log,) = trial["artifacts"]
-    answer = dashboard.ask("GET", f"/artifacts/1/{trial['trial_id']}/{log['artifact_id']}")
-    assert answer.body.decode() == LOG
-    assert answer.headers["content-type"].startswith("text/plain")
-    assert "access-control-allow-origin" not in answer.headers
-
-
-def test_a_shared_study_comes_with_its_files_or_with_where_they_are(shared_storage, tmp_path):
-    place = tmp_path / "studies" / NAME
-    place.mkdir(parents=True)
-    events_of(options_in(place, storage=shared_storage, trials=2), runner())
-    with running_dashboard(tmp_path, shared_storage, "--port", "0") as dashboard:
-        (study,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
-        detail = dashboard.ask("GET", f"/api/studies/{study['study_id']}").data
-        assert "samples/s" in detail["note"]["body"]
-        (best,) = (one for one in detail["artifacts"] if one["filename"] == "best.yaml")
-        path = f"/artifacts/{study['study_id']}/{best['artifact_id']}"
-        assert dashboard.ask("GET", path).body == (place / "best.yaml").read_bytes()
-        # As if another host had attached it.
-        (tmp_path / "studies" / ".artifacts" / best["artifact_id"]).unlink()
-        answer = dashboard.ask("GET", path)
-        assert (answer.status, b"lies on the host" in answer.body) == (200, True)
-
-
 @covers("X6")
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080"])
 def test_another_name_is_refused(dashboard, host):
@@ -150,8 +144,7 @@ def test_another_name_is_refused(dashboard, host):
 )
 def test_nothing_can_be_changed(dashboard, method, path):
     answer = dashboard.ask(method, path)
-    assert answer.status == 405
-    assert "--allow-edit" in answer.data["reason"]
+    assert answer.status == 403
     assert dashboard.ask("GET", STUDY).status == 200
 
 
@@ -169,20 +162,6 @@ def test_a_taken_port_leads_to_the_next_one_and_ctrl_c_ends_it(dashboard, folder
         assert other.ask("GET", "/api/studies").status == 200
         code, said = other.end(signal.SIGINT)
     assert (code, said.strip()) == (0, "The dashboard is closed; the study stays as it is.")
-
-
-def test_editing_is_possible_while_no_search_runs_but_not_from_other_sites(
-    folder, refused, tmp_path
-):
-    place = shutil.copytree(folder / "studies" / NAME, tmp_path / NAME)
-    with running_dashboard(tmp_path, NAME, "--port", "0", "--allow-edit") as dashboard:
-        theirs = dashboard.ask("DELETE", STUDY, Origin="http://evil.example")
-        assert theirs.status == 403
-        code, said = refused(tmp_path, NAME, "--allow-edit")
-        assert (code, "in use by process" in said) == (5, True)
-        assert dashboard.ask("DELETE", STUDY, **{"Content-Length": "0"}).status == 204
-        assert dashboard.end(signal.SIGTERM)[0] == 143
-    assert optuna.get_all_study_names(f"sqlite:///{place}/study.db") == []
 
 
 def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
@@ -218,7 +197,6 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
     ("arguments", "code", "says"),
     [
         (("nowhere",), 2, "is no study"),
-        ((NAME, "--host", "0.0.0.0"), 2, "--expose"),
         (("photo.jpg",), 5, "no SQLite database"),
     ],
 )

@@ -35,7 +35,7 @@ ELSEWHERE = {
     "report studies/digits_cnn --tensorboard events": "TensorBoard: test_tensorboard.py",
 }
 ALONE = ("doctor", "init", "spaces")
-FORM = re.compile(r"\b[A-Z]{3,}|\.\.\.|[\[\]\\]|\bN\b|^search --dry-run$|^repair NAME")
+FORM = re.compile(r"\b[A-Z]{3,}|\.\.\.|[\[\]\\]|\bN\b|^search --dry-run$")
 TRAIN = """\
 import argparse
 import os

@@ -22,7 +22,7 @@ COMMANDS = [
     "compare train.py best.yaml",
     "run best.yaml train.py",
     "profile train.py",
-    "worker name --storage journal:///x --model train.py",
+    "worker name --storage postgresql://x --model train.py",
     "knobs",
     "doctor",
 ]

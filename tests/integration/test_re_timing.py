@@ -15,8 +15,7 @@ from autotune.report.data import read_report
 from autotune.searching.run.events import CandidateRefused, Event, RoundEnded
 from autotune.searching.run.seconds import trial_seconds
 from autotune.searching.search import search
-from autotune.study.archive import read_archive
-from autotune.study.find_study import StudyPlace
+from autotune.study.archive import StudyPlace, read_archive
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import TimedOut, TrialOutcome
 from scripted_runner import (

@@ -12,7 +12,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 
 from autotune.configuration.best_config import read_best
-from autotune.storage.database import file_of
+from autotune.study.storage import file_of
 from children import WORKLOADS, nobody_is_left, start_hurried
 from covering import covers
 from factories import written
@@ -52,11 +52,8 @@ def search_for(folder: Path, storage: str, seconds: float) -> None:
 
 @covers("R5")
 @pytest.mark.timeout(120 + 20 * KILLS)
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("journal", marks=pytest.mark.long)])
-def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(
-    kind: str, tmp_path: Path
-) -> None:
-    storage = f"{kind}:///{tmp_path / 'kept'}"
+def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'kept'}"
     shutil.copy(WORKLOADS / "plain.py", tmp_path)
     written(tmp_path, SPACE)
     random, before = Random(0), {}

@@ -14,7 +14,7 @@ import seen_script
 from autotune.configuration.script import ScriptOptions
 from autotune.report.data import read_report
 from autotune.searching.run.events import Answered, StagesTimed, StagesUnknown
-from autotune.study.find_study import find_study
+from autotune.study.archive import find_study
 from autotune.values.outcome import Diagnosed, Loading
 from children import autotune
 from command_line import command

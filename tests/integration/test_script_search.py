@@ -26,7 +26,7 @@ from autotune.report.data import read_report
 from autotune.scripting.trial import NO_STEP, TOO_FEW
 from autotune.searching.run.events import Answered, Event, Planned
 from autotune.searching.search import search as real_search
-from autotune.study.find_study import find_study
+from autotune.study.archive import find_study
 from autotune.values.errors import (
     NotSearchedEnoughError,
     StudyMismatchError,
@@ -279,7 +279,7 @@ def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None
 def test_arguments_of_a_script_are_in_no_file_of_the_study(tmp_path: Path) -> None:
     search(tmp_path, ScriptOptions(("--token", "planted-hunter2")))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"best.yaml", "study.db", "results.jsonl"} <= {path.name for path in files}
+    assert {"best.yaml", "study.db"} <= {path.name for path in files}
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
 
 

@@ -19,7 +19,7 @@ from autotune.report.data import read_report
 from autotune.report.explain import explanation
 from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
-from autotune.study.find_study import find_study
+from autotune.study.archive import find_study
 from autotune.values.outcome import Measured, Observed, TrialOutcome
 from children import autotune, hurried
 from factories import measurement, written

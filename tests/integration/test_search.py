@@ -129,7 +129,7 @@ def test_optuna_alone_reads_everything_in_the_study(finished):
         assert trial.params.keys() == {"batch_size", "num_workers"}
         assert len(trial.constraints) == len(study.user_attrs["constraint_names"])
         assert trial.user_attrs["config"]["batch_size"] == trial.params["batch_size"]
-        assert trial.user_attrs["outcome"] == "measured"
+        assert trial.user_attrs["details"]["outcome"] == "measured"
         assert trial.user_attrs["samples_per_second"] > 0
     assert all(margin <= 0 for margin in study.best_trial.constraints.values())
 

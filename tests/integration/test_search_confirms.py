@@ -73,7 +73,6 @@ def test_short_of_time_only_the_fastest_is_tested(tmp_path):
     events_of(options, ScriptedRunner(two_lead))  # leaves five trials for a run in no time
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     study.set_user_attr("answer", None)
-    (options.study.folder / "results.jsonl").unlink()  # which would tell it again
     runner = ScriptedRunner(two_lead)
     events = events_of(changed(options, time_budget_seconds=30.0), runner)
     assert set(runner.batches("confirmation")) == {8, 128}
@@ -89,7 +88,6 @@ def test_with_time_a_test_goes_on_to_its_second_look(tmp_path):
     events_of(options, ScriptedRunner(lambda config, phase: at(100 + batch_of(config))))
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     study.set_user_attr("answer", None)
-    (options.study.folder / "results.jsonl").unlink()  # which would tell it again
     runner = ScriptedRunner(loses_once)
     events = events_of(changed(options, time_budget_seconds=1e6), runner)
     assert len(runner.batches("confirmation")) > 2 * 6

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from autotune.storage.mutex import study_lock
+from autotune.study.storage import study_lock
 from children import WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
 from covering import covers
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import optuna
-import optuna_dashboard
 import pytest
 
 from autotune.configuration.script import ScriptOptions
@@ -14,7 +13,6 @@ from autotune.console.tables import show_profile
 from autotune.production import Best
 from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded
 from autotune.values.outcome import Diagnosed, Observed, Profiled, WorkloadFacts
-from dashboards import attached
 from drawn_search import frame
 from reporting import Page
 from scripted_runner import ScriptedRunner, at, events_of, options_in
@@ -54,7 +52,6 @@ def test_every_output_of_a_search_that_counts_steps_says_so(
     assert isinstance(answered, Answered), answered
     url = f"sqlite:///{tmp_path / 'study.db'}"
     timed = next(event for event in events if isinstance(event, StagesTimed))
-    attached(url)
     study = optuna.load_study(study_name="scripted", storage=url)
     show_profile(timed.diagnosis, [], Profiled(()))
     outputs = {
@@ -62,7 +59,6 @@ def test_every_output_of_a_search_that_counts_steps_says_so(
         "board": frame(events, width=120),
         "report": report(url),
         "page": Page(report(url, "--html", "-").partition('aria-labelledby="yaml"')[0]).text,
-        "note": optuna_dashboard.get_note(study),
         "metric of the study": " ".join(study.metric_names or ()),
         "production": Best(answered.best).explain(),
         "profile": capsys.readouterr().out,

@@ -23,7 +23,7 @@ from scripted_runner import (
     events_of,
     options_in,
 )
-from study_factories import repaired, reported
+from study_factories import reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
@@ -332,12 +332,10 @@ def test_an_incumbent_pays_for_its_seeds_with_later_trials(tmp_path):
     assert seeds == [0], "it led no trial but itself"
 
 
-def test_repair_and_a_warm_start_know_what_was_revoked(tmp_path):
+def test_a_warm_start_and_optuna_know_what_was_revoked(tmp_path):
     options = options_for(tmp_path)
     events_of(options, runner_with(SCATTERED))
     before = warm_start_from(options.study.storage)
     assert 64 not in map(batch_of, before)
-    repaired(tmp_path)
-    assert warm_start_from(options.study.storage) == before
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     assert study.best_trial.params["batch_size"] == 32

@@ -32,7 +32,9 @@ def first_runs(place: Path) -> int:
 
 
 @pytest.mark.parametrize("module", [False, True])
-def test_it_waits_for_the_search_and_keeps_to_its_workdir(tmp_path: Path, module: bool) -> None:
+def test_it_waits_for_the_search_and_keeps_to_its_workdir(
+    tmp_path: Path, module: bool, server_storage: str
+) -> None:
     """A module is that of each host's own folder."""
     leads, joins = tmp_path / "leads", tmp_path / "joins"
     for host in (leads, joins):
@@ -41,7 +43,7 @@ def test_it_waits_for_the_search_and_keeps_to_its_workdir(tmp_path: Path, module
     script, runs = str(leads / "pack" / "train.py"), tmp_path / "runs"
     study, called = ("pack.train", ["-m", "pack.train"]) if module else ("train", [script])
     written(leads, "num_threads: [1, 2]\n")
-    shared = ["--storage", f"journal:///{tmp_path / 'shared.log'}"]
+    shared = ["--storage", server_storage]
     model = [*called[:-1], "--model", called[-1]]
     worker = start_hurried(joins, "worker", study, *shared, *model, "--")
     started = [worker]

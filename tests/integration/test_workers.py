@@ -1,4 +1,4 @@
-"""Several writers on PostgreSQL and a file: nothing lost or measured twice, one on a device."""
+"""Several writers on PostgreSQL: nothing lost or measured twice, one on a device."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from autotune.process.common.trial_folder import make_private
 from autotune.process.stop import Stop
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.search import search
-from autotune.values.errors import StorageError, StudyMismatchError, UsageError
+from autotune.values.errors import StudyMismatchError, UsageError
 from covering import covers
 from factories import cuda_machine
 from held import trials_in
@@ -20,8 +20,8 @@ from sharing import OnDevice, host_of, in_threads, joined, searched_on
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3, 4]\n"
 
 
-def test_workers_share_a_search_and_measure_nothing_twice(shared_storage, tmp_path):
-    options = options_in(tmp_path, space=SPACE, storage=shared_storage, trials=16)
+def test_workers_share_a_search_and_measure_nothing_twice(server_storage, tmp_path):
+    options = options_in(tmp_path, space=SPACE, storage=server_storage, trials=16)
     runners = [OnDevice(number, seconds=0.2) for number in range(3)]
     stop = Stop()
 
@@ -39,7 +39,7 @@ def test_workers_share_a_search_and_measure_nothing_twice(shared_storage, tmp_pa
         ),
     )
     assert isinstance(events[0], list), events
-    trials = trials_in(shared_storage)
+    trials = trials_in(server_storage)
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 16
     assert len({str(trial.user_attrs["config"]) for trial in trials}) == 16
     by_each = [len(runner.batches("trial")) for runner in runners]
@@ -58,13 +58,13 @@ def test_workers_share_a_search_and_measure_nothing_twice(shared_storage, tmp_pa
     assert events[0][-1].best.config["batch_size"] == 128
 
 
-def test_nobody_else_can_look_into_the_folder_of_a_study_on_any_host(shared_storage, tmp_path):
+def test_nobody_else_can_look_into_the_folder_of_a_study_on_any_host(server_storage, tmp_path):
     class Keeping(OnDevice):
         def run(self, job, folder):
             make_private(folder)  # as one that starts processes does
             return super().run(job, folder)
 
-    options = options_in(tmp_path, storage=shared_storage, trials=3)
+    options = options_in(tmp_path, storage=server_storage, trials=3)
     options = changed(options, folder=tmp_path / "studies" / "scripted")
     list(search(options, Keeping(0)))
     list(joined(options, 1, Keeping(1)))
@@ -73,53 +73,22 @@ def test_nobody_else_can_look_into_the_folder_of_a_study_on_any_host(shared_stor
     assert modes == [0o700, 0o700]
 
 
-def test_one_process_leads(shared_storage, tmp_path):
-    options = options_in(tmp_path, space=SPACE, storage=shared_storage, trials=8)
-    begun = threading.Event()
-
-    class Signalling(OnDevice):
-        def run(self, job, folder):
-            if folder.parent.name == "trials" and folder.name.isdigit():
-                begun.set()
-            return super().run(job, folder)
-
-    def second():
-        begun.wait()
-        return list(search(options, OnDevice(1)))
-
-    first, refused = in_threads(lambda: list(search(options, Signalling(0, seconds=0.3))), second)
-    assert not isinstance(first, BaseException), first
-    assert isinstance(refused, StorageError)
-    assert "is in use by the search of process" in str(refused)
-
-
 @pytest.mark.parametrize(
     ("number", "machine", "model"),
     [(1, replace(cuda_machine(), torch="2.16.0"), None), (1, None, "# another\n")],
     ids=["machine", "model"],
 )
 def test_only_the_same_model_on_the_same_kind_of_machine_may_join(
-    number, machine, model, shared_storage, tmp_path
+    number, machine, model, server_storage, tmp_path
 ):
-    options = options_in(tmp_path, storage=shared_storage, trials=3)
+    options = options_in(tmp_path, storage=server_storage, trials=3)
     list(search(options, OnDevice(0)))
     changes = {}
     if model is not None:
         changes["model_path"] = tmp_path / "other.py"
         changes["model_path"].write_text(model)
-    with pytest.raises(StudyMismatchError, match="--allow-mixed"):
+    with pytest.raises(StudyMismatchError, match="a name of its own"):
         list(joined(options, number, OnDevice(number, machine), **changes))
-
-
-def test_another_kind_of_machine_has_a_ranking_of_its_own(shared_storage, tmp_path):
-    other = replace(cuda_machine(), torch="2.16.0")
-    options = options_in(tmp_path, storage=shared_storage, trials=3)
-    list(search(options, OnDevice(0)))
-    forced = changed(options, force=True)
-    list(search(forced, OnDevice(0, other)))
-    events = list(joined(options, 1, OnDevice(1, other), allow_mixed=True))
-    assert events[0].context.options.study.name.startswith("scripted@")
-    assert len(trials_in(shared_storage)) == 3
 
 
 @covers("S12")

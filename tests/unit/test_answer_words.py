@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import optuna
 import pytest
 
 from autotune.configuration.answer_words import keep_headline
@@ -12,7 +11,6 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
-from autotune.dashboard.note import summary
 from autotune.production import Best
 from autotune.searching.run.events import Answered
 from factories import best_config, with_not_confirmed, with_not_proven
@@ -52,12 +50,10 @@ def kept(measured: int = 19) -> BestConfig:
 def test_every_output_gives_the_same_reason(best: BestConfig, reason: str, url: str) -> None:
     headline, capital = f"Keep your settings: {reason}", f"{reason[0].upper()}{reason[1:]}"
     source = stored(url, [trial(0)], best)
-    study = optuna.load_study(study_name=None, storage=source)
     assert headline in answer_lines(Answered(best, Path("best.yaml")))
     assert Best(best).explain().splitlines()[0] == headline
     assert headline in report(source, "--explain")
     assert f"{capital} The search space has 96 configurations." in as_page(source).text
-    assert f"## Keep your settings\n\n{capital}\n" in summary(study, study.trials, "report.html")
 
 
 def test_the_headline_counts_what_was_measured() -> None:

@@ -17,7 +17,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.report.data import read_report
 from autotune.searching.run.events import Answered
-from autotune.study.find_study import StudyPlace
+from autotune.study.archive import StudyPlace
 from autotune.training import memory
 from autotune.values.measurement import DeviceMemory, Noise
 from autotune.values.outcome import Inspected, Measured, TrialOutcome

@@ -9,7 +9,7 @@ import pytest
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
 from autotune.report.importance import importances
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from reporting import OWN, trial
 from study_factories import CRASHED
 

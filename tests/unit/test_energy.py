@@ -20,7 +20,7 @@ from autotune.report.explain import explanation
 from autotune.report.html import page
 from autotune.report.summary import summary
 from autotune.report.table import rows
-from autotune.study.find_study import find_study
+from autotune.study.archive import find_study
 from autotune.training import disturbance
 from autotune.training.disturbance import EnergyMeter, gpu_energy, package_energy
 from autotune.values.measurement import Measurement, Noise

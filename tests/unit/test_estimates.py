@@ -142,9 +142,9 @@ def with_a_best(
     study = study_of(nine)
     own, *_, best = nine.configurations()
     quick = {"seconds": 1.0, "process_seconds": 1.0}
-    add(study, own, 80.0, **quick, training_equivalent=own.quality_key())
+    add(study, own, 80.0, **quick, training=own.quality_key())
     slow = {"seconds": seconds, "process_seconds": seconds, "compile_seconds": compiling}
-    add(study, best, 90.0, **slow, training_equivalent="another")
+    add(study, best, 90.0, **slow, training="another")
     for key, value in notes.items():
         setattr(study.notes, key, value)
     search = session_with(nine, folder, [])

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.report.html import page
 from autotune.searching.run.search_run import details_of
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.training.disturbance import _gpu_noise
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured

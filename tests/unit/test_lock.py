@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.storage.mutex import LOCK_FILE, study_lock
+from autotune.study.storage import LOCK_FILE, study_lock
 from autotune.values.errors import StorageError
 from covering import covers
 
@@ -31,7 +31,7 @@ def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from autotune.storage.mutex import study_lock\n"
+        "from autotune.study.storage import study_lock\n"
         "with study_lock(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.knobs.base import Value
 from autotune.report.trial_charts import against_memory
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from factories import GIB
 from reporting import report_of, trial
 from stored_study import as_json, as_page, as_rows, report, stored

@@ -10,8 +10,8 @@ from autotune.console.event_lines import verdict_text
 from autotune.report.html import page
 from autotune.report.terminal import row_of
 from autotune.searching.run.search_run import details_of
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
+from autotune.study.facts import TrialDetails
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import Measurement, RankShare
 from autotune.values.outcome import Measured, wait_shares, waiting_text
 from factories import GIB, best_config, measurement

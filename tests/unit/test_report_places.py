@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import optuna
-import optuna_dashboard
 import pytest
 
 from answered_study import BASELINE, answered, confirmed, explained
@@ -16,8 +14,7 @@ from autotune.configuration.best_config import BestConfig, write_best
 from autotune.configuration.evidence import NOT_MEASURED, UNCHANGED
 from autotune.production import Best
 from autotune.searching.run.events import Answered
-from autotune.storage.note_types import as_json as note_as_json
-from dashboards import attached
+from autotune.study.facts import as_json as note_as_json
 from factories import best_config
 from reporting import STAGES, Page, trial
 from shown_events import lines_of
@@ -34,13 +31,6 @@ def unmeasured() -> BestConfig:
     return best.model_copy(update={"constraints": constraints})
 
 
-def noted(source: str) -> str:
-    """The note of a study that the dashboard shows."""
-    attached(source)
-    study = optuna.load_study(study_name="made up", storage=source)
-    return optuna_dashboard.get_note(study)
-
-
 # What people read of an answer, wherever they do; best.yaml itself is for programs.
 PLACES: dict[str, Callable[[str, BestConfig], str]] = {
     "terminal": lambda url, best: report(url),
@@ -48,7 +38,6 @@ PLACES: dict[str, Callable[[str, BestConfig], str]] = {
     "page": lambda url, best: (
         Page(report(url, "--html", "-").partition('aria-labelledby="yaml"')[0]).text
     ),
-    "note": lambda url, best: noted(url),
     "end of a search": lambda url, best: "\n".join(lines_of([Answered(best, Path("best.yaml"))])),
     "production": lambda url, best: Best(best).explain(),
 }

@@ -112,7 +112,8 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url: str)
 def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
     noted = {
         "confirmation": {"seconds": 30.0, "candidates": {}},
-        "phase_seconds": {"accuracy": 9.0, "proving": 4.0},
+        "seconds:own:accuracy": 9.0,
+        "seconds:own:proving": 4.0,
     }
     source = answered(url, trial(2, None, CRASHED, batch_size=8), **noted)
     spent = {phase["name"]: phase["seconds"] for phase in as_json(source)["phases"]}

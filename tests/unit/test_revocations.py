@@ -11,8 +11,9 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.note_types import Revocation
-from autotune.study import revocations
+from autotune.study import storage as storages
+from autotune.study.facts import Revocation
+from autotune.study.shown import Shown
 from autotune.values.errors import StorageError
 from study_factories import HOLDS, OOM, finish, opened, reported, tell
 
@@ -24,7 +25,7 @@ def told(nine: SearchSpace, url: str):
     for value, margins, kind in [(3.0, HOLDS, "large"), (None, OOM, "large"), (2.0, HOLDS, "own")]:
         number, _ = study.ask()
         reason = "" if value else "memory"
-        finish(study, number, value, margins, reason, training_equivalent=kind)
+        finish(study, number, value, margins, reason, training=kind)
     return study
 
 
@@ -45,15 +46,15 @@ def test_a_study_that_is_opened_or_read_later_has_the_revocation(told, nine, url
     told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.disconnect()
     again = opened(url, nine)
-    again.reap()
     assert reasons(again) == ["accuracy: worse", "memory", ""]
     again.disconnect()
     assert [t.verdict.reason for t in reported(url).trials] == reasons(again)
 
 
 def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
-    told.notes.qualities = {"large": [0.5, 0.7], "own": [0.8]}
-    told.notes.margins = {"large": 0.02, "own": -0.25}
+    for training, qualities, margin in (("large", [0.5, 0.7], 0.02), ("own", [0.8], -0.25)):
+        told.notes.set_qualities(training, qualities)
+        told.notes.set_margin(training, margin)
     trials = reported(url).trials
     assert [trial.details.quality for trial in trials] == [0.6, None, 0.8]
     assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
@@ -64,7 +65,7 @@ def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
 def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url):
     study = opened(url, nine, sampler="auto")
     number, _ = study.ask()
-    finish(study, number, 3.0, {**HOLDS, "accuracy": 0.0}, training_equivalent="own")
+    finish(study, number, 3.0, {**HOLDS, "accuracy": 0.0}, training="own")
     study.notes.set_qualities("own", [0.8])
     study.notes.set_margin("own", -0.25)
     (trial,) = reported(url).trials
@@ -75,7 +76,7 @@ def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url)
 def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
     number, _ = told.ask()
     told.revoke("large", Revocation(0.02, "accuracy: worse"))
-    trial = finish(told, number, 9.0, training_equivalent="large")
+    trial = finish(told, number, 9.0, training="large")
     assert trial.verdict.reason == "accuracy: worse"
     assert [one.number for one in told.finished() if one.verdict.feasible] == [2]
     assert reported(url).incumbent.number == 2
@@ -85,6 +86,21 @@ def test_a_trial_told_after_the_revocation_is_infeasible_too(told, url):
 def test_a_single_trial_may_be_revoked(told):
     told.revoke("trial 2", Revocation(1.0, "accuracy: gradients differ"))
     assert reasons(told) == ["", "memory", "accuracy: gradients differ"]
+    told.disconnect()
+
+
+def test_a_dashboard_shows_the_revocation_while_the_search_goes_on(told, url):
+    told.revoke("large", Revocation(0.02, "accuracy: worse"))
+    storage = storages.existing(url, Shown)
+    study_id = storage.get_study_id_from_name("s")
+    trials = storage.get_all_trials(study_id)
+    assert [list(trial.constraints.values())[1] for trial in trials] == [0.02, 0.0, -0.01]
+    assert trials[0].user_attrs["reason"] == "accuracy: worse"
+    assert storage.get_best_trial(study_id).number == 2
+    assert max(trials, key=lambda trial: trial.value).number == 2, "by value alone"
+    assert [trial.number for trial in storage.get_all_trials(study_id, states=())] == []
+    assert best(url) == 0, "what was told stays until the search ends"
+    storages.disconnect(storage)
     told.disconnect()
 
 
@@ -132,8 +148,8 @@ def test_all_else_stays_as_it_was(told, url, nine):
     assert optuna_dashboard.get_note(after) == "of the study"
     assert of_optuna(url, "other").trials == others
     again = opened(url, nine)
-    assert again.reap() == 1, "what was running"
-    assert again.claim(9) == (6, config)
+    assert again.take_back() == 1, "what was running"
+    assert again.claim(9)[1] == config
     again.disconnect()
 
 
@@ -147,10 +163,10 @@ def test_what_the_dashboard_shows_of_a_trial_stays_with_it(told, url, tmp_path):
         ids = [storage.get_trial_id_from_study_id_trial_number(study_id, n) for n in range(4)]
         return [f"dashboard:{ids[0]}:note_str:0", f"dashboard:artifacts:{ids[3]}:1-2"]
 
-    stored = told._stored
-    before = names(stored.storage, stored.study_id)
+    storage, study_id = told._storage, told._study_id
+    before = names(storage, study_id)
     for name in before:
-        stored.storage.set_study_system_attr(stored.study_id, name, json.dumps(name))
+        storage.set_study_system_attr(study_id, name, json.dumps(name))
     told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.disconnect()
     storage = optuna.storages.RDBStorage(url)
@@ -180,13 +196,13 @@ def test_killed_while_it_is_rebuilt_the_database_is_whole_and_the_next_run_rebui
     assert reasons(again) == ["accuracy: worse", "memory", ""]
     assert best(url) == 2
     again.disconnect()
-    assert [path.name for path in tmp_path.glob("*.rebuilt*")] == []
+    assert [path.name for path in tmp_path.glob("*.new*")] == []
 
 
 def test_a_database_that_others_hold_is_rebuilt_by_the_next_run(
     told, url: str, nine: SearchSpace, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(revocations, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(storages, "PATIENCE_SECONDS", 0.1)
     told.revoke("large", Revocation(0.02, "accuracy: worse"))
     with closing(sqlite3.connect(tmp_path / "study.db")) as other:
         other.execute("BEGIN")

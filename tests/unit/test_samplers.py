@@ -238,7 +238,7 @@ def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study) -> None:
     study.use_sampler(Faulty("sample_relative", interrupted), seed=0)
     with pytest.raises(KeyboardInterrupt):
         study.ask()
-    assert study.reap() == 0
+    assert study.take_back() == 0
 
 
 def test_a_search_whose_sampler_fails_continues_with_another(url: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.storage import database
+from autotune.study import storage as database
 from autotune.values.errors import StorageError, UsageError
 from covering import covers
 from study_factories import HOLDS, finish, opened, tell
@@ -23,9 +23,9 @@ Reopened = Callable[[], Any]
 
 @pytest.fixture
 def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Reopened:
-    """Opens the study, which has a journal and a trial."""
-    tell(opened(url, nine, tmp_path), 80.0, HOLDS)
-    return lambda: opened(url, nine, tmp_path)
+    """Opens the study, which has a trial."""
+    tell(opened(url, nine), 80.0, HOLDS)
+    return lambda: opened(url, nine)
 
 
 @covers("S1")
@@ -48,8 +48,10 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
     holder.rollback()
     holder.close()
     study.disconnect()
-    told = reopened().finished()
-    assert [(trial.config, trial.verdict.value) for trial in told][1:] == [(config, 90.0)]
+    again = reopened()
+    assert [trial.verdict.value for trial in again.finished()] == [80.0], "the others are there"
+    assert again.take_back() == 1
+    assert again.claim(9)[1] == config
 
 
 @covers("S2")
@@ -59,18 +61,18 @@ def test_a_truncated_database_is_refused_and_left_as_it_is(
     file = tmp_path / "study.db"
     half = file.read_bytes()[: file.stat().st_size // 2]
     file.write_bytes(half)
-    with pytest.raises(StorageError, match="`autotune repair "):
+    with pytest.raises(StorageError, match="restores it"):
         reopened()
     assert file.read_bytes() == half
 
 
 @covers("S5")
-def test_trials_that_a_full_disk_refused_are_told_when_there_is_space_again(
+def test_a_trial_that_a_full_disk_refused_is_measured_when_there_is_space_again(
     reopened: Reopened, url: str, tmp_path: Path
 ) -> None:
     study = reopened()
     number, config = study.ask()
-    engine = study._stored.storage.engine
+    engine = study._storage.engine
     engine.dispose()
     pages = (tmp_path / "study.db").stat().st_size // 4096
 
@@ -83,8 +85,10 @@ def test_trials_that_a_full_disk_refused_are_told_when_there_is_space_again(
     with refused, database.storage_errors(url):
         finish(study, number, 90.0, stored_measurement=large)
     study.disconnect()
-    told = reopened().finished()
-    assert [(trial.config, trial.verdict.value) for trial in told][1:] == [(config, 90.0)]
+    again = reopened()
+    assert [trial.verdict.value for trial in again.finished()] == [80.0], "the others are there"
+    assert again.take_back() == 1
+    assert again.claim(9)[1] == config
 
 
 @pytest.mark.usefixtures("url")
@@ -109,17 +113,17 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
 @pytest.mark.parametrize(
     "url", ["mysql://me:x@host/db", "mysql+pymysql://me:x@host/db", "mssql://"]
 )
-def test_a_database_in_which_nothing_keeps_writers_apart_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match=r"names m.*sql, in which.*postgresql://") as refused:
+def test_a_database_that_was_never_tried_is_refused(url: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"names m.*sql, which was never tried.*postgresql://"
+    ) as refused:
         database.check_storage(url)
     assert ":x@" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["sqlite:///a.db", "journal:///a.log", "postgresql+psycopg://host/db", None]
-)
-def test_a_database_that_keeps_writers_apart_is_taken(url: str | None) -> None:
-    database.check_url(url)
+@pytest.mark.parametrize("url", ["sqlite:///a.db", "postgresql+psycopg://host/db", None])
+def test_a_file_and_a_server_are_taken(url: str | None) -> None:
+    database.check_storage(url)
 
 
 @pytest.mark.parametrize(
@@ -134,12 +138,12 @@ def test_a_database_that_keeps_writers_apart_is_taken(url: str | None) -> None:
     ],
 )
 def test_the_file_of_a_storage(url: str | None, path: Path | None) -> None:
-    assert database.database_of(url) == path
+    assert database.file_of(url) == path
 
 
 def test_a_postgresql_url_gets_the_driver_and_keeps_its_password() -> None:
-    assert database.with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
-    assert database.with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
+    assert database._with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
+    assert database._with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
     assert database.is_server("postgresql://host/db")
     assert not database.is_server("sqlite:///a.db")
 

@@ -9,7 +9,8 @@ from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.samplers import AUTO, sampler_names
-from autotune.storage.finished_trial import best_feasible
+from autotune.study.finished import best_feasible
+from autotune.study.study import INTERRUPTED
 from covering import covers
 from factories import cpu_machine
 from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell
@@ -49,23 +50,24 @@ def test_every_configuration_is_what_comes_when_it_is_wanted() -> None:
         assert study.ask(config)[1] == config
 
 
-def test_a_lost_trial_is_tried_once_more_when_the_others_are_done(nine: SearchSpace) -> None:
+def test_a_lost_trial_is_tried_once_more(nine: SearchSpace) -> None:
     study = study_of(nine, sampler=AUTO)
     number, lost = study.ask()
     study.lose(number, "disk full")
-    assert lost not in {tell(study, 1.0, HOLDS) for _ in range(8)}
-    assert not study.exhausted()
     number, again = study.ask()
-    assert again == lost, "when the others are done"
+    assert again == lost
     study.lose(number, "disk full")
+    assert lost not in {tell(study, 1.0, HOLDS) for _ in range(8)}
     assert study.exhausted()
 
 
-def test_a_lost_configuration_is_not_wanted_again_by_this_process(study, nine: SearchSpace) -> None:
-    number, lost = study.ask()
-    study.lose(number, "disk full")
-    assert not study.is_known(lost)
-    assert [c for c in nine.configurations() if not study.is_worth_a_try(c)] == [lost]
+def test_a_trial_that_a_person_interrupts_comes_first_however_often(nine: SearchSpace) -> None:
+    study = study_of(nine, sampler=AUTO)
+    number, wanted = study.ask()
+    for _ in range(3):
+        study.lose(number, INTERRUPTED)
+        number, again = study.ask()
+        assert again == wanted
 
 
 def test_a_configuration_that_is_still_running_is_not_proposed_again(study) -> None:
@@ -121,7 +123,7 @@ def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(
 ) -> None:
     number, config = study.ask()
     study.lose(number, "disk full")
-    assert states(study) == [TrialState.FAIL]
+    assert states(study) == [TrialState.FAIL, TrialState.WAITING]
     assert study._study.get_trials()[0].user_attrs["reason"] == "disk full"
     assert study.finished() == []
     assert config in {tell(study, 1.0, HOLDS) for _ in range(9)}
@@ -133,6 +135,7 @@ def test_facts_about_the_study_are_kept(study) -> None:
     study.notes.set_qualities("batch_size=16", (0.5,))
     study.notes.seed_seconds = 2.5
     assert study.notes.qualities == {"batch_size=16": [0.5]}
+    assert study._study.user_attrs["seeds:batch_size=16"] == [0.5]
     assert study._study.user_attrs["seed_seconds"] == study.notes.seed_seconds == 2.5
 
 

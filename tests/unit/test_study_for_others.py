@@ -20,7 +20,7 @@ def told(study, value: float | None, margins: dict[str, float]) -> FrozenTrial:
 
 def stored_best(study) -> int:
     """The number of the trial that the dashboard shows as the best."""
-    return study._stored.storage.get_best_trial(study._stored.study_id).number
+    return study._storage.get_best_trial(study._study_id).number
 
 
 def test_a_trial_shows_its_margins_in_their_order_as_optunas_constraints(

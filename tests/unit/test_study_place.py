@@ -1,4 +1,4 @@
-"""A study is named in several ways, and a dashboard served on several addresses."""
+"""A study is named in several ways, and shown by a dashboard."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.flag_types import folder_name
-from autotune.dashboard.serve import ServeOptions, serve
-from autotune.study.find_study import StudyPlace, find_study
+from autotune.dashboard.serve import serve
+from autotune.study.archive import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
 from databases import empty_database
 from needs import installed
@@ -136,7 +136,7 @@ def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
     answer = folder / "studies" / "mine" / "best.yaml"
     answer.touch()
     with pytest.raises(UsageError, match="alone says nothing of trials"):
-        serve(find_study(str(answer)), ServeOptions(browser=False))
+        serve(find_study(str(answer)), 0, browser=False)
 
 
 @pytest.mark.parametrize("source", ["://", "postgresql://me:secret@host:no port/name"])
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -
 
 def test_a_database_without_a_study_is_refused(folder: Path) -> None:
     with pytest.raises(StorageError, match="holds no study"):
-        serve(find_study("mine"), ServeOptions(browser=False))
+        serve(find_study("mine"), 0, browser=False)
 
 
 def test_a_database_of_something_else_is_refused(folder: Path) -> None:
@@ -167,35 +167,13 @@ def test_a_database_of_something_else_is_refused(folder: Path) -> None:
         connection.execute("create table songs (name text)")
     connection.close()
     with pytest.raises(StorageError, match="cannot be used"):
-        serve(find_study("music.db"), ServeOptions(browser=False))
+        serve(find_study("music.db"), 0, browser=False)
 
 
 def test_a_driver_that_is_not_installed_is_said_without_the_password() -> None:
     with pytest.raises(StorageError) as caught:
-        serve(find_study("postgresql+nosuch://me:secret@host/name"), ServeOptions(browser=False))
+        serve(find_study("postgresql+nosuch://me:secret@host/name"), 0, browser=False)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "example.org"])
-def test_a_host_that_others_reach_needs_a_word(host: str) -> None:
-    with pytest.raises(UsageError, match=f"--host {host}.*--expose"):
-        ServeOptions(host=host).check()
-    ServeOptions(host=host, expose=True).check()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
-def test_this_machine_needs_none(host: str) -> None:
-    ServeOptions(host=host).check()
-
-
-def test_nobody_but_this_machine_may_edit() -> None:
-    with pytest.raises(UsageError, match="could delete"):
-        ServeOptions(host="0.0.0.0", expose=True, allow_edit=True).check()
-
-
-def test_an_address_of_another_machine_is_refused(folder: Path, told_study: str) -> None:
-    with pytest.raises(UsageError, match=r"--host 203\.0\.113\.1 --port 8080"):
-        serve(find_study(told_study), ServeOptions("203.0.113.1", browser=False, expose=True))
 
 
 @pytest.fixture
@@ -214,4 +192,4 @@ def test_ports_that_are_all_taken_are_named(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"{port}.* taken"):
-            serve(find_study(told_study), ServeOptions(port=port, browser=False))
+            serve(find_study(told_study), port, browser=False)

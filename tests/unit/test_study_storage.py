@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from autotune.configuration.search_space import SearchSpace
+from autotune.study.identity import FORMAT
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
-from study_factories import CRASHED, HOLDS, OOM, opened, reported, tell
+from study_factories import CRASHED, HOLDS, OOM, finish, opened, reported, tell
 
 
 def test_a_second_study_on_the_same_database_reads_everything_back(
@@ -38,29 +42,79 @@ def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(
     assert len(set(proposed)) == 9
 
 
+@covers("R6")
 def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
     nine: SearchSpace, url: str
 ) -> None:
     dead = opened(url, nine)
     left = {dead.ask()[1], dead.ask()[1]}
     study = opened(url, nine)
-    assert study.reap() == 2
-    assert study.reap() == 0
+    assert study.take_back() == 2
+    assert study.take_back() == 0
     there = optuna.load_study(study_name="s", storage=url).trials
-    assert [trial.state for trial in there] == [TrialState.FAIL] * 2
-    assert left <= {tell(study, 1.0, HOLDS) for _ in range(9)}
+    assert [trial.state for trial in there] == [TrialState.FAIL] * 2 + [TrialState.WAITING] * 2
+    assert left == {tell(study, 1.0, HOLDS) for _ in range(2)}
 
 
-def test_a_wish_of_a_dead_process_does_not_replace_the_next_one(
+@covers("R5")
+def test_a_configuration_that_kills_its_process_twice_is_not_tried_again(
     nine: SearchSpace, url: str
 ) -> None:
-    opened(url, nine)
-    wanted, unwanted = list(nine.configurations())[:2]
-    params = {name: unwanted[name] for name in nine.varied()}
-    optuna.load_study(study_name="s", storage=url).enqueue_trial(params)
+    deadly = opened(url, nine).claim(9)[1]
+    for _ in range(2):
+        study = opened(url, nine)
+        assert study.take_back() == 1
+        claimed = study.claim(9)[1]
+    assert claimed != deadly
+    assert not study.is_worth_a_try(deadly)
+
+
+@pytest.mark.parametrize("step", ["set_trial_system_attr", "set_trial_state_values"])
+def test_a_trial_that_was_half_told_is_measured_again(
+    step: str, nine: SearchSpace, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = opened(url, nine)
-    assert study.reap() == 1
-    assert study.ask(wanted)[1] == wanted
+    tell(study, 80.0, HOLDS)
+    number, config = study.ask()
+
+    def dies(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr(RDBStorage, step, dies)
+        with pytest.raises(KeyboardInterrupt):
+            finish(study, number, 90.0, quality=0.5)
+    again = opened(url, nine)
+    assert [trial.verdict.value for trial in again.finished()] == [80.0]
+    assert again.take_back() == 1
+    number, claimed = again.claim(9)
+    assert claimed == config
+    finish(again, number, 91.0)
+    last = opened(url, nine).finished()[-1]
+    assert (last.verdict.value, last.details.quality) == (91.0, None), "nothing of the half is left"
+
+
+def test_a_study_is_backed_up_when_it_is_opened_and_restored_by_the_command_that_is_named(
+    nine: SearchSpace, url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "study.db"
+    first = opened(url, nine)
+    tell(first, 80.0, HOLDS)
+    tell(first, 90.0, HOLDS)
+    first.disconnect()
+    opened(url, nine).disconnect()
+    for content in (None, b"rubbish" * 1000, file.read_bytes()[: file.stat().st_size // 2]):
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(StorageError, match="restores it") as refused:
+            opened(url, nine)
+        assert (file.read_bytes() if file.exists() else None) == content, "left as it is"
+        (command,) = re.findall("`(rm .*?)`", str(refused.value))
+        subprocess.run(command, shell=True, check=True)
+        again = opened(url, nine)
+        assert [trial.verdict.value for trial in again.finished()] == [80.0, 90.0]
+        again.disconnect()
 
 
 def test_the_same_identity_is_accepted_on_every_run(nine: SearchSpace, url: str) -> None:
@@ -69,6 +123,7 @@ def test_the_same_identity_is_accepted_on_every_run(nine: SearchSpace, url: str)
         opened(url, nine).check_identity(identity)
 
 
+@covers("R11")
 def test_a_study_of_something_else_is_refused_with_every_difference(
     nine: SearchSpace, url: str
 ) -> None:
@@ -79,8 +134,7 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
         "study 's' was made for something else:",
         "  b: [2] in the study, [3] now",
         '  c: "x" in the study, "y" now',
-        "--new-study gives this search a study of its own, as --study NAME does. --force begins "
-        "anew under the old name, beside the other's trials.",
+        "--new-study gives this search a study of its own, as --study NAME does.",
     ]
 
 
@@ -112,6 +166,23 @@ def test_a_fact_that_only_one_of_both_has_is_a_difference(
     assert "  a: " not in str(caught.value)
 
 
+@covers("R12")
+def test_a_study_in_another_form_is_refused_and_left_as_it_is(
+    nine: SearchSpace, url: str, tmp_path: Path
+) -> None:
+    study = opened(url, nine)
+    study.check_identity({"format": FORMAT + 1})
+    study.disconnect()
+    before = (tmp_path / "study.db").read_bytes()
+    with pytest.raises(UsageError, match="another version of autotune"):
+        reported(url)
+    again = opened(url, nine)
+    with pytest.raises(StudyMismatchError, match=f"format: {FORMAT + 1} in the study"):
+        again.check_identity({"format": FORMAT})
+    again.disconnect()
+    assert (tmp_path / "study.db").read_bytes() == before
+
+
 def test_a_study_with_another_direction_is_refused(nine: SearchSpace, url: str) -> None:
     optuna.create_study(study_name="s", storage=url, direction="minimize")
     with pytest.raises(StudyMismatchError, match="another direction than throughput"):
@@ -126,7 +197,7 @@ def test_a_storage_that_cannot_be_used_is_a_message(
     if content is not None:
         path.parent.mkdir()
         path.write_text(content)
-    helps = "Check that it exists" if content is None else "`autotune repair "
+    helps = "Check that it exists" if content is None else "There is no backup of it yet"
     with pytest.raises(StorageError, match=rf"cannot be used: .* {helps}"):
         opened(f"sqlite:///{path}", nine)
 
@@ -151,7 +222,7 @@ def test_trials_that_someone_else_told_are_data_and_refused(
     trial = optuna.create_trial(value=1.0, user_attrs=attributes, system_attrs=margins)
     foreign.add_trial(trial)
     with pytest.raises(
-        StudyMismatchError, match="trial 0 of the study was not written by autotune"
+        StudyMismatchError, match="trial 0 of the study was not written by this version"
     ):
         opened(url, nine)
     with pytest.raises(UsageError, match=r"'s' was not made by autotune"):
@@ -159,7 +230,7 @@ def test_trials_that_someone_else_told_are_data_and_refused(
 
 
 @pytest.mark.parametrize("number", [None, math.inf])
-def test_a_trial_that_another_program_told_is_not_written_down(
+def test_a_study_that_another_program_told_is_not_backed_up(
     nine: SearchSpace, url: str, tmp_path: Path, number: float | None
 ) -> None:
     foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
@@ -174,10 +245,10 @@ def test_a_trial_that_another_program_told_is_not_written_down(
         )
     )
     with pytest.raises(
-        StudyMismatchError, match="trial 0 of the study was not written by autotune"
+        StudyMismatchError, match="trial 0 of the study was not written by this version"
     ):
-        opened(url, nine, tmp_path)
-    assert not (tmp_path / "results.jsonl").exists()
+        opened(url, nine)
+    assert not (tmp_path / "study.db.bak").exists()
 
 
 @pytest.mark.parametrize("margins", [None, [-1.0], ["a", "b", "c"], 7, {"memory": -1.0}])
@@ -188,5 +259,5 @@ def test_constraints_that_someone_else_told_are_data_and_refused(
     told = {"config": {}, "value": 1.0, "reason": ""}
     system = {} if margins is None else {"constraints": margins}
     foreign.add_trial(optuna.create_trial(value=1.0, user_attrs=told, system_attrs=system))
-    with pytest.raises(StudyMismatchError, match="not written by autotune"):
+    with pytest.raises(StudyMismatchError, match="not written by this version"):
         opened(url, nine)

@@ -25,7 +25,7 @@ from autotune.report.html import page
 from autotune.report.summary import summary
 from autotune.report.table import rows
 from autotune.report.terminal import before_table
-from autotune.study.find_study import find_study
+from autotune.study.archive import find_study
 from autotune.training.sample_lengths import count_tokens
 from autotune.values.errors import UsageError
 from autotune.values.measurement import TokenCount

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from autotune.searching.run.search_run import details_of
-from autotune.storage.trial_details import TrialDetails
+from autotune.study.facts import TrialDetails
 from autotune.values.outcome import Crashed, Measured, OutOfMemory
 from factories import measurement
 
 TIMED = [
     "outcome",
     "seconds",
-    "samples_per_second",
     "samples_per_second_ci95",
-    "peak_memory_bytes",
     "compile_seconds",
     "one_time_seconds",
     "fixed_seconds",
@@ -27,13 +25,14 @@ TIMED = [
     "machine_speed",
     "disturbed_blocks",
     "flags",
-    "measurement",
+    "stored_measurement",
+    "timing_seconds",
 ]
 
 
 def told(details: TrialDetails, **known: Any) -> TrialDetails:
     """As the study loop completes them."""
-    return replace(details, timing_seconds=2.0, training_equivalent="own", **known)
+    return replace(details, timing_seconds=2.0, training="own", **known)
 
 
 def stored(details: TrialDetails) -> dict[str, Any]:
@@ -42,12 +41,19 @@ def stored(details: TrialDetails) -> dict[str, Any]:
 
 
 def test_a_trial_is_stored_under_the_names_of_what_is_known() -> None:
-    timed = told(details_of(Measured(measurement()), 3.0), quality=0.9)
-    assert list(stored(timed)) == [*TIMED, "timing_seconds", "quality", "training_equivalent"]
-    failed = ["outcome", "seconds", "timing_seconds", "training_equivalent"]
-    assert list(stored(told(details_of(Crashed("why"), 3.0)))) == failed
-    foreseen = details_of(OutOfMemory("host", "why", foreseen=True), 0.0)
-    assert list(stored(told(foreseen))) == [*failed[:2], "foreseen", *failed[2:]]
+    timed = stored(told(details_of(Measured(measurement()), 3.0), quality=0.9))
+    shown = ["samples_per_second", "peak_memory_bytes", "quality", "training"]
+    assert list(timed) == [*shown, "details"]
+    assert list(timed["details"]) == TIMED
+    failed = stored(told(details_of(Crashed("why"), 3.0)))
+    assert list(failed) == ["training", "details"]
+    assert list(failed["details"]) == ["outcome", "seconds", "timing_seconds"]
+    foreseen = stored(told(details_of(OutOfMemory("host", "why", foreseen=True), 0.0)))
+    assert foreseen["details"]["foreseen"] is True
+
+
+def test_a_number_that_is_zero_is_kept() -> None:
+    assert TrialDetails(compile_seconds=0.0).as_attributes()["details"] == {"compile_seconds": 0.0}
 
 
 @pytest.mark.parametrize("outcome", [Measured(measurement()), Crashed("why")])
@@ -68,15 +74,16 @@ def test_a_trial_is_read_back_as_it_was_told(outcome: Measured | Crashed) -> Non
         ("samples_per_second_ci95", [1.0]),
         ("flags", "stopped_early"),
         ("flags", [1]),
-        ("measurement", [1]),
-        ("training_equivalent", 7),
+        ("stored_measurement", [1]),
+        ("training", 7),
     ],
 )
 def test_another_type_is_refused_by_name(name: str, value: object) -> None:
-    field = {"measurement": "stored_measurement"}.get(name, name)
-    with pytest.raises(ValueError, match=f" at {field}"):
-        TrialDetails.of({name: value})
+    with pytest.raises(ValueError, match=f" at {name}"):
+        TrialDetails.of({"details": {name: value}})
 
 
 def test_a_measurement_that_is_none_is_left_out() -> None:
-    assert TrialDetails.of({"measurement": {"blocks": "many"}}).measurement is None
+    assert (
+        TrialDetails.of({"details": {"stored_measurement": {"blocks": "many"}}}).measurement is None
+    )

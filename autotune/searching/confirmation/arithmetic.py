@@ -9,7 +9,7 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.notes import matmul_rate_key
+from autotune.study.facts import matmul_rate_key
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import CountedFlops
 

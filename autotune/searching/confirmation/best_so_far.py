@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.strict_yaml import dump
 
 NAME = "best-so-far.yaml"

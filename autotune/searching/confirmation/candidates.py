@@ -16,8 +16,8 @@ from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.result import Confirmed, confirmed_by
 from autotune.searching.run.events import CandidateRefused, CandidateSetAside, RoundEnded
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.note_types import CandidateLog
+from autotune.study.facts import CandidateLog
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import UNSTEADY
 
 TOO_LATE = "the time budget ended before it was confirmed"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from autotune.configuration.constraints import fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.seconds import compiles_alike
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.trial_details import TrialDetails
+from autotune.study.facts import TrialDetails
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import Measurement
 
 

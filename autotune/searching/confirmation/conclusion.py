@@ -19,8 +19,8 @@ from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.stopping import end_reason
 from autotune.searching.run.time_budget import measured_trials
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.note_types import WHOLE, Answer
+from autotune.study.facts import WHOLE, Answer
+from autotune.study.finished import FinishedTrial
 from autotune.values.errors import NotSearchedEnoughError, StorageError
 from autotune.values.measurement import Measurement
 

@@ -28,7 +28,7 @@ from autotune.searching.run.events import Event, RoundVoid, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, OVERTIME
 from autotune.searching.trials.drift import note_rounds
-from autotune.storage.note_types import Confirmation
+from autotune.study.facts import Confirmation
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
 from autotune.values.statistics import LOOKS

@@ -11,7 +11,7 @@ from autotune.accuracy.seeds import SEEDS, decision_so_far
 from autotune.configuration.accuracy_rule import AccuracyRule
 from autotune.configuration.evidence import NotConfirmed, NotProven
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.text import readable
 
 

@@ -43,8 +43,8 @@ from autotune.searching.confirmation.memory_evidence import memory_evidence
 from autotune.searching.confirmation.not_proven import not_confirmed, not_proven
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.run.stage_timing import noted_diagnosis
-from autotune.storage.database import masked
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
+from autotune.study.storage import masked
 from autotune.values.measurement import Measurement, together, uneven_text
 from autotune.values.statistics import ratio_interval, ratio_of
 from autotune.values.text import readable

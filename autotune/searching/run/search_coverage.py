@@ -14,8 +14,8 @@ from autotune.knobs.base import Value
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import measured_trials, needed_trials
-from autotune.storage.finished_trial import FinishedTrial
-from autotune.storage.identity import Identity
+from autotune.study.finished import FinishedTrial
+from autotune.study.identity import Identity
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Lost, TimedOut

@@ -24,9 +24,8 @@ from autotune.searching.run.first_estimates import FirstEstimates
 from autotune.searching.run.narrowing import narrowed
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import TimeBudget
-from autotune.storage.finished_trial import FinishedTrial, best_feasible
-from autotune.storage.note_types import START, WHOLE
-from autotune.storage.trial_details import TrialDetails
+from autotune.study.facts import START, WHOLE, TrialDetails
+from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.measurement import Measurement
@@ -90,7 +89,7 @@ class SearchRun:
     def _training_of(self, trial: FinishedTrial) -> str:
         """Return the key of the training that a trial is equivalent to, as far as is known now."""
         if self.context.options.workload.script is None:
-            return str(trial.details.training_equivalent)
+            return str(trial.details.training)
         prober = ScriptProber(self.context, self.runner, self.study, samples=0)
         return prober.training_equivalent(trial.config).quality_key()
 

@@ -9,7 +9,7 @@ from autotune.comparison.rounds import PLAN as ROUND
 from autotune.comparison.rounds import has_own_host
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import Measurement
 
 # Share of the compile time that is left when the cache is warm. Measured on digits_cnn: 1.1 to

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.sampling.acquisition import GAIN
 from autotune.searching.run.search_run import SearchRun
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 
 PATIENCE = 20
 """Consecutive trials without a gain after which a search ends."""

@@ -20,7 +20,7 @@ from autotune.searching.run.seconds import (
     seconds_again,
     trial_seconds,
 )
-from autotune.storage.finished_trial import FinishedTrial, best_feasible
+from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 
 RUNS = 3

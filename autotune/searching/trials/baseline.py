@@ -25,7 +25,7 @@ from autotune.searching.run.search_coverage import check_plan, cut_by_budget, ra
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.run.time_budget import PLAN, RUNS
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.errors import AutotuneError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import (
@@ -224,7 +224,7 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
     verdict = judge(Measured(run), context.objective, context.memory_limit_bytes, margin, reason)
     details = replace(
         details_of(Measured(run), sum(map(process_seconds, runs))),
-        training_equivalent=context.baseline.quality_key(),
+        training=context.baseline.quality_key(),
         timing_seconds=search.study.notes.run_seconds,
         quality=None if rule.metric == UNCHANGED else readable(fmean(rule.baseline)),
     )

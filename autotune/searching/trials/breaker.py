@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.errors import TooManyLostError
 
 _MOST_LOST_IN_A_ROW = 3

@@ -15,9 +15,7 @@ from autotune.comparison.repeats import timed_calmly
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import trial_seconds
-from autotune.storage.note_types import DriftCheck
-from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import TrialDetails
+from autotune.study.facts import DriftCheck, StudyFacts, TrialDetails
 from autotune.values.outcome import waiting_text
 from autotune.values.statistics import bounds
 from autotune.values.text import readable
@@ -97,7 +95,7 @@ def apart(first: Sequence[float], later: Sequence[float]) -> float:
     return 1.0 if low <= highest and lowest <= high else median(later) / median(first)
 
 
-def _later_speed(notes: StudyNotes) -> float:
+def _later_speed(notes: StudyFacts) -> float:
     """Return the baseline's rate in the confirmation over that of the trials; 1 within noise."""
     first, later = _first_rates(notes), _later_rates(notes)
     return apart(first, later) if first and later else 1.0
@@ -122,7 +120,7 @@ def slowed_at_first(search: SearchRun) -> float:
     return 1.0 if is_known else speed
 
 
-def baselines_apart(notes: StudyNotes) -> str | None:
+def baselines_apart(notes: StudyFacts) -> str | None:
     """Return a remark if the confirmation's baseline ran unlike that of the trials; else None.
 
     Ratios of trials are then off. Re-timing has ranked the candidates anew (`re_timing`).
@@ -139,11 +137,11 @@ def baselines_apart(notes: StudyNotes) -> str | None:
     )
 
 
-def _first_rates(notes: StudyNotes) -> list[float]:
+def _first_rates(notes: StudyFacts) -> list[float]:
     return [run.samples_per_second for run in notes.baseline_runs or ()]
 
 
-def _later_rates(notes: StudyNotes) -> tuple[float, ...]:
+def _later_rates(notes: StudyFacts) -> tuple[float, ...]:
     return () if notes.confirmation is None else notes.confirmation.baseline_rates
 
 

@@ -11,8 +11,8 @@ from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.seconds import trial_seconds
-from autotune.storage.finished_trial import FinishedTrial, alone, best_feasible
-from autotune.storage.note_types import VALIDATION, Revocation
+from autotune.study.facts import VALIDATION, Revocation
+from autotune.study.finished import FinishedTrial, alone, best_feasible
 from autotune.values.outcome import Failure, Lost, describe
 
 _FAILED = 1.0
@@ -163,7 +163,7 @@ def _revoked(
     else:
         why = Revocation(_FAILED, f"accuracy probe: {describe(found)}")
     by_seeds = isinstance(found, AccuracyVerdict) and found.qualities
-    of_all = trial.details.training_equivalent if by_seeds else None
+    of_all = trial.details.training if by_seeds else None
     search.study.revoke(of_all or alone(trial.number), why)
     best = best_feasible(search.study.finished()) or search.baseline
     return IncumbentRevoked(trial, why.reason, best, search.baseline)

@@ -23,6 +23,7 @@ from autotune.searching.run.events import Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.trials.breaker import Breaker
 from autotune.searching.trials.trials import POLL_SECONDS, Told, prepare, run_trials, work
+from autotune.study.storage import GRACE_SECONDS
 from autotune.values.errors import UsageError
 
 ExtraDevices = Mapping[Device, Runner]
@@ -74,7 +75,9 @@ def run_together(
     else:
         yield from run_trials(search, accuracy)
     search.study.close()
-    while search.study.others_run():
+    longest = search.context.options.budget.trial_timeout_seconds + GRACE_SECONDS
+    until = time.monotonic() + longest
+    while search.study.is_shared and search.study.others_run() and time.monotonic() < until:
         search.stop.check()
         time.sleep(POLL_SECONDS)
     for told in search.study.news():

@@ -11,7 +11,7 @@ from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import process_seconds
 from autotune.searching.trials.drift import drift_now
 from autotune.searching.trials.trial_plan import deadline, trial_plan
-from autotune.storage.finished_trial import FinishedTrial
+from autotune.study.finished import FinishedTrial
 from autotune.values.outcome import TrialOutcome
 from autotune.values.text import readable
 

@@ -10,7 +10,7 @@ from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.trials.trial_cost import expected_compile_seconds
-from autotune.storage.finished_trial import best_feasible
+from autotune.study.finished import best_feasible
 from autotune.values.measurement import together
 
 # A trial may take this multiple of the baseline's seconds. A compilation may take a multiple of

@@ -31,9 +31,9 @@ from autotune.searching.trials.memory_prediction import foresee
 from autotune.searching.trials.time_again import time_candidate_again
 from autotune.searching.trials.trial_cost import modes_put_off, skip_dear_modes, trial_cost
 from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
-from autotune.storage.database import check_still_there
-from autotune.storage.finished_trial import FinishedTrial, best_feasible
-from autotune.storage.note_types import Revocation
+from autotune.study.facts import Revocation
+from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.storage import check_still_there
 from autotune.study.study import INTERRUPTED
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.values.text import readable
@@ -149,7 +149,7 @@ def _run_trial(
         details_of(outcome, time.monotonic() - start),
         timing_seconds=round(taken, 3),
         quality=quality,
-        training_equivalent=accuracy.prober.training_equivalent(config).quality_key(),
+        training=accuracy.prober.training_equivalent(config).quality_key(),
     )
     trial = search.study.tell(number, verdict, details)
     check_still_there(search.context.options.study.storage)

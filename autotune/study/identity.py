@@ -1,11 +1,10 @@
 """The identity of a study: facts that must not change between its runs, and their comparison.
 
-They are stored as a note, which is checked when it is read.
+They are stored as a fact of the study, which is checked when it is read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -20,6 +19,8 @@ from autotune.configuration.search_space import SearchSpace, whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Effect, Value
 
+FORMAT = 2
+"""Number of the form in which a study is stored; others are not read."""
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
 _LONGEST = 60
@@ -31,7 +32,6 @@ _HASHED = {
 }
 _MODULES = "modules"  # whose entries are paths
 _DIGEST = re.compile(r"(None|[0-9a-f]{64}){2}")
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ class Identity:
         return self.facts.get("model_sha256")
 
     @property
+    def unit(self) -> str:
+        """What throughput counts: samples, or steps where a script's samples are unknown."""
+        return str(self.facts.get("unit", "samples"))
+
+    @property
     def is_of_script(self) -> bool:
         """True if the workload is a training script."""
         return "script" in self.facts
@@ -124,13 +129,6 @@ def _is_same(name: str, known: Any, now: Any) -> bool:
     if name == "memory_limit_bytes" and isinstance(known, int) and isinstance(now, int):
         return math.isclose(known, now, rel_tol=ALIKE)
     return bool(known == now)
-
-
-def fingerprint_of(identity: Mapping[str, Any]) -> str:
-    """Return eight hex digits that change when a fact of an identity does."""
-    limit = round(identity.get("memory_limit_bytes", 0) / _GIB)
-    facts = json.dumps({**identity, "memory_limit_bytes": limit}, sort_keys=True).encode()
-    return hashlib.sha256(facts).hexdigest()[:8]
 
 
 def _short(fact: Any) -> str:

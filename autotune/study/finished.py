@@ -1,4 +1,4 @@
-"""Finished trials: read from Optuna, with revocations and validated accuracy applied."""
+"""Finished trials: read from Optuna, and what became known of their accuracy afterwards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from statistics import fmean
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, Verdict
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE, Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.storage.note_types import Revocation
-from autotune.storage.notes import StudyNotes
-from autotune.storage.trial_details import CONFIG, REASON, TRAINING_EQUIVALENT, VALUE, TrialDetails
+from autotune.study.facts import (
+    CONFIG,
+    REASON,
+    TRAINING,
+    Revocation,
+    StudyFacts,
+    TrialDetails,
+)
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.text import readable
 
@@ -30,13 +35,14 @@ class FinishedTrial:
 
 
 def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
-    """Return every finished trial of a study in order, without revocations applied.
+    """Return every finished trial of a study in order, as it is known now.
 
     Raises:
         StudyMismatchError: another program told one of them.
     """
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [finished_trial(trial) for trial in complete]
+    facts = StudyFacts(study.user_attrs)
+    return [as_known(finished_trial(trial), facts) for trial in complete]
 
 
 def finished_trial(trial: FrozenTrial) -> FinishedTrial:
@@ -47,7 +53,8 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
     """
     attributes = trial.user_attrs
     try:
-        margins = {name: float(m) for name, m in zip(CONSTRAINTS, _margins(trial), strict=True)}
+        told = zip(CONSTRAINTS, trial.constraints.values(), strict=True)
+        margins = {name: float(margin) for name, margin in told}
         value, reason = attributes[VALUE], str(attributes[REASON])
         verdict = Verdict(None if value is None else float(value), margins, reason)
         if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
@@ -56,14 +63,10 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
         details = TrialDetails.of(attributes)
     except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
         raise StudyMismatchError(
-            f"trial {trial.number} of the study was not written by autotune ({error}). "
-            "Give this search a name of its own with --study NAME."
+            f"trial {trial.number} of the study was not written by this version of autotune "
+            f"({error}). Give this search a name of its own with --study NAME."
         ) from error
     return FinishedTrial(trial.number, config, verdict, details)
-
-
-def _margins(trial: FrozenTrial) -> list[float]:
-    return list(trial.constraints.values())
 
 
 def alone(number: int) -> str:
@@ -76,10 +79,10 @@ def revocation_of(
 ) -> Revocation | None:
     """Return the revocation of a trial; None if it was not revoked."""
     if isinstance(trial, FinishedTrial):
-        training_equivalent = trial.details.training_equivalent
+        training = trial.details.training
     else:
-        training_equivalent = trial.user_attrs.get(TRAINING_EQUIVALENT)
-    return revocations.get(str(training_equivalent)) or revocations.get(alone(trial.number))
+        training = trial.user_attrs.get(TRAINING)
+    return revocations.get(str(training)) or revocations.get(alone(trial.number))
 
 
 def revoked(trial: FinishedTrial, revocations: Mapping[str, Revocation]) -> FinishedTrial:
@@ -91,21 +94,22 @@ def revoked(trial: FinishedTrial, revocations: Mapping[str, Revocation]) -> Fini
     return replace(trial, verdict=Verdict(trial.verdict.value, margins, revocation.reason))
 
 
-def as_known(trial: FinishedTrial, notes: StudyNotes) -> FinishedTrial:
-    """Return the trial with the results about its accuracy that came after it was told.
+def as_known(trial: FinishedTrial, facts: StudyFacts) -> FinishedTrial:
+    """Return the trial with what the facts of its study say of its accuracy.
 
-    These are the mean quality over all seeds, the margin and revocations, from the study's `notes`.
+    These are the mean quality over all seeds, the margin and revocations, which came after it was
+    told.
     """
-    training_equivalent, told = str(trial.details.training_equivalent), trial.verdict
-    qualities = notes.qualities.get(training_equivalent)
+    training, told = str(trial.details.training), trial.verdict
+    qualities = facts.qualities.get(training)
     # A trial whose accuracy was never judged gets no quality.
     if qualities and told.feasible and told.margins["accuracy"] != UNKNOWN:
         # Inconclusive seeds rule it out as the result only; a revocation makes it infeasible.
-        known = notes.margins.get(training_equivalent, UNKNOWN)
+        known = facts.margins.get(training, UNKNOWN)
         margins = {**told.margins, "accuracy": known if known < 0 else told.margins["accuracy"]}
         details = replace(trial.details, quality=readable(fmean(qualities)))
         trial = replace(trial, verdict=replace(told, margins=margins), details=details)
-    return revoked(trial, notes.revocations)
+    return revoked(trial, facts.revocations)
 
 
 def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:

@@ -1,1 +1,0 @@
-"""The database, the journal, locks and leases of a study."""

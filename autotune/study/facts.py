@@ -1,0 +1,521 @@
+"""Facts of a study and of its trials: what a search stores of them in Optuna, each with its type.
+
+A fact of a study is an attribute of it: a whole value under its name, or one attribute for each
+entry of a mapping, so that several processes may add entries. A search relies on these facts, so
+what another program wrote, or a disk has damaged, is refused when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from typing import Annotated, Any, Generic, TypeVar, overload
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.dataclasses import dataclass as checked
+
+from autotune.configuration.best_config import BestConfig
+from autotune.knobs.base import Value
+from autotune.study.identity import Identity, StoredIdentity
+from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Diagnosed, TrialOutcome, outcome_from_json, outcome_to_json
+from autotune.values.statistics import Interval
+from autotune.values.strict_json import fault_of
+
+K = TypeVar("K")
+T = TypeVar("T")
+Seconds = Annotated[FiniteFloat, Field(ge=0)]
+Rate = Annotated[FiniteFloat, Field(ge=0)]
+
+ACCURACY, DIAGNOSIS, VALIDATION = "accuracy", "diagnosis", "proving"
+"""Phases of which a study has the seconds: the baseline's first seed, the stages, and incumbents'
+further seeds."""
+START, WHOLE = "script_start", "search"
+"""Also kept so: the starts of a script's processes, and the runs of the search that came to their
+end."""
+OWN = "own"
+"""Name of the search's own process and device in keys of facts."""
+
+CONFIG, REASON = "config", "reason"
+"""Attributes of a trial: its configuration, and the reason of its verdict; see also `VALUE`."""
+TRAINING = "training"
+"""Attribute of a trial that names the trials of equivalent training."""
+DETAILS = "details"
+"""Attribute of a trial with those of its details that have no attribute of their own."""
+CONSTRAINTS_ATTRIBUTE = "constraints"
+"""System attribute of a trial with its margins. Optuna's samplers and the dashboard's release 0.21
+both read it; the dashboard ignores constraints from `Trial.set_constraint`."""
+
+
+@dataclass(frozen=True)
+class DriftCheck:
+    """A drift check: the baseline's samples/s after a number of trials."""
+
+    trials: NonNegativeInt
+    samples_per_second: Rate
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """A revocation: the margin and the reason why some training is not accurate enough."""
+
+    margin: Annotated[FiniteFloat, Field(gt=0)]
+    reason: Annotated[str, Field(min_length=1)]
+    in_doubt: bool = False
+    """True if the seeds did not show that it is worse, but could not prove that it is not."""
+
+
+@dataclass(frozen=True)
+class CandidateLog:
+    """The outcome of a candidate of the confirmation."""
+
+    ratios: tuple[float, ...] | None = None
+    """Worth over the baseline's in each round; None without rounds."""
+    choosing: tuple[float, ...] | None = None
+    """The same in rounds that chose between it and others, which are no evidence; None if none."""
+    ci95: tuple[float, float] | None = None
+    """The 95 % interval of the ratio."""
+    disturbed: NonNegativeInt | None = None
+    """Disturbed rounds that count; None if there are none, or if not known."""
+    set_aside_for: NonNegativeInt | None = None
+    """Number of the trial for which it was set aside."""
+    refused: str | None = None
+    """Reason why it was refused."""
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A confirmation: its seconds, and the outcome of each candidate by its trial's number."""
+
+    seconds: Seconds
+    candidates: Mapping[NonNegativeInt, CandidateLog]
+    baseline_rates: tuple[Rate, ...] = ()
+    """The baseline's samples/s in each round that counts."""
+
+
+def _best(fact: Any) -> BestConfig:
+    return BestConfig.model_validate_json(json.dumps(fact))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A result: the content of best.yaml after a number of trials."""
+
+    trials: NonNegativeInt
+    best: Annotated[BestConfig, BeforeValidator(_best)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What workers need: the options with which trials are judged, and their number."""
+
+    options: Mapping[str, Any]
+    trials: PositiveInt
+    open: bool = True
+    """False once no process may begin a trial any more."""
+
+
+def _observed(run: Measurement) -> Measurement:
+    if run.nonsense:
+        raise ValueError(run.nonsense)
+    return run
+
+
+class Fact(Generic[T]):
+    """A whole value of some type, stored under its name; None if the study has none.
+
+    Reading raises a ValueError if the fact on disk does not match the type.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self.key = ""
+        self._kind = kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = name
+
+    @overload
+    def __get__(self, study: None, owner: type) -> Fact[T]: ...
+    @overload
+    def __get__(self, study: StudyFacts, owner: type) -> T | None: ...
+    def __get__(self, study: StudyFacts | None, owner: type) -> Fact[T] | T | None:
+        return self if study is None else study.parsed(self.key, self._parse)
+
+    def __set__(self, study: StudyFacts, value: T) -> None:
+        study.store(self.key, value)
+
+    def _parse(self, attributes: Mapping[str, Any]) -> T | None:
+        fact = attributes.get(self.key)
+        return None if fact is None else self._adapter.validate_python(fact)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        return TypeAdapter(self._kind)
+
+
+class Entries(Generic[K, T]):
+    """A mapping, of which each entry is an attribute `PREFIX:KEY`; empty if the study has none."""
+
+    def __init__(self, prefix: str, kind: Any, key_of: Callable[[str], K]) -> None:
+        self.key = prefix
+        self._kind = kind
+        self._key_of = key_of
+
+    @overload
+    def __get__(self, study: None, owner: type) -> Entries[K, T]: ...
+    @overload
+    def __get__(self, study: StudyFacts, owner: type) -> Mapping[K, T]: ...
+    def __get__(self, study: StudyFacts | None, owner: type) -> Entries[K, T] | Mapping[K, T]:
+        return self if study is None else study.parsed(self.key, self._parse)
+
+    def __set__(self, study: StudyFacts, entries: Mapping[K, T]) -> None:
+        for key, value in entries.items():
+            self.enter(study, key, value)
+
+    def enter(self, study: StudyFacts, key: K, value: Any) -> None:
+        """Write one entry."""
+        study.store(f"{self.key}:{key}", value)
+
+    def _parse(self, attributes: Mapping[str, Any]) -> Mapping[K, T]:
+        start = f"{self.key}:"
+        return {
+            self._key_of(name.removeprefix(start)): self._adapter.validate_python(fact)
+            for name, fact in attributes.items()
+            if name.startswith(start)
+        }
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        return TypeAdapter(self._kind)
+
+
+def matmul_rate_key(fingerprint: str, number_format: str) -> str:
+    """Return the key of a machine's rate of matrix products in a number format."""
+    return f"{fingerprint} {number_format}"
+
+
+class StudyFacts:
+    """The facts of a study as typed values.
+
+    They are read from the storage once, and again by `replace` where other processes write. A
+    training is named by the text that equivalent trials have as their attribute `TRAINING`.
+    """
+
+    identity = Fact[Identity](StoredIdentity)
+    plan = Fact[Plan](Plan)
+    """Only where several processes may work on the study."""
+    reference = Fact[Mapping[str, Value]](dict[str, Value])
+    """Settings in place of the baseline's, whose batch exceeds the memory limit; mostly None."""
+    start_seconds = Fact[float](Seconds)
+    """Seconds that every trial is charged for the start of its process."""
+    run_seconds = Fact[float](Seconds)
+    """Median seconds of a baseline process, from its request to its outcome."""
+    baseline_runs = Fact[tuple[Measurement, ...]](
+        Annotated[
+            tuple[Annotated[Measurement, AfterValidator(_observed)], ...], Field(min_length=1)
+        ]
+    )
+    """The baseline's processes, with which all claims and the diagnosis are compared."""
+    diagnosis = Fact[Diagnosed](Diagnosed)
+    """The timed stages of the baseline."""
+    probe_samples = Fact[int](NonNegativeInt)
+    """Samples that every accuracy probe trains on."""
+    seed_seconds = Fact[float](Seconds)
+    """Seconds of an accuracy seed of the baseline."""
+    untrained = Fact[float](FiniteFloat)
+    """The baseline's held-out loss before training, where the allowed loss depends on it."""
+    confirmation = Fact[Confirmation](Confirmation)
+    answer = Fact[Answer](Answer)
+    qualities = Entries[str, Sequence[float]]("seeds", list[FiniteFloat], str)
+    """Quality of each known seed, by training."""
+    margins = Entries[str, float]("margin", FiniteFloat, str)
+    """Accuracy margin by training, as a constraint: at most 0 if it holds."""
+    numerics_checks = Entries[str, str]("check", str, str)
+    """Outcome of each numerics check as JSON, by its settings; see `numerics_check`."""
+    revocations = Entries[str, Revocation]("refuted", Revocation, str)
+    """Revocations, by training, or by the text of `alone` for a single trial."""
+    matmul_rates = Entries[str, float]("rate", PositiveFloat, str)
+    """FLOP/s of matrix products, by machine and number format; see `matmul_rate_key`."""
+    re_timings = Entries[int, Sequence[float]]("again", list[PositiveFloat], int)
+    """Samples per second of each re-timing, by the trial's number."""
+    seconds_again = Entries[int, float]("again_seconds", Seconds, int)
+    """Seconds of one more timing of a trial whose first one had a long step, by its number."""
+    _drift = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
+    _seconds = Entries[str, float]("seconds", Seconds, str)
+
+    def __init__(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        write: Callable[[str, Any], None] | None = None,
+        process: str = OWN,
+    ) -> None:
+        """Take a study's attributes in Optuna.
+
+        Args:
+            attributes: the attributes.
+            write: writes an attribute into the storage; None if nothing is written.
+            process: name of this process, in keys of what each process adds up for itself.
+        """
+        self._attributes = attributes or {}
+        self._write = write
+        self._process = process
+        self._parsed: dict[str, Any] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The study's attributes in Optuna, by key."""
+        return self._attributes
+
+    def replace(self, attributes: Mapping[str, Any]) -> None:
+        """Take the attributes that the storage has now."""
+        with self._lock:
+            self._attributes, self._parsed = attributes, {}
+
+    def store(self, key: str, value: Any) -> None:
+        """Write an attribute as JSON, unless it is there already."""
+        fact = as_json(value)
+        with self._lock:
+            if self._attributes.get(key) == fact:
+                return
+            assert self._write is not None, "these facts are only read"
+            self._write(key, fact)
+            self._attributes = {**self._attributes, key: fact}
+            self._parsed.pop(key.partition(":")[0], None)
+
+    def parsed(self, name: str, parse: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what `parse` makes of the attributes of this name, once for each change of them.
+
+        Raises:
+            ValueError: an attribute does not match its type.
+        """
+        with self._lock:
+            if name not in self._parsed:
+                self._parsed[name] = parse(self._attributes)
+            found: T = self._parsed[name]
+            return found
+
+    def check(self) -> None:
+        """Read every fact.
+
+        Raises:
+            StudyMismatchError: one does not match its type; the message names it.
+        """
+        for one in vars(StudyFacts).values():
+            if not isinstance(one, Fact | Entries):
+                continue
+            try:
+                one.__get__(self, StudyFacts)
+            except (ValueError, UsageError) as error:
+                fault = fault_of(error) if isinstance(error, ValueError) else str(error)
+                raise StudyMismatchError(
+                    f"the study's fact {one.key!r} is not what this version of autotune writes: "
+                    f"{fault}. Give this search a name of its own with --study NAME, or restore "
+                    "the study from its backup."
+                ) from error
+
+    @property
+    def rate_unit(self) -> str:
+        """Unit of every throughput of the study."""
+        return "samples/s" if self.identity is None else f"{self.identity.unit}/s"
+
+    @property
+    def phase_seconds(self) -> Mapping[str, float]:
+        """Seconds of each phase besides the trials, of all processes together."""
+        seconds: dict[str, float] = {}
+        for key, taken in self._seconds.items():
+            phase = key.rpartition(":")[2]
+            seconds[phase] = round(seconds.get(phase, 0.0) + taken, 1)
+        return seconds
+
+    @property
+    def script_start(self) -> tuple[float, float] | None:
+        """Seconds of the search and, of these, of the script's starts; None if not known."""
+        noted = self.phase_seconds
+        return (noted[WHOLE], noted[START]) if {WHOLE, START} <= noted.keys() else None
+
+    def drift_checks(self, worker: str) -> Sequence[DriftCheck]:
+        """Return the drift checks on one device.
+
+        `worker` is the name of an extra device or worker; empty for the search's own device.
+        """
+        return self._drift.get(worker or OWN, ())
+
+    def numerics_check(self, settings: str) -> TrialOutcome | None:
+        """Return the outcome of the numerics check of these settings; None if it was not run.
+
+        An outcome in another version's format becomes `Lost`.
+        """
+        text = self.numerics_checks.get(settings)
+        return None if text is None else outcome_from_json(text)
+
+    def set_qualities(self, training: str, qualities: Sequence[float]) -> None:
+        """Write the quality of each known seed of a training."""
+        StudyFacts.qualities.enter(self, training, qualities)
+
+    def set_margin(self, training: str, margin: float) -> None:
+        """Write the accuracy margin of a training."""
+        StudyFacts.margins.enter(self, training, margin)
+
+    def revoke(self, training: str, revocation: Revocation) -> None:
+        """Write a revocation of a training, or of a trial `alone`."""
+        StudyFacts.revocations.enter(self, training, revocation)
+
+    def set_numerics_check(self, settings: str, outcome: TrialOutcome) -> None:
+        """Write the outcome of the numerics check of these settings."""
+        StudyFacts.numerics_checks.enter(self, settings, outcome_to_json(outcome))
+
+    def set_phase_seconds(self, phase: str, seconds: float) -> None:
+        """Write the seconds of a phase in this process, rounded to tenths."""
+        StudyFacts._seconds.enter(self, f"{self._process}:{phase}", round(seconds, 1))
+
+    def add_phase_seconds(self, phase: str, seconds: float) -> None:
+        """Add to the seconds of a phase in this process."""
+        with self._lock:
+            known = self._seconds.get(f"{self._process}:{phase}", 0.0)
+            self.set_phase_seconds(phase, known + seconds)
+
+    def add_re_timings(self, trial: int, rates: Iterable[float]) -> None:
+        """Add re-timings of the trial of that number, in samples per second."""
+        with self._lock:
+            before = self.re_timings.get(trial, ())
+            StudyFacts.re_timings.enter(self, trial, [*before, *rates])
+
+    def set_seconds_again(self, trial: int, seconds: float) -> None:
+        """Write the seconds of one more timing of the trial of that number."""
+        StudyFacts.seconds_again.enter(self, trial, round(seconds, 3))
+
+    def set_matmul_rate(self, key: str, flops_per_second: float) -> None:
+        """Write a rate of matrix products; `key` is as of `matmul_rate_key`."""
+        StudyFacts.matmul_rates.enter(self, key, flops_per_second)
+
+    def add_drift_check(self, worker: str, check: DriftCheck) -> None:
+        """Add a drift check; `worker` is as for `drift_checks`."""
+        StudyFacts._drift.enter(self, worker or OWN, [*self.drift_checks(worker), check])
+
+
+def as_json(value: Any) -> Any:
+    """Return a fact as JSON values; in a `CandidateLog`, None is left out."""
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case BaseModel():
+            return value.model_dump(mode="json")
+        case Identity():
+            return value.facts
+    parts = {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, CandidateLog):
+        return {name: part for name, part in parts.items() if part is not None}
+    return parts
+
+
+# JSON has lists in the place of tuples.
+_FROM_LIST = Field(strict=False)
+_SHOWN = ("samples_per_second", "peak_memory_bytes", "quality", "training")
+"""Details with an attribute of their own, for readers of Optuna Dashboard's table."""
+
+
+@checked(frozen=True, config=ConfigDict(strict=True))
+class TrialDetails:
+    """Facts about a finished trial. None where a fact is unknown, or a trial was not timed."""
+
+    outcome: str | None = None
+    """Kind of the trial's outcome, such as measured or out_of_memory."""
+    seconds: float | None = None
+    """Seconds of the whole trial, its accuracy probes included; of the baseline, those of all its
+    processes."""
+    foreseen: bool = False
+    """True if the trial was not run, because the memory prediction exceeds the limit."""
+    not_applied: str | None = None
+    """Knob whose value did not take effect."""
+    samples_per_second: float | None = None
+    """Throughput as measured, not corrected for drift."""
+    samples_per_second_ci95: Annotated[Interval | None, _FROM_LIST] = None
+    """95 % interval of `samples_per_second`."""
+    tokens_per_second: float | None = None
+    """The same throughput in tokens; None where they are not counted."""
+    joules_per_sample: float | None = None
+    """Energy of a sample; None where nothing tells."""
+    peak_memory_bytes: int | None = None
+    """Peak memory in bytes."""
+    compile_seconds: float | None = None
+    """Seconds that torch.compile reports as its own."""
+    one_time_seconds: float | None = None
+    """Seconds of the first steps beyond the steady state, such as compilation."""
+    fixed_seconds: float | None = None
+    """Seconds that a run pays once: start, building, compilation, warm-up."""
+    process_seconds: float | None = None
+    """Seconds from the start of the process to the end of its last block."""
+    wait_share: float | None = None
+    """Share of the timed seconds in which training waited for data, 0 to 1."""
+    machine_speed: float | None = None
+    """Speed of the machine relative to the start of the search."""
+    disturbed_blocks: int | None = None
+    """Number of disturbed blocks behind `samples_per_second`."""
+    flags: Annotated[tuple[str, ...] | None, _FROM_LIST] = None
+    """Remarks on the timing; see `Measurement.flags`."""
+    stored_measurement: Mapping[str, Any] | None = None
+    """Fields of `measurement` as JSON values, exact."""
+    timing_seconds: float | None = None
+    """Seconds from the start of the timing process to its end; of the baseline, the median."""
+    quality: float | None = None
+    """Mean quality over the accuracy seeds; None if it was not measured."""
+    training: str | None = None
+    """Text that trials of equivalent training share: the settings that can change the model."""
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any]) -> TrialDetails:
+        """Read the attributes of a trial; unknown ones are ignored.
+
+        Raises:
+            ValueError: one has another type.
+        """
+        found = {**dict(attributes.get(DETAILS, {})), **attributes}
+        try:
+            return cls(**{name: found[name] for name in _NAMES if found.get(name) is not None})
+        except ValidationError as error:
+            raise ValueError(fault_of(error)) from None
+
+    def as_attributes(self) -> dict[str, Any]:
+        """Return the known facts as attributes, in JSON values."""
+        parts = {name: getattr(self, name) for name in _NAMES}
+        known = {
+            name: value for name, value in parts.items() if value is not None and value is not False
+        }
+        shown = {name: known.pop(name) for name in _SHOWN if name in known}
+        attributes: dict[str, Any] = json.loads(json.dumps({**shown, DETAILS: known}))
+        return attributes
+
+    @cached_property
+    def measurement(self) -> Measurement | None:
+        """The timing, block by block; None if there is none or it is not readable."""
+        try:
+            return _measurement().validate_python(self.stored_measurement)
+        except ValidationError:
+            return None
+
+
+_NAMES = tuple(field.name for field in fields(TrialDetails))
+
+
+@cache
+def _measurement() -> TypeAdapter[Measurement]:
+    return TypeAdapter(Measurement)
