@@ -256,8 +256,10 @@ class StudyFacts:
     """Samples per second of each re-timing, by the trial's number."""
     seconds_again = Entries[int, float]("again_seconds", Seconds, int)
     """Seconds of one more timing of a trial whose first one had a long step, by its number."""
-    _drift = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
-    _seconds = Entries[str, float]("seconds", Seconds, str)
+    checks_of_devices = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
+    """Drift checks by device; see `drift_checks`."""
+    seconds_of_processes = Entries[str, float]("seconds", Seconds, str)
+    """Seconds by process and phase; see `phase_seconds`."""
 
     def __init__(
         self,
@@ -339,7 +341,7 @@ class StudyFacts:
     def phase_seconds(self) -> Mapping[str, float]:
         """Seconds of each phase besides the trials, of all processes together."""
         seconds: dict[str, float] = {}
-        for key, taken in self._seconds.items():
+        for key, taken in self.seconds_of_processes.items():
             phase = key.rpartition(":")[2]
             seconds[phase] = round(seconds.get(phase, 0.0) + taken, 1)
         return seconds
@@ -355,7 +357,7 @@ class StudyFacts:
 
         `worker` is the name of an extra device or worker; empty for the search's own device.
         """
-        return self._drift.get(worker or OWN, ())
+        return self.checks_of_devices.get(worker or OWN, ())
 
     def numerics_check(self, settings: str) -> TrialOutcome | None:
         """Return the outcome of the numerics check of these settings; None if it was not run.
@@ -383,12 +385,12 @@ class StudyFacts:
 
     def set_phase_seconds(self, phase: str, seconds: float) -> None:
         """Write the seconds of a phase in this process, rounded to tenths."""
-        StudyFacts._seconds.enter(self, f"{self._process}:{phase}", round(seconds, 1))
+        StudyFacts.seconds_of_processes.enter(self, f"{self._process}:{phase}", round(seconds, 1))
 
     def add_phase_seconds(self, phase: str, seconds: float) -> None:
         """Add to the seconds of a phase in this process."""
         with self._lock:
-            known = self._seconds.get(f"{self._process}:{phase}", 0.0)
+            known = self.seconds_of_processes.get(f"{self._process}:{phase}", 0.0)
             self.set_phase_seconds(phase, known + seconds)
 
     def add_re_timings(self, trial: int, rates: Iterable[float]) -> None:
@@ -407,7 +409,7 @@ class StudyFacts:
 
     def add_drift_check(self, worker: str, check: DriftCheck) -> None:
         """Add a drift check; `worker` is as for `drift_checks`."""
-        StudyFacts._drift.enter(self, worker or OWN, [*self.drift_checks(worker), check])
+        StudyFacts.checks_of_devices.enter(self, worker or OWN, [*self.drift_checks(worker), check])
 
 
 def as_json(value: Any) -> Any:
