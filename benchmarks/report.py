@@ -22,8 +22,7 @@ from statistics import fmean, median
 
 import optuna
 
-from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import THROUGHPUT, judge
+from autotune.configuration.constraints import THROUGHPUT, Tolerance, judge
 from autotune.configuration.search_space import SearchSpace
 from autotune.report.data import read_report
 from autotune.report.html import page

@@ -31,8 +31,8 @@ from statistics import fmean, median, quantiles
 
 from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
 from autotune.accuracy.seeds import SEEDS
-from autotune.configuration.accuracy_rule import Tolerance
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import (

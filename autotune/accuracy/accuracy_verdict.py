@@ -22,7 +22,7 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
 )
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS, decision_so_far, rule_from
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from autotune.configuration.accuracy_rule import OF_SPLIT, UNNOTICED
+from autotune.configuration.constraints import OF_SPLIT, UNNOTICED
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext

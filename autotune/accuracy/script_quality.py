@@ -20,7 +20,7 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
     numerics_fault,
 )
-from autotune.configuration.accuracy_rule import UNNOTICED, AccuracyRule
+from autotune.configuration.constraints import UNNOTICED, AccuracyRule
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless

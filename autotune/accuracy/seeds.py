@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import AccuracyRule
 from autotune.context.search_context import SearchContext
 from autotune.study.study import TuningStudy
 from autotune.values.statistics import LOOKS, Decision

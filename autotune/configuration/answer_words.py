@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from autotune.configuration.accuracy_rule import bounded
 from autotune.configuration.best_config import BestConfig, Evidence
+from autotune.configuration.constraints import bounded
 from autotune.configuration.evidence import AccuracyEvidence, NotProven, PredictedRun
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render

@@ -1,14 +1,15 @@
-"""What a search maximises, its constraints, and the verdict on one trial.
+"""What a search maximises, its constraints, the verdict on one trial, and the rule of accuracy.
 
-Every constraint is a margin in Optuna's sense:
-feasible at or below 0; above 0, the relative excess over the limit. Each trial carries all margins,
-in the order of `CONSTRAINTS`. An unknown margin is 0, which counts as feasible.
+Every constraint is a margin in Optuna's sense: feasible at or below 0; above 0, the relative excess
+over the limit. Each trial carries all margins, in the order of `CONSTRAINTS`. An unknown margin is
+0, which counts as feasible. `AccuracyRule` says which loss of quality is allowed, and decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import ClassVar, Literal
 
 from autotune.values.measurement import UNSTEADY, Measurement
@@ -19,6 +20,16 @@ from autotune.values.outcome import (
     TrialOutcome,
     as_failure,
     describe,
+)
+from autotune.values.statistics import (
+    EACH_LOOK,
+    LOOKS,
+    Decision,
+    Interval,
+    bounds,
+    decide,
+    may_accept,
+    resolution,
 )
 from autotune.values.text import size
 
@@ -156,3 +167,188 @@ def _margins(
     memory: float = UNKNOWN, accuracy: float = UNKNOWN, ran: float = UNKNOWN
 ) -> dict[str, float]:
     return dict(zip(CONSTRAINTS, (memory, accuracy, ran), strict=True))
+
+
+_FEWEST_FOR_SPREAD = 3
+UNNOTICED = 0.08
+"""Error that is no fault, as a share of what it is an error of.
+
+It lies between the gradients of channels_last in an untrained ShuffleNet (0.035 to 0.068), which
+only round, and a loss that is reported 10 % too high.
+"""
+OF_SPLIT = {True: 2.0**-14, False: 2.0**-10}
+"""Difference of the summed gradients of micro-batches that is rounding, in float64 or not.
+
+In float64 it leaves room for a layer that computes in float32 all the same. Without float64 it is
+the epsilon of float16 and TF32.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Loss of quality against the baseline that is still allowed."""
+
+    amount: float
+    relative: bool
+    """True: `amount` is a share. Of a loss it is a share of what the baseline's training gained, of
+    another quality, or where the loss before training is unknown, a share of the baseline's value.
+    False: an absolute difference."""
+    widened: bool = False
+    """True: a share of the baseline's value or a difference, and at least the standard deviation of
+    the baseline over its seeds."""
+
+    def absolute(self, baseline: Sequence[float], untrained: float | None = None) -> float:
+        """Return the tolerance in the metric's unit.
+
+        Args:
+            baseline: quality of the baseline, one per seed.
+            untrained: the first seed's loss before training; None if the quality is no loss, or not
+                known.
+        """
+        if not self.relative:
+            asked = self.amount
+        elif untrained is None or self.widened:
+            asked = self.amount * abs(fmean(baseline))
+        else:
+            asked = self.amount * max(0.0, untrained - baseline[0])
+        shows_spread = self.widened and len(baseline) >= _FEWEST_FOR_SPREAD
+        return max(asked, stdev(baseline)) if shows_spread else asked
+
+    def words(self, metric: str, baseline: Sequence[float], untrained: float | None) -> str:
+        """Return what the tolerance is, for the same arguments as `absolute`."""
+        if not self.relative:
+            asked = "as asked"
+        elif untrained is None or self.widened:
+            asked = f"{100 * self.amount:g} % of your {metric}"
+        else:
+            asked = f"{100 * self.amount:g} % of what training gained"
+            values = f"{metric} {untrained:.4g} before, {baseline[0]:.4g} after, with seed 0"
+            if untrained > baseline[0]:
+                return f"{asked} ({values})"
+            return (
+                f"{asked}, but training gained nothing in the probe ({values}); train it on more "
+                "by --accuracy-samples"
+            )
+        return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
+
+
+def bounded(mean: float, bound: float | None) -> str:
+    """Return a mean quality with its worse 95 % bound, if there is one."""
+    if bound is None:
+        return f"{mean:.6g}"
+    return f"{mean:.6g} ({'up' if bound > mean else 'down'} to {bound:.6g} by 95 %)"
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyRule:
+    """Rule that judges qualities against the baseline's, paired by seed."""
+
+    metric: str
+    higher_is_better: bool
+    baseline: tuple[float, ...]
+    """The baseline's quality, one value per seed."""
+    tolerance: float
+    """Allowed mean loss, in the metric's unit."""
+    minimum: float | None
+    """Least mean quality, independent of the baseline; None: no floor."""
+
+    def losses(self, qualities: Sequence[float]) -> tuple[float, ...]:
+        """Return the loss of quality per paired seed, in the metric's unit; positive is worse."""
+        sign = 1 if self.higher_is_better else -1
+        paired = zip(self.baseline[: len(qualities)], qualities, strict=True)
+        return tuple(sign * (b - q) for b, q in paired)
+
+    def difference(self, qualities: Sequence[float]) -> tuple[float, Interval]:
+        """Return the mean of quality minus the baseline's over paired seeds, with its bounds.
+
+        The bounds are one-sided, infinite for one seed. Each holds at all looks together with 95 %.
+        """
+        sign = -1 if self.higher_is_better else 1
+        differences = [sign * loss for loss in self.losses(qualities)]
+        return fmean(differences), bounds(differences, self._step(qualities), EACH_LOOK)
+
+    def decision(self, qualities: Sequence[float]) -> Decision:
+        """Decide from the seeds so far; a mean quality below the floor is never accepted."""
+        decision = decide(self.losses(qualities), self.tolerance, self._step(qualities))
+        below = self.minimum is not None and fmean(qualities) < self.minimum
+        return "undecided" if decision == "accept" and below else decision
+
+    def seeds_wanted(self, qualities: Sequence[float]) -> int:
+        """Return the number of seeds to draw in all until the next look that may decide.
+
+        It is the number so far where they decided. After the last look but one, those of the last
+        are wanted only where that would accept, if they turn out as those so far.
+        """
+        known = len(qualities)
+        if known and self.decision(qualities) != "undecided":
+            return known
+        coming = [look for look in LOOKS if look > known]
+        if coming and (known != LOOKS[-2] or self._may_accept(qualities)):
+            return coming[0]
+        return known
+
+    def margin(self, qualities: Sequence[float]) -> float:
+        """Return the mean loss beyond the tolerance, or the lack to the floor, over the baseline.
+
+        This graded point estimate tells samplers what to try next. `decision` says what may become
+        the result.
+        """
+        return self._margin(fmean(self.losses(qualities)), qualities)
+
+    def margin_in_doubt(self, qualities: Sequence[float]) -> float:
+        """Return the margin of the upper 95 % bound of the mean loss."""
+        return self._margin(self._bounds(qualities)[1], qualities)
+
+    def limit(self, seeds: int) -> float:
+        """Return the worst mean quality that is allowed over the first `seeds` seeds."""
+        mean = fmean(self.baseline[:seeds])
+        if not self.higher_is_better:
+            return mean + self.tolerance
+        least = mean - self.tolerance
+        return least if self.minimum is None else max(least, self.minimum)
+
+    def floor_words(self, seeds: int) -> str:
+        """Return the floor in words, to follow the tolerance's; empty if it does not bind."""
+        binds = self.minimum is not None and self.limit(seeds) == self.minimum
+        return f", and at least {self.minimum:g}" if binds else ""
+
+    def bound(self, qualities: Sequence[float]) -> float | None:
+        """Return the worst mean quality that is likely, by 95 %; None for one seed."""
+        if len(qualities) == 1:
+            return None
+        sign = -1 if self.higher_is_better else 1
+        return fmean(self.baseline[: len(qualities)]) + sign * self._bounds(qualities)[1]
+
+    def objection(self, qualities: Sequence[float]) -> str:
+        """Return why the qualities, one per seed, are not accepted: their mean and the limit.
+
+        Where the seeds leave it open, their 95 % bound is what refuses them.
+        """
+        mean, limit = fmean(qualities), self.limit(len(qualities))
+        beyond = "below" if self.higher_is_better else "above"
+        seeds = f"{len(qualities)} seed{'s' if len(qualities) > 1 else ''}"
+        is_below_floor = self.minimum is not None and mean < self.minimum
+        if is_below_floor or self.decision(qualities) == "reject":
+            gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
+            return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
+        reached = bounded(mean, self.bound(qualities))
+        return f"accuracy: {self.metric} {reached} may be {beyond} the limit {limit:.6g} ({seeds})"
+
+    def _bounds(self, qualities: Sequence[float]) -> Interval:
+        """Return the bounds of the mean loss."""
+        return bounds(self.losses(qualities), self._step(qualities), EACH_LOOK)
+
+    def _may_accept(self, qualities: Sequence[float]) -> bool:
+        is_enough = self.minimum is None or fmean(qualities) >= self.minimum
+        step = self._step(qualities)
+        return is_enough and may_accept(self.losses(qualities), self.tolerance, step)
+
+    def _step(self, qualities: Sequence[float]) -> float:
+        """Return the resolution of the quality, as far as these values show it."""
+        return resolution((*self.baseline[: len(qualities)], *qualities))
+
+    def _margin(self, loss: float, qualities: Sequence[float]) -> float:
+        excess = loss - self.tolerance
+        if self.minimum is not None:
+            excess = max(excess, self.minimum - fmean(qualities))
+        return excess / (abs(fmean(self.baseline)) or 1.0)

@@ -12,7 +12,7 @@ from pydantic import (
     model_serializer,
 )
 
-from autotune.configuration.accuracy_rule import OF_SPLIT
+from autotune.configuration.constraints import OF_SPLIT
 from autotune.configuration.training_config import LrRule
 from autotune.knobs.base import Value
 from autotune.values.text import size, span

@@ -15,7 +15,7 @@ from autotune.values.text import did_you_mean
 if TYPE_CHECKING:
     from click import ParamType
 
-    from autotune.configuration.accuracy_rule import Tolerance
+    from autotune.configuration.constraints import Tolerance
     from autotune.configuration.search_space import EffectiveBatch
     from autotune.knobs.base import Value
 else:
@@ -93,7 +93,7 @@ class ToleranceType(ParamType["Tolerance"]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Tolerance:
         """Return the tolerance."""
-        from autotune.configuration.accuracy_rule import Tolerance
+        from autotune.configuration.constraints import Tolerance
 
         if isinstance(value, Tolerance):
             return value

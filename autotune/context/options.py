@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import THROUGHPUT, Objective
+from autotune.configuration.constraints import THROUGHPUT, Objective, Tolerance
 from autotune.configuration.evidence import TRAINING_LOSS
 from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions

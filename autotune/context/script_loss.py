@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import stdev
 
-from autotune.configuration.accuracy_rule import UNNOTICED
+from autotune.configuration.constraints import UNNOTICED
 from autotune.configuration.job import Job, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions, is_harmless
 from autotune.configuration.search_space import SearchSpace

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey

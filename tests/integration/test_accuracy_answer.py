@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.evidence import AccuracyEvidence
 from autotune.configuration.job import Probe
 from autotune.context.budget_clock import OUT_OF_TIME

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import survey
 from autotune.searching.run.events import NothingFeasible

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
-from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
+from autotune.configuration.constraints import AccuracyRule, Tolerance
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.outcome import TimedOut

@@ -7,8 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.accuracy_rule import AccuracyRule, Tolerance
-from autotune.configuration.constraints import CONSTRAINTS, THROUGHPUT, Verdict, judge
+from autotune.configuration.constraints import (
+    CONSTRAINTS,
+    THROUGHPUT,
+    AccuracyRule,
+    Tolerance,
+    Verdict,
+    judge,
+)
 from autotune.values.outcome import (
     CountedFlops,
     Crashed,

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from autotune.commands.search import search
-from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.flag_types import (
     DURATION,
     SHARE,

@@ -13,7 +13,7 @@ import pytest
 
 import autotune
 from autotune.commands.search import search as command
-from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.notebook import SearchResult, result_of, values_of
 from autotune.production import Best
 from autotune.searching.run.events import Answered, NothingFeasible

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.accuracy_rule import Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.context.options import Resources, SearchOptions, StudyOptions, WorkloadOptions
 from autotune.values.errors import UsageError
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine

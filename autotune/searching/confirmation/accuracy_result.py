@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.seeds import SEEDS
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence import AccuracyEvidence, GateEvidence
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import Gated

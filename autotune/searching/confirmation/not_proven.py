@@ -8,7 +8,7 @@ from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.seeds import SEEDS, decision_so_far
-from autotune.configuration.accuracy_rule import AccuracyRule
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence import NotConfirmed, NotProven
 from autotune.configuration.training_config import TrainingConfig
 from autotune.study.finished import FinishedTrial

@@ -11,8 +11,7 @@ from pathlib import Path
 from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fails
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SeedBudget
-from autotune.configuration.accuracy_rule import AccuracyRule
-from autotune.configuration.constraints import fixed_seconds
+from autotune.configuration.constraints import AccuracyRule, fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext

@@ -15,8 +15,7 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber, no_reference
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.accuracy.seeds import SEEDS, probe_samples
 from autotune.comparison.repeats import Repeats
-from autotune.configuration.accuracy_rule import UNNOTICED, AccuracyRule
-from autotune.configuration.constraints import judge
+from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import BATCH_KNOBS, render

@@ -19,8 +19,7 @@ import optuna
 from optuna.storages import BaseStorage
 from pydantic import TypeAdapter
 
-from autotune.configuration.accuracy_rule import Tolerance
-from autotune.configuration.constraints import THROUGHPUT
+from autotune.configuration.constraints import THROUGHPUT, Tolerance
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
 from autotune.context.inspection import inspect, inspection, inspection_of_device
