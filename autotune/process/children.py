@@ -237,6 +237,11 @@ class RunningChild:
         self._gone: list[psutil.Process] = []
 
     @property
+    def patience(self) -> Patience:
+        """Patience with it unless a person waits."""
+        return PATIENT if self._ranks is None else OF_RANKS
+
+    @property
     def peak_bytes(self) -> int:
         """Peak memory in bytes as observed so far, with all processes that it started."""
         return self._peak.bytes

@@ -21,18 +21,8 @@ from typing import Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.script import Keep
-from autotune.process.children import (
-    HURRIED,
-    OF_RANKS,
-    PATIENT,
-    SAMPLE_SECONDS,
-    Family,
-    FreshInterpreter,
-    Launched,
-    Patience,
-    RunningChild,
-    shorten,
-)
+from autotune.process import children
+from autotune.process.children import RunningChild
 from autotune.process.common.child_ties import open_lifeline
 from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.common.trial_folder import (
@@ -99,7 +89,7 @@ class SubprocessRunner:
             keep: folder, made when it is needed, for files as they were before a script overwrote
                 or deleted them; None to keep none.
         """
-        self._family = Family()
+        self._family = children.Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
         interpreter = interpreter or own_interpreter()
         self._python = interpreter.path
@@ -171,8 +161,7 @@ class SubprocessRunner:
         try:
             outcome = child.watch(job, self._is_cancelled)
         finally:
-            patience = OF_RANKS if job.is_of_ranks else PATIENT
-            self._end(child, files, self._hosts.pids, patience)
+            self._end(child, files, self._hosts.pids)
         if job.is_of_ranks:
             outcome = outcome_of_ranks(files, outcome)
             shutil.rmtree(files.launcher_logs, ignore_errors=True)
@@ -182,17 +171,12 @@ class SubprocessRunner:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         return _placed(_with_tree_memory(outcome, job, child.peak_bytes), files.phase)
 
-    def _end(
-        self,
-        child: RunningChild,
-        files: TrialFolder,
-        hosts: frozenset[int],
-        patience: Patience = PATIENT,
-    ) -> None:
+    def _end(self, child: RunningChild, files: TrialFolder, hosts: frozenset[int]) -> None:
         """End all processes of a child, these hosts excepted, and shorten its logs."""
-        child.end(self._family, hosts, HURRIED if self._is_cancelled() else patience)
+        is_hurried = self._is_cancelled()
+        child.end(self._family, hosts, children.HURRIED if is_hurried else child.patience)
         for log in files.logs:
-            shorten(log)
+            children.shorten(log)
 
     def _build(self, job: Job, files: TrialFolder) -> tuple[float | None, TrialOutcome | None]:
         """Let the job's host build its dataset, unless it has already or forks cannot use it.
@@ -208,7 +192,7 @@ class SubprocessRunner:
         files.launch.write_text("in the warm host\n", encoding="utf-8")
         child = RunningChild(building, files)
         try:
-            while not building.begins_within(SAMPLE_SECONDS):
+            while not building.begins_within(children.SAMPLE_SECONDS):
                 if self._is_cancelled():
                     raise KeyboardInterrupt
                 if time.monotonic() > child.begun + HOST_PATIENCE_SECONDS:
@@ -221,7 +205,9 @@ class SubprocessRunner:
             self._hosts.note(job, building)
         return (child.begun if building.is_done else None), outcome
 
-    def _launch(self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool) -> Launched:
+    def _launch(
+        self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool
+    ) -> children.Launched:
         """Start the child for a job in the cheapest safe way."""
         why_fresh = self._why_fresh_for(job)
         if not why_fresh:
@@ -237,7 +223,7 @@ class SubprocessRunner:
         how = why_fresh if job.is_of_ranks else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
         environ = {**self._environ, **variables_needed(job)}
-        return FreshInterpreter(self._python, job, files, environ, lifeline)
+        return children.FreshInterpreter(self._python, job, files, environ, lifeline)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""

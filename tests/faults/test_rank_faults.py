@@ -16,7 +16,7 @@ import pytest
 
 from asked_scripts import SCRIPTS, Ask, InTwo
 from autotune.configuration.job import Inspect, Job, Measure, TakeFirstSteps, job_to_json
-from autotune.process import runner as runner_of_jobs
+from autotune.process import children
 from autotune.process.children import OF_RANKS
 from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
@@ -276,7 +276,7 @@ def test_a_launcher_that_does_not_end_them_ends_the_search(
 ) -> None:
     """Processes that it has left there would disturb each further trial."""
     patience = OF_RANKS._replace(elsewhere=1.0)
-    monkeypatch.setattr(runner_of_jobs, "OF_RANKS", patience)
+    monkeypatch.setattr(children, "OF_RANKS", patience)
     with pytest.raises(
         TooManyLostError, match=r"has not ended rank 0 on .*, rank 1 on .* within 1"
     ):
@@ -295,7 +295,7 @@ def test_ranks_end_at_once_with_a_launcher_that_is_killed(
 ) -> None:
     """They have sessions of their own, and helpers there would be waited for."""
     patience = OF_RANKS._replace(strays=60.0)
-    monkeypatch.setattr(runner_of_jobs, "OF_RANKS", patience)
+    monkeypatch.setattr(children, "OF_RANKS", patience)
     killed_at = []
 
     def kill_launcher() -> None:

@@ -85,7 +85,7 @@ def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing more is started on its device."""
-    monkeypatch.setattr("autotune.process.runner.PATIENT", SOON)
+    monkeypatch.setattr("autotune.process.children.PATIENT", SOON)
 
     def never(child: FreshInterpreter, seconds: float) -> bool:
         time.sleep(min(seconds, 0.5))

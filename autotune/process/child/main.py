@@ -20,22 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, assert_never
 
 from autotune.calling.target import import_folder
-from autotune.configuration.job import (
-    CountFlops,
-    Diagnose,
-    Gate,
-    Inspect,
-    Job,
-    Measure,
-    Observe,
-    Probe,
-    Profile,
-    TakeFirstSteps,
-    Task,
-    job_from_json,
-    job_to_json,
-    without_arguments,
-)
+from autotune.configuration import job as jobs
+from autotune.configuration.job import Job
 from autotune.process.common.after_import import AfterImport
 from autotune.process.common.child_ties import (
     hold_lifeline,
@@ -105,7 +91,7 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
     """Run one job, then exit without teardown, so that ending workers does not delay the result."""
     faulthandler.enable()
     try:
-        job = job_from_json(read_some(folder.job))
+        job = jobs.job_from_json(read_some(folder.job))
     except AutotuneError as error:
         leave(folder, Lost(str(error)))
     if job.launch:
@@ -163,7 +149,7 @@ def run(
         from autotune.process.child.inspecting import inspect
         from autotune.training import tasks
 
-        if isinstance(job.task, Inspect):
+        if isinstance(job.task, jobs.Inspect):
             return inspect(job, prepared)
         return _answer(tasks.prepare(job, folder, process_start, prepared), job.task)
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
@@ -176,7 +162,7 @@ def _hide_arguments(job: Job, folder: TrialFolder) -> None:
     place = this_place() if job.is_of_ranks else None
     size = 1 if place is None else place.size
     if job.script is not None and all(map(folder.has_begun, range(size))):
-        write_atomically(folder.job, job_to_json(without_arguments(job)))
+        write_atomically(folder.job, jobs.job_to_json(jobs.without_arguments(job)))
 
 
 def failed(job: Job, error: BaseException) -> TrialOutcome:
@@ -213,7 +199,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     imports_from = import_folder(Path(job.model_path), job.script.module)
     keep = job.script.keep
     record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)
-    if isinstance(job.task, Observe):
+    if isinstance(job.task, jobs.Observe):
         record.watch(job.task.shares_packages)
 
     def left(outcome: TrialOutcome) -> NoReturn:
@@ -241,25 +227,25 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     return record.added_to(trials[0].ended() if trials else _NO_TORCH, imports_from)
 
 
-def _answer(loaded: LoadedJob, task: Task) -> TrialOutcome:
+def _answer(loaded: LoadedJob, task: jobs.Task) -> TrialOutcome:
     """Carry out a task on a model.py."""
     from autotune.numerics import numerics_check
     from autotune.training import arithmetic, profiling, tasks
 
     match task:
-        case Measure(plan):
+        case jobs.Measure(plan):
             return tasks.measure(loaded, plan)
-        case Probe():
+        case jobs.Probe():
             return tasks.probe(loaded, task)
-        case CountFlops():
+        case jobs.CountFlops():
             return arithmetic.count(loaded, task)
-        case Diagnose():
+        case jobs.Diagnose():
             return profiling.diagnose(loaded, task)
-        case Profile():
+        case jobs.Profile():
             return profiling.profile_steps(loaded, task)
-        case Gate():
+        case jobs.Gate():
             return numerics_check.compare(loaded, task)
-        case Inspect() | Observe() | TakeFirstSteps():
+        case jobs.Inspect() | jobs.Observe() | jobs.TakeFirstSteps():
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:
             assert_never(task)
