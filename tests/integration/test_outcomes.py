@@ -12,9 +12,7 @@ from autotune.values.outcome import (
     Crashed,
     Inspected,
     Measured,
-    NonFinite,
     NotApplied,
-    OutOfMemory,
     Probed,
     Rejected,
     UserError,
@@ -113,13 +111,6 @@ def test_an_inspection_says_what_the_workload_is(run):
     assert outcome.workload.baseline == {"batch_size": 8, "num_threads": 1}
 
 
-def test_an_exit_is_named_with_its_line(outcome_of):
-    outcome = outcome_of("exits")
-    assert isinstance(outcome, UserError)
-    assert outcome.detail == "the code called sys.exit('no licence found')"
-    assert outcome.where == line_of("exits", "sys.exit(")
-
-
 @forked_only
 def test_an_error_in_a_worker_is_named_as_it_was_raised(outcome_of):
     outcome = outcome_of("worker_raises", settings={"num_workers": 1})
@@ -159,37 +150,10 @@ def test_an_impossible_demand_on_the_dataset_rejects_the_configuration(
     assert detail in outcome.detail
 
 
-@covers("T2")
-@pytest.mark.parametrize(
-    ("workload", "detail"),
-    [
-        ("segfaults", "killed by SIGSEGV"),
-        ("aborts", "killed by SIGABRT"),
-    ],
-)
-def test_a_process_that_dies_silently_has_crashed(workload, detail, outcome_of):
-    outcome = outcome_of(workload)
-    assert isinstance(outcome, Crashed)
-    assert detail in outcome.detail
-
-
-@forked_only
-def test_a_loss_that_is_not_a_number_is_not_finite(outcome_of):
-    assert outcome_of("nan_loss") == NonFinite("the loss became nan")
-
-
 @covers("T18")
 @forked_only
 def test_threads_changed_behind_our_back_are_noticed(outcome_of):
     assert outcome_of("changes_threads") == NotApplied("num_threads", "1", "2")
-
-
-@forked_only
-def test_the_device_allocators_error_is_out_of_device_memory(outcome_of):
-    outcome = outcome_of("device_hog", settings={"batch_size": 64})
-    assert isinstance(outcome, OutOfMemory)
-    assert outcome.memory == "device"
-    assert "CUDA out of memory" in outcome.detail
 
 
 @covers("U5")

@@ -3,8 +3,6 @@
 Jobs that import and build in their own process; test_shared_dataset.py has hosts that build.
 """
 
-import os
-import signal
 from ast import literal_eval
 
 import psutil
@@ -13,7 +11,7 @@ import pytest
 from autotune.process.runner import SubprocessRunner
 from autotune.training import before_fork as obstacles
 from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
-from children import WORKLOADS, job_for, nobody_is_left, wait_until
+from children import WORKLOADS, job_for, nobody_is_left
 from covering import covers
 from factories import written
 
@@ -169,11 +167,6 @@ def test_random_numbers_differ_from_fork_to_fork(warm, tmp_path, number):
     assert first != second
 
 
-def test_a_dataset_class_of_the_file_reaches_its_workers(warm, tmp_path):
-    outcome = warm.run(job_for(PLAIN, settings={"num_workers": 2}), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
-
-
 def test_a_compiled_model_trains_in_a_fork(warm, tmp_path):
     job = job_for(PLAIN, settings={"compile_mode": "default"})
     outcome = warm.run(job, tmp_path / "trial")
@@ -186,30 +179,6 @@ def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path
     outcomes = [runner.run(job, tmp_path / "trial") for job in jobs]
     peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
-
-
-def test_a_killed_host_loses_its_child_and_is_replaced(runner, tmp_path):
-    runner.run(job_for(PLAIN), tmp_path / "first")
-    source = (
-        "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time\ntime.sleep(60)\n"
-    )
-    killer = job_for(written(tmp_path, source, "model.py"))
-    outcome = runner.run(killer, tmp_path / "second")
-    assert isinstance(outcome, Lost)
-    assert isinstance(runner.run(job_for(PLAIN), tmp_path / "third"), Measured)
-    assert launch_of(tmp_path / "third") == FORKED
-
-
-def test_a_fork_that_is_killed_has_crashed(warm, tmp_path):
-    source = f"import os\nos.kill(os.getpid(), {int(signal.SIGKILL)})\n"
-    job = job_for(written(tmp_path, source, "model.py"))
-    assert warm.run(job, tmp_path / "trial") == Crashed("killed by SIGKILL")
-    assert wait_until(lambda: not zombies(), seconds=2)
-
-
-def zombies():
-    children = psutil.Process(os.getpid()).children(recursive=True)
-    return [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
 
 
 def test_a_host_in_which_a_gpu_is_open_forks_nobody(tmp_path, monkeypatch):
