@@ -11,10 +11,13 @@ import time
 import psutil
 import pytest
 
-from autotune.configuration.job import job_from_json, job_to_json
+from autotune.configuration.job import Measure, MeasurePlan, job_from_json, job_to_json
+from autotune.context.inspection import inspection
 from autotune.process.children import PATIENT
+from autotune.process.devices import Device
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import (
+    Inspected,
     Lost,
     Measured,
     OutOfMemory,
@@ -25,6 +28,7 @@ from autotune.values.outcome import (
 from children import (
     WORKLOADS,
     children_of,
+    job_for,
     nobody_is_left,
     run_child,
     shared_job,
@@ -217,3 +221,30 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
 
     assert ended
     assert child.returncode == -signal.SIGKILL
+
+
+@pytest.mark.fresh
+@pytest.mark.slow
+@pytest.mark.usefixtures("threads_of_the_machine")
+def test_a_child_uses_no_other_cores_than_those_of_its_device(launch, tmp_path):
+    before = len(os.sched_getaffinity(0))
+    core = max(os.sched_getaffinity(0))
+    device = Device(f"cpu:{core}", (core,))
+    with SubprocessRunner(tmp_path / "inductor", launch == "forked", device.environ) as runner:
+        found = runner.run(inspection("cpu", None), tmp_path / "trial")
+    assert isinstance(found, Inspected)
+    assert found.machine.host.affinity_count == 1
+    assert found.machine.default_num_threads == 1
+    assert len(os.sched_getaffinity(0)) == before, "this process keeps its own"
+
+
+def test_memory_that_workers_only_read_is_not_counted_for_each(tmp_path):
+    # Long enough for the runner to look, which it does once a second.
+    plan, peaks = MeasurePlan(warmup_steps=1, block_seconds=0.5, looks=(6,)), []
+    for workers in (0, 2):
+        job = job_for(WORKLOADS / "shared_memory.py", {"num_workers": workers}, Measure(plan))
+        outcome = run_child(tmp_path / str(workers), job)
+        assert isinstance(outcome, Measured), outcome
+        peaks.append(outcome.measurement.peak_memory_bytes)
+    assert peaks[0] > 256 * MIB
+    assert peaks[1] - peaks[0] < 256 * MIB, "resident sizes would add up to twice that more"

@@ -19,8 +19,9 @@ import pytest
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.inspection import inspection
-from autotune.process.devices import Device, DeviceRunner, device_locks, lock_names
+from autotune.process.devices import Device, DeviceRunner, device_locks, devices_of, lock_names
 from autotune.process.stop import Stop
+from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
 from covering import covers
 from factories import cuda_machine
@@ -215,3 +216,18 @@ def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             runner.run(TIMED, tmp_path)
         timer.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("cuda:0,cuda:0", "two trials at once"),
+        ("cuda:0,cpu:0", "several kinds"),
+        ("cpu:0,cpu:4000", "may not use"),
+        ("cpu:x", "is no device"),
+        ("", "is no device"),
+    ],
+)
+def test_devices_that_make_no_sense_are_refused(text: str, fault: str) -> None:
+    with pytest.raises(UsageError, match=fault):
+        devices_of(text)
