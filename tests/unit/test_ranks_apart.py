@@ -22,6 +22,7 @@ from command_line import command
 from covering import covers
 from factories import best_config, written
 
+KILLED = "rank 1 was killed by SIGKILL; log: stderr.rank1.log"
 MODEL = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
 
 
@@ -61,58 +62,48 @@ def test_a_stream_is_refused_if_ranks_read_the_same(common, is_refused):
     assert bool(ranks_obstacle([first, other])) == is_refused
 
 
-def told(folder, rank: int, detail: str, at: int) -> None:
-    path = TrialFolder(folder, rank).outcome
-    path.write_text(outcome_to_json(UserError(detail, "model.py:3")))
-    os.utime(path, ns=(at, at))
-    TrialFolder(folder, rank).stderr.touch()
+LOST, ODD = "Connection closed by peer", "it is odd"
+ANSWER, LATE = Probed((0.5,), 1.0), TimedOut("measure", 5.0)
+NAMED = UserError("rank 1: it is odd (log: stderr.rank1.log)", "model.py:3")
+ENDED = "rank 1 ended with code {} and without a result; log: stderr.rank1.log"
 
 
-def test_the_rank_that_failed_first_is_the_cause(tmp_path):
-    told(tmp_path, 0, "connection closed by peer", at=2_000_000_000)
-    told(tmp_path, 1, "it is odd", at=1_000_000_000)
-    found = outcome_of_ranks(TrialFolder(tmp_path), UserError("connection closed by peer", ""))
-    assert found == UserError("rank 1: it is odd (log: stderr.rank1.log)", "model.py:3")
-
-
-def test_a_rank_that_a_signal_killed_is_the_cause_of_what_others_say(tmp_path):
-    told(tmp_path, 0, "connection closed by peer", at=1_000_000_000)
-    TrialFolder(tmp_path).ended.write_text(json.dumps({"0": 1, "1": -9}))
-    found = outcome_of_ranks(TrialFolder(tmp_path), UserError("connection closed by peer", ""))
-    assert found == Crashed("rank 1 was killed by SIGKILL; log: stderr.rank1.log")
-
-
-def test_a_rank_that_left_without_a_word_is_named_with_its_code(tmp_path):
-    TrialFolder(tmp_path).ended.write_text(json.dumps({"1": 7}))
-    found = outcome_of_ranks(TrialFolder(tmp_path), None)
-    assert found == Crashed("rank 1 ended with code 7 and without a result; log: stderr.rank1.log")
-
-
-def test_a_rank_that_the_launcher_ended_for_another_is_not_the_cause(tmp_path):
-    TrialFolder(tmp_path).ended.write_text(json.dumps({"0": -15, "1": 3}))
-    found = outcome_of_ranks(TrialFolder(tmp_path), None)
-    assert found == Crashed("rank 1 ended with code 3 and without a result; log: stderr.rank1.log")
-
-
-def test_what_the_runner_decided_stands(tmp_path):
-    TrialFolder(tmp_path).ended.write_text(json.dumps({"1": -9}))
-    late = TimedOut("measure", 5.0)
-    assert outcome_of_ranks(TrialFolder(tmp_path), late) == late
-
-
-def test_a_result_of_rank_0_does_not_hide_that_another_failed(tmp_path):
-    answer = Probed((0.5,), 1.0)
-    TrialFolder(tmp_path).outcome.write_text(outcome_to_json(answer))
-    told(tmp_path, 1, "it is odd", at=1_000_000_000)
-    found = outcome_of_ranks(TrialFolder(tmp_path), answer)
-    assert found == UserError("rank 1: it is odd (log: stderr.rank1.log)", "model.py:3")
-
-
-def test_a_result_of_rank_0_holds_if_others_lost_it_once_it_was_done(tmp_path):
-    answer = Probed((0.5,), 1.0)
-    TrialFolder(tmp_path).outcome.write_text(outcome_to_json(answer))
-    told(tmp_path, 1, "Connection closed by peer", at=1_000_000_000)
-    assert outcome_of_ranks(TrialFolder(tmp_path), answer) == answer
+@pytest.mark.parametrize(
+    ("found", "told", "codes", "expected"),
+    [
+        (UserError(LOST, ""), {1: ODD, 0: LOST}, {}, NAMED),
+        (UserError(LOST, ""), {0: LOST}, {0: 1, 1: -9}, Crashed(KILLED)),
+        (None, {}, {1: 7}, Crashed(ENDED.format(7))),
+        (None, {}, {0: -15, 1: 3}, Crashed(ENDED.format(3))),
+        (LATE, {}, {1: -9}, LATE),
+        (ANSWER, {1: ODD}, {}, NAMED),
+        (ANSWER, {1: LOST}, {}, ANSWER),
+        (None, {1: ODD}, {0: -6, 1: 1}, NAMED),
+        (None, {1: LOST}, {0: -6, 1: 1}, Crashed("rank 0 was killed by SIGABRT; log: stderr.log")),
+    ],
+    ids=[
+        "the first to fail is the cause",
+        "one that a signal killed is the cause of what others say",
+        "one that left without a word has its code",
+        "one that the launcher ended for another is not the cause",
+        "what the runner decided stands",
+        "a result of rank 0 does not hide that another failed",
+        "but that another lost it once it was done",
+        "an abort for a lost connection is not the cause",
+        "an abort is, if the others told of that",
+    ],
+)
+def test_the_rank_that_is_to_blame_is_named(found, told, codes, expected, tmp_path):
+    files = TrialFolder(tmp_path)
+    for at, (rank, detail) in enumerate(told.items()):
+        of_rank = files.of_rank(rank)
+        of_rank.outcome.write_text(outcome_to_json(UserError(detail, "model.py:3")))
+        os.utime(of_rank.outcome, ns=(at, at))
+        of_rank.stderr.touch()
+    if found == ANSWER:
+        files.outcome.write_text(outcome_to_json(found))
+    files.ended.write_text(json.dumps(codes))
+    assert outcome_of_ranks(files, found) == expected
 
 
 def test_ranks_in_another_phase_are_named(tmp_path):
@@ -184,18 +175,3 @@ def test_a_launcher_that_starts_fewer_processes_is_named(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(RuntimeError, match="and the launcher started 1"):
         joining.join(2, torch.device("cpu"), 60.0)
-
-
-@pytest.mark.parametrize(
-    ("detail", "cause"),
-    [
-        ("it is odd", "rank 1: it is odd (log: stderr.rank1.log)"),
-        ("Connection closed by peer", "rank 0 was killed by SIGABRT; log: stderr.log"),
-    ],
-)
-def test_an_abort_is_the_cause_unless_a_rank_told_of_its_own_error(detail, cause, tmp_path):
-    told(tmp_path, 1, detail, at=1_000_000_000)
-    TrialFolder(tmp_path).ended.write_text(json.dumps({"0": -6, "1": 1}))
-    found = outcome_of_ranks(TrialFolder(tmp_path), None)
-    assert isinstance(found, UserError | Crashed)
-    assert found.detail == cause
