@@ -70,7 +70,8 @@ PROCESSES = click.option(
     "GPU, or several on the CPU; batch_size is of each.",
 )
 LAUNCH = click.option(
-    "--launch",
+    "--launcher",
+    "launch",
     metavar="COMMAND",
     help="Let this command start the processes of each trial, perhaps on several hosts: "
     "'torchrun ...', 'srun ...', 'mpirun ...', 'accelerate launch ...'. It is put before ours.",
@@ -299,11 +300,11 @@ def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
     count, launch = flags.get("nproc_per_node") or 1, flags.get("launch")
     if launch is not None and count > 1:
         raise UsageError(
-            f"--nproc-per-node {count} with --launch: the launcher says itself how many processes "
-            "it starts. Give one of them."
+            f"--nproc-per-node {count} with --launcher: the launcher says itself how many "
+            "processes it starts. Give one of them."
         )
     if has_devices and (launch is not None or count > 1):
-        name = "--nproc-per-node" if launch is None else "--launch"
+        name = "--nproc-per-node" if launch is None else "--launcher"
         raise UsageError(
             f"--devices runs a trial on each device, {name} one trial on all. Give one."
         )

@@ -92,5 +92,5 @@ def _check_hosts(answer: BestConfig, flags: dict[str, Any]) -> None:
         return
     raise UsageError(
         f"{flags['a']} is of {answer.processes} processes, at most {on_each} on a host. Start them "
-        "on as many hosts by --launch COMMAND, or compare on this one by --nproc-per-node N."
+        "on as many hosts by --launcher COMMAND, or compare on this one by --nproc-per-node N."
     )

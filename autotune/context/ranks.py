@@ -46,7 +46,7 @@ def check_room(resources: Resources) -> None:
         return
     kind, _, number = device.partition(":")
     if number:
-        flag = f"--nproc-per-node {count}" if launcher is None else "--launch"
+        flag = f"--nproc-per-node {count}" if launcher is None else "--launcher"
         raise UsageError(
             f"--device {device} with {flag}: each process takes the device of its number. Give "
             f"--device {kind}."
@@ -66,12 +66,14 @@ def _check_launcher(command: str) -> None:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"--launch {command!r}: {error}. Quote the command as a whole.") from error
+        raise UsageError(
+            f"--launcher {command!r}: {error}. Quote the command as a whole."
+        ) from error
     if not words:
-        raise UsageError("--launch: the command is empty. Give one, such as 'srun --ntasks 8'.")
+        raise UsageError("--launcher: the command is empty. Give one, such as 'srun --ntasks 8'.")
     if shutil.which(words[0]) is None:
         raise UsageError(
-            f"--launch {command!r}: there is no program {words[0]}. Install it, or give its path."
+            f"--launcher {command!r}: there is no program {words[0]}. Install it, or give its path."
         )
 
 
@@ -82,7 +84,7 @@ def check_launched(job: Job, outcome: TrialOutcome) -> None:
         UsageError: it has not.
     """
     if job.launch and isinstance(outcome, Lost):
-        raise UsageError(f"--launch {shlex.join(job.launch)!r}: {outcome.detail}")
+        raise UsageError(f"--launcher {shlex.join(job.launch)!r}: {outcome.detail}")
 
 
 def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOptions:

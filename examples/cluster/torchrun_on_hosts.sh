@@ -2,7 +2,7 @@
 # Torch's launcher on several hosts without a scheduler, as the launcher of a search:
 #
 #     HOSTS="node1 node2" NPROC=8 autotune search train.py \
-#         --launch examples/cluster/torchrun_on_hosts.sh -- [ARGUMENTS OF THE SCRIPT]
+#         --launcher examples/cluster/torchrun_on_hosts.sh -- [ARGUMENTS OF THE SCRIPT]
 #
 # Call it on the first of the hosts, in a folder that all of them see under the same path. ssh needs
 # a key without a passphrase, and the hosts the same Python environment. PORT (29500) has to be free

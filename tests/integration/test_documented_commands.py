@@ -23,10 +23,10 @@ GOLDEN = Path(__file__).parents[1] / "goldens/studies/finished"
 ELSEWHERE = {
     "dashboard digits_cnn": "is served until Ctrl-C: test_dashboard.py",
     "knobs --check model.py": "knobs in model.py: test_documented_code.py",
-    'search model.py --launch "mpirun -n 4 --hostfile hosts"': "MPI, hosts: test_ranks.py",
-    'search train.py --launch "srun --ntasks 16" -- --epochs 90': "Slurm: by hand, docs/cluster.md",
-    'search train.py --launch "srun --ntasks=16 --cpus-per-task=8 --kill-on-bad-exit=1"': "Slurm",
-    "search train.py --launch /path/to/the/clone/examples/cluster/torchrun_on_hosts.sh "
+    'search model.py --launcher "mpirun -n 4 --hostfile hosts"': "MPI, hosts: test_ranks.py",
+    'search train.py --launcher "srun --ntasks 16" -- --epochs 90': "Slurm: by hand, cluster.md",
+    'search train.py --launcher "srun --ntasks=16 --cpus-per-task=8 --kill-on-bad-exit=1"': "Slurm",
+    "search train.py --launcher /path/to/the/clone/examples/cluster/torchrun_on_hosts.sh "
     "-- --epochs 90": "several hosts: test_ranks.py",
     "search model.py --devices cuda:0,cuda:1": "two GPUs",
     "search model.py --devices cpu:0-3,cpu:4-7": "eight cores: test_script_devices.py",

@@ -159,7 +159,7 @@ def test_it_is_compared_in_as_many_processes_as_the_file_says(script: Searched) 
     assert done.returncode == 0, done.stderr
     assert '"ratio"' in done.stdout
     three = TORCHRUN.replace("per-node 2", "per-node 3")
-    refused = autotune(script.folder, *words, "--launch", three, *LONG)
+    refused = autotune(script.folder, *words, "--launcher", three, *LONG)
     assert refused.returncode == 2
     assert "the launcher starts 3 processes, and started 2 before" in refused.stderr
 
@@ -169,7 +169,7 @@ def test_it_is_compared_in_as_many_processes_as_the_file_says(script: Searched) 
 def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path: Path) -> None:
     shutil.copy(WORKLOADS / "plain.py", tmp_path / "plain.py")
     flags = ("--space", "space.yaml", "--trials", "2", "--accuracy-samples", "256", "--study", "s")
-    words = ("plain.py", "--launch", TORCHRUN, *flags)
+    words = ("plain.py", "--launcher", TORCHRUN, *flags)
     found = searched(tmp_path, "batch_size: [8, 32]\n", *words)
     assert f"2 processes in each trial, started by {TORCHRUN}" in found.done.stderr
     assert found.best.processes == 2

@@ -96,7 +96,7 @@ def test_the_result_is_one_sentence_and_one_json_object(compare: Compare) -> Non
 
 @pytest.mark.parametrize(
     ("words", "is_refused"),
-    [((), True), (("--nproc-per-node", "2"), False), (("--launch", "env"), False)],
+    [((), True), (("--nproc-per-node", "2"), False), (("--launcher", "env"), False)],
 )
 def test_processes_of_several_hosts_are_not_all_started_on_this_one(
     compare: Compare, words: tuple[str, ...], is_refused: bool
@@ -110,7 +110,7 @@ def test_processes_of_several_hosts_are_not_all_started_on_this_one(
         return
     assert (done.code, runner.names) == (2, [])
     assert "large.yaml is of 16 processes, at most 8 on a host" in done.err
-    assert "--launch COMMAND" in done.err
+    assert "--launcher COMMAND" in done.err
 
 
 def test_a_disturbed_round_is_repeated_and_told(compare: Compare) -> None:

@@ -207,12 +207,15 @@ def test_a_note_that_is_no_note_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--launch", "nosuchlauncher -n 2"], "there is no program nosuchlauncher. Install it"),
-        (["--launch", ""], "the command is empty"),
-        (["--launch", "srun 'a"], "No closing quotation. Quote the command as a whole"),
-        (["--launch", "env", "--nproc-per-node", "2"], "the launcher says itself how many"),
-        (["--launch", "env", "--devices", "cpu:0,cpu:1"], "--launch one trial on all. Give one."),
-        (["--launch", "env", "--device", "cuda:1"], "Give --device cuda."),
+        (["--launcher", "nosuchlauncher -n 2"], "there is no program nosuchlauncher. Install it"),
+        (["--launcher", ""], "the command is empty"),
+        (["--launcher", "srun 'a"], "No closing quotation. Quote the command as a whole"),
+        (["--launcher", "env", "--nproc-per-node", "2"], "the launcher says itself how many"),
+        (
+            ["--launcher", "env", "--devices", "cpu:0,cpu:1"],
+            "--launcher one trial on all. Give one.",
+        ),
+        (["--launcher", "env", "--device", "cuda:1"], "Give --device cuda."),
     ],
 )
 @pytest.mark.parametrize("script", [False, True])

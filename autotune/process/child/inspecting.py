@@ -169,7 +169,7 @@ def _check_room(on_host: int, machine: Machine, job: Job) -> None:
         return
     if job.launch:
         raise UsageError(
-            f"--launch starts {on_host} processes on a host with {room} ({kind}). Start fewer."
+            f"--launcher starts {on_host} processes on a host with {room} ({kind}). Start fewer."
         )
     raise UsageError(f"--nproc-per-node {on_host}: there are {room} ({kind}) here. Give fewer.")
 
