@@ -31,11 +31,6 @@ def is_installed(place: Path) -> bool:
     return not _SITES.isdisjoint(place.parts) or str(place).startswith(_LIBRARIES)
 
 
-def _is_foreign(path: Path) -> bool:
-    """Return True for a file of an installed package or of this one, which may be `__main__`."""
-    return is_installed(path) or path.is_relative_to(_PACKAGE)
-
-
 def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     """Return the imported modules of the user's own, each path with its SHA-256.
 
@@ -49,7 +44,8 @@ def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     own = {
         os.path.relpath(path, folder): path
         for path in paths - {main.resolve()}
-        if path.suffix == ".py" and path.is_file() and not _is_foreign(path)
+        if path.suffix == ".py" and path.is_file()
+        if not is_installed(path) and not path.is_relative_to(_PACKAGE)  # may be `__main__`
     }
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(own.items())
