@@ -19,10 +19,9 @@ from random import Random
 from statistics import median
 
 from autotune import __version__
-from autotune.accuracy.accuracy_verdict import AccuracyProber, probe_task
+from autotune.accuracy.accuracy_verdict import MOST_SEEDS, AccuracyProber, probe_samples, probe_task
 from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker
 from autotune.accuracy.script_quality import FirstLossChecker
-from autotune.accuracy.seeds import MOST_SEEDS, probe_samples
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions

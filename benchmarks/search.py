@@ -29,8 +29,8 @@ from multiprocessing import Pool
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
+from autotune.accuracy.accuracy_verdict import SEEDS
 from autotune.accuracy.numerics_verdict import NUMERICS, PRECISION, numerics_fault
-from autotune.accuracy.seeds import SEEDS
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.job import Gate

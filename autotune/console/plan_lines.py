@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autotune.accuracy.seeds import INCUMBENT_SEEDS
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS
 from autotune.calling.arguments import is_secret
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.sequential_test import LOOKS

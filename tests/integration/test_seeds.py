@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.seeds import MOST_SEEDS, SEEDS
+from autotune.accuracy.accuracy_verdict import MOST_SEEDS, SEEDS, AccuracyProber
 from autotune.configuration.constraints import AccuracyRule, Tolerance
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey

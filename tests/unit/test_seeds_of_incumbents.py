@@ -1,6 +1,6 @@
 """A further seed of an incumbent is worth its time once much rests on it."""
 
-from autotune.accuracy.seeds import SeedBudget
+from autotune.accuracy.accuracy_verdict import SeedBudget
 
 
 def test_a_seed_is_paid_by_as_many_seconds_as_an_incumbent():

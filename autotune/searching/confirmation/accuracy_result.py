@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.seeds import SEEDS
+from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
 from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence import AccuracyEvidence, GateEvidence
 from autotune.configuration.training_config import TrainingConfig

@@ -8,8 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import INCUMBENT_SEEDS
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, AccuracyVerdict
 from autotune.comparison import sequential_test
 from autotune.comparison.sequential_test import Standing
 from autotune.context.budget_clock import OUT_OF_TIME

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from statistics import fmean
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.seeds import SEEDS, decision_so_far
+from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, decision_so_far
 from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence import NotConfirmed, NotProven
 from autotune.configuration.training_config import TrainingConfig

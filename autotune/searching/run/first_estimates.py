@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from autotune.accuracy.seeds import SEEDS, probe_seconds
+from autotune.accuracy.accuracy_verdict import SEEDS, probe_seconds
 from autotune.comparison.sequential_test import LOOKS
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber, own_accuracy_fails
+from autotune.accuracy.accuracy_verdict import AccuracyProber, SeedBudget, own_accuracy_fails
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.accuracy.seeds import SeedBudget
 from autotune.configuration.constraints import AccuracyRule, fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock, ScriptStarts

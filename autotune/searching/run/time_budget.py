@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, stdev
 
-from autotune.accuracy.seeds import INCUMBENT_SEEDS, next_look, seed_seconds, seeds_until
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, next_look, seed_seconds, seeds_until
 from autotune.comparison.sequential_test import LOOKS, rounds_to_win
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import environ_of

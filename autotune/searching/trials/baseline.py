@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber, no_reference
+from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, no_reference, probe_samples
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.accuracy.seeds import SEEDS, probe_samples
 from autotune.comparison.repeats import Repeats
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED

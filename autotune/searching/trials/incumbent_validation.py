@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import INCUMBENT_SEEDS, SEEDS
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun

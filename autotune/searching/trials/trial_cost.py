@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from autotune.accuracy.seeds import seed_seconds
+from autotune.accuracy.accuracy_verdict import seed_seconds
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.searching.run.search_run import Accuracy, SearchRun

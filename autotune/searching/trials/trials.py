@@ -8,8 +8,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from autotune.accuracy.accuracy_verdict import AccuracyVerdict
-from autotune.accuracy.seeds import INCUMBENT_SEEDS, SEEDS
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
