@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import median, mode
 from types import SimpleNamespace
 
-from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.search_space import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Budget
 from autotune.knobs import KNOBS

@@ -25,8 +25,7 @@ from autotune.configuration.evidence import (
     NotConfirmed,
     NotProven,
 )
-from autotune.configuration.search_space import SearchSpace, narrow
-from autotune.configuration.space_file import read_space
+from autotune.configuration.search_space import SearchSpace, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host

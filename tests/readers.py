@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
-from autotune.configuration.space_file import read_space
+from autotune.configuration.search_space import read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import (

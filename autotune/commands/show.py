@@ -78,7 +78,7 @@ def check(files: tuple[Path, ...], kind: Kind | None) -> None:
 def _fault_of(path: Path, kind: Kind | None) -> str:
     """Return the faults of a file, a line each; "" if it can be used."""
     from autotune.configuration.best_config import read_best
-    from autotune.configuration.space_file import read_space
+    from autotune.configuration.search_space import read_space
     from autotune.values.strict_yaml import read
 
     try:

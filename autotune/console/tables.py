@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autotune.configuration.space_file import read_space, shipped_spaces
+from autotune.configuration.search_space import read_space, shipped_spaces
 from autotune.console.event_lines import bound_lines
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled

@@ -17,8 +17,7 @@ from autotune.configuration.constraints import THROUGHPUT, Objective, Tolerance
 from autotune.configuration.evidence import TRAINING_LOSS
 from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.search_space import EffectiveBatch
-from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.search_space import EffectiveBatch, find_space, read_space
 from autotune.configuration.training_config import LrRule, TrainingConfig, render
 from autotune.knobs.base import Value
 from autotune.process.common.interpreter import Interpreter, own_interpreter

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autotune.calling.flag import Flag
 from autotune.configuration.script import ScriptOptions, is_switch
-from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.search_space import SpaceFile
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob, name_to_read, own_knob, own_knobs, unknown_options

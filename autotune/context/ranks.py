@@ -19,8 +19,7 @@ from autotune.configuration.job import (
     TakeFirstSteps,
     Task,
 )
-from autotune.configuration.search_space import check_divides
-from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.search_space import SpaceFile, check_divides
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions, WorkloadOptions
 from autotune.knobs import ALL_KNOBS

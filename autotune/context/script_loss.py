@@ -17,8 +17,7 @@ from statistics import stdev
 from autotune.configuration.constraints import UNNOTICED
 from autotune.configuration.job import Job, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions, is_harmless
-from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.search_space import SearchSpace, SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
 from autotune.knobs import knob_named

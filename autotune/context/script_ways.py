@@ -14,7 +14,7 @@ from itertools import zip_longest
 from autotune.calling.config_file import whole_numbers
 from autotune.calling.flag import Flag
 from autotune.configuration.script import BY_FLAG_ONLY, ScriptOptions, is_harmless
-from autotune.configuration.space_file import SpaceFile
+from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.options import SearchOptions, WorkloadOptions
 from autotune.context.own_knobs import flags_in

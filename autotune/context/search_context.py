@@ -13,8 +13,13 @@ from autotune.configuration.constraints import Objective
 from autotune.configuration.job import Inspect, Job, Task
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Script
-from autotune.configuration.search_space import SearchSpace, narrow
-from autotune.configuration.space_file import SpaceFile, find_space, read_space
+from autotune.configuration.search_space import (
+    SearchSpace,
+    SpaceFile,
+    find_space,
+    narrow,
+    read_space,
+)
 from autotune.configuration.training_config import TrainingConfig, lr_factor
 from autotune.context.inspection import inspect, inspection, inspection_of_device
 from autotune.context.options import SearchOptions, time_budget_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.space_file import shipped_spaces
+from autotune.configuration.search_space import shipped_spaces
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import AnyPlain, Effect, Integers, Knob, OneOf
 from autotune.knobs.own import KINDS, OwnKnob

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.space_file import read_space
+from autotune.configuration.search_space import read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.search import search

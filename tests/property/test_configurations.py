@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.space_file import shipped_spaces
+from autotune.configuration.search_space import SearchSpace, shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration.search_space import SearchSpace
-from autotune.configuration.space_file import shipped_spaces
+from autotune.configuration.search_space import SearchSpace, shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile

@@ -82,7 +82,7 @@ def test_the_results_of_the_readme_are_the_recorded_ones() -> None:
 
 
 def test_the_example_of_a_search_space_is_read_as_it_stands(tmp_path: Path) -> None:
-    from autotune.configuration.space_file import read_space
+    from autotune.configuration.search_space import read_space
 
     page = (ROOT / "docs" / "spaces.md").read_text(encoding="utf-8")
     example = page.split("```yaml\nbatch_size")[1].split("```")[0]

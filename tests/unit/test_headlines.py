@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration.script import BY_FLAG_ONLY, is_harmless
-from autotune.configuration.space_file import read_space, shipped_spaces
+from autotune.configuration.search_space import read_space, shipped_spaces
 from autotune.knobs import ALL_KNOBS, knob_named
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.configuration.flag_types import EffectiveBatchType
-from autotune.configuration.search_space import SearchSpace, narrow
-from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.search_space import SearchSpace, find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value

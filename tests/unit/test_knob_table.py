@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.search_space import find_space, read_space
 from autotune.knobs.base import spelled
 from benchmarks.page import RESULTS
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.space_file import read_space
+from autotune.configuration.search_space import read_space
 from autotune.context.script_loss import loss_seconds
 from autotune.scripting.loss_tasks import falls, fault_of
 from autotune.scripting.losses import LossRecorder, Scalars, StepLoss, mean_of_last

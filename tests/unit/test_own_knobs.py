@@ -10,7 +10,7 @@ from autotune.calling.flag import Flag
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.mismatch import missing_variables
 from autotune.configuration.script import own_flags, plan_run, with_flags
-from autotune.configuration.space_file import SpaceFile, read_space
+from autotune.configuration.search_space import SpaceFile, read_space
 from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
 from autotune.knobs import own_fault
 from autotune.knobs.base import Value

@@ -12,8 +12,7 @@ import pytest
 
 from autotune.configuration.evidence import LearningRate, PredictedRun, Searched
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.search_space import narrow
-from autotune.configuration.space_file import read_space
+from autotune.configuration.search_space import narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines, result, searched_lines
 from autotune.console.progress import PlainProgress

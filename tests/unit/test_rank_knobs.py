@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.configuration.search_space import narrow
-from autotune.configuration.space_file import find_space, read_space
+from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.ranks import own_of_each
 from autotune.knobs import ALL_KNOBS

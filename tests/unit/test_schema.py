@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.space_file import read_space, shipped_spaces
+from autotune.configuration.search_space import read_space, shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export.schema import Kind, schema
 from autotune.knobs import ALL_KNOBS

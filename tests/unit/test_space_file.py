@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.space_file import find_space, read_space, shipped_spaces
+from autotune.configuration.search_space import find_space, read_space, shipped_spaces
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from covering import covers
