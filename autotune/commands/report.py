@@ -70,7 +70,9 @@ def report(
     of_first, of_other = (*names, None, None)[:2]
     data = read_report(find_study(study), of_first)
     if other is not None:
-        _show_both(data, read_report(find_study(other), of_other))
+        from autotune.report.terminal import show_both
+
+        show_both(data, read_report(find_study(other), of_other))
         return
     for form, target in wanted.items():
         _write(target, _FORMS[form](data))
@@ -82,13 +84,6 @@ def report(
         from autotune.report.terminal import show_report
 
         show_report(data)
-
-
-def _show_both(first: ReportData, second: ReportData) -> None:
-    from autotune.report.side_by_side import side_by_side
-    from autotune.report.terminal import print_pairs
-
-    print_pairs(side_by_side(first, second))
 
 
 def _check(wanted: Mapping[str, str], explain: bool, force: bool, tensorboard: str | None) -> None:
@@ -181,15 +176,15 @@ def _html(data: ReportData) -> str:
 
 
 def _csv(data: ReportData) -> str:
-    from autotune.report.table import csv_text
+    from autotune.report.tables import csv_text
 
     return csv_text(data)
 
 
 def _json(data: ReportData) -> str:
-    from autotune.report.summary import summary
+    from autotune.report.tables import json_text
 
-    return summary(data) + "\n"
+    return json_text(data) + "\n"
 
 
 _FORMS: Mapping[str, Callable[[ReportData], str]] = {"html": _html, "csv": _csv, "json": _json}

@@ -6,6 +6,7 @@ only its best.yaml may exist.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +17,21 @@ from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.evidence import Searched
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
+from autotune.report.effects import KnobEffect, knob_effects
 from autotune.searching.run.search_coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.study.archive import Archive, StudyPlace, read_archive
-from autotune.study.facts import CandidateLog, Confirmation
+from autotune.study.facts import (
+    ACCURACY,
+    DIAGNOSIS,
+    VALIDATION,
+    CandidateLog,
+    Confirmation,
+)
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.identity import Identity
 from autotune.values.errors import UsageError
+from autotune.values.measurement import Measurement
 from autotune.values.outcome import Diagnosed
 from autotune.values.statistics import Interval
 
@@ -30,6 +39,38 @@ T = TypeVar("T")
 _FEW = 5
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
 """Kind of a trial in the report; each has its own shape and colour."""
+_FAILURES = {
+    "out_of_memory": "out of memory",
+    "timed_out": "no result in time",
+    "crashed": "crashed",
+    "non_finite": "the loss became NaN or infinite",
+    "rejected": "refused by PyTorch, the compiler or the dataset",
+    "not_applied": "a setting did not take effect",
+    "user_error": "model.py raised an error",
+    "memory": "over the memory limit",
+    "accuracy": "not accurate enough",
+    "ran": "never steady, or its accuracy probe failed",
+    "lost": "lost to the machine or interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """Trials that are infeasible or lost for the same kind of reason."""
+
+    kind: str
+    label: str
+    trials: tuple[int, ...]
+    example: str
+    """First line of the first trial's reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Seconds spent on one part of a search."""
+
+    name: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -85,11 +126,10 @@ class ReportData:
             and trial.verdict.value is not None
         ]
         known.sort(key=lambda one: (one.details.peak_memory_bytes, -(one.verdict.value or 0.0)))
-        best, fastest = list[FinishedTrial](), 0.0
+        best = list[FinishedTrial]()
         for trial in known:
-            if (trial.verdict.value or 0.0) > fastest:
+            if not best or (trial.verdict.value or 0.0) > (best[-1].verdict.value or 0.0):
                 best.append(trial)
-                fastest = trial.verdict.value or 0.0
         return tuple(best)
 
     @cached_property
@@ -98,6 +138,49 @@ class ReportData:
         feasible = [t for t in self.trials if t.verdict.feasible and t.verdict.value is not None]
         feasible.sort(key=lambda trial: -(trial.verdict.value or 0.0))
         return tuple(feasible[:_FEW])
+
+    @cached_property
+    def effects(self) -> tuple[KnobEffect, ...]:
+        """Return the effect of each knob that trials vary; none without the user's settings."""
+        own = self.baseline_config
+        return () if own is None else knob_effects(self.trials, own)
+
+    @cached_property
+    def failures(self) -> list[FailureKind]:
+        """Return infeasible and lost trials by kind, the most frequent first."""
+        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for trial in self.trials:
+            if not trial.verdict.feasible:
+                found[failure_kind(trial)].append((trial.number, trial.verdict.reason))
+        for lost in self.archive.open:
+            if lost.state == "lost":
+                reason = lost.reason or "the process that ran it is gone"
+                found["lost"].append((lost.number, reason))
+        kinds = []
+        for kind, cases in found.items():
+            example = (cases[0][1].splitlines() or ["no reason was noted"])[0]
+            numbers = tuple(number for number, _ in cases)
+            kinds.append(FailureKind(kind, _FAILURES.get(kind, kind), numbers, example))
+        return sorted(kinds, key=lambda one: -len(one.trials))
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """Return the seconds of each phase, as far as the study recorded them."""
+        spent: dict[str, float] = defaultdict(float)
+        if self.baseline is not None:
+            noted = readable_note(lambda: self.archive.notes.phase_seconds) or {}
+            spent["your settings: timing"] = self.baseline.details.seconds or 0.0
+            spent["your settings: accuracy"] = noted.get(ACCURACY, 0.0)
+            spent["diagnosis"] = noted.get(DIAGNOSIS, 0.0)
+            spent["validation of incumbents"] = noted.get(VALIDATION, 0.0)
+        for trial in self.trials[1:]:
+            seconds, run = trial.details.seconds or 0.0, trial.details.measurement
+            parts = {"trials that gave no number": seconds} if run is None else _parts(run)
+            parts["trials: starting, accuracy, drift"] = max(0.0, seconds - sum(parts.values()))
+            for name, part in parts.items():
+                spent[name] += part
+        spent["confirmation"] = 0.0 if self.confirmation is None else self.confirmation.seconds
+        return [Phase(name, seconds) for name, seconds in spent.items() if seconds > 0]
 
     @cached_property
     def identity(self) -> Identity:
@@ -197,6 +280,22 @@ class ReportData:
         """Return the settings of a configuration that differ from the user's."""
         own = self.baseline_config
         return config.as_dict() if own is None else config.differences(own)
+
+
+def failure_kind(trial: FinishedTrial) -> str:
+    """Return the kind of a trial's outcome; of a measured one, its most violated constraint."""
+    outcome, margins = trial.details.outcome or "measured", trial.verdict.margins
+    return outcome if outcome != "measured" else max(margins, key=lambda name: margins[name])
+
+
+def _parts(run: Measurement) -> dict[str, float]:
+    """Return the seconds of a measurement by part, without the start of the process."""
+    blocks = sum(block.seconds for block in run.blocks)
+    return {
+        "trials: building model and dataset": max(0.0, run.build_seconds - run.shared_seconds),
+        "trials: warming up and compiling": sum(run.warmup_step_seconds),
+        "trials: timing": blocks + sum(run.boundary_seconds),
+    }
 
 
 def readable_note(read: Callable[[], T]) -> T | None:

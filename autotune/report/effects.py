@@ -1,11 +1,10 @@
-"""Effect of each setting on the objective, estimated from all trials; interaction of two knobs.
+"""Effect of each setting on the objective, estimated from all trials.
 
 On a logarithmic scale most settings add the same gain whatever the others are. So a Bayesian linear
 regression explains the trials: one term for each value of each knob, relative to the user's value.
 Its prior keeps effects that few trials show near zero. Its cost is linear in the number of trials.
 Values of several knobs that the trials always have together are aliased: no trial tells their
 effects apart. They share one term, which is the product of their effects.
-The interaction of two knobs shows measured values, without a model.
 """
 
 from __future__ import annotations
@@ -85,26 +84,6 @@ class KnobEffect:
         return next((effect for effect in self.effects if effect.value == value), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Trials with the same values of two knobs."""
-
-    trials: int
-    best: float | None
-    """Best value of the feasible ones; None if there is none."""
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """Measured trials for each combination of two knobs' values."""
-
-    rows: str
-    columns: str
-    row_values: tuple[Value, ...]
-    column_values: tuple[Value, ...]
-    cells: Mapping[tuple[Value, Value], Cell]
-
-
 def knob_effects(
     trials: Sequence[FinishedTrial], baseline: TrainingConfig
 ) -> tuple[KnobEffect, ...]:
@@ -117,7 +96,7 @@ def knob_effects(
     if len(measured) < FEWEST_TRIALS:
         return ()
     references = dict(_references(measured, baseline))
-    aliased = _aliased(measured, _columns(measured, references))
+    aliased = _aliased(measured, references)
     if not aliased:
         return ()
     found: dict[str, list[Effect]] = {}
@@ -145,21 +124,6 @@ def _effects(
         interval = (math.exp(mean - reach), math.exp(mean + reach))
         (_, value), *others = columns
         yield Effect(value, math.exp(mean), interval, int(count), dict(others))
-
-
-def interaction(trials: Sequence[FinishedTrial], rows: str, columns: str) -> Interaction:
-    """Return the best feasible value for each combination of two knobs' values."""
-    grouped: dict[tuple[Value, Value], list[FinishedTrial]] = {}
-    for trial in trials:
-        grouped.setdefault((trial.config[rows], trial.config[columns]), []).append(trial)
-    cells = {pair: Cell(len(group), _best(group)) for pair, group in grouped.items()}
-    return Interaction(
-        rows,
-        columns,
-        in_order({pair[0] for pair in grouped}),
-        in_order({pair[1] for pair in grouped}),
-        cells,
-    )
 
 
 def comes_with(trials: Sequence[FinishedTrial], name: str, value: Value) -> str | None:
@@ -193,21 +157,16 @@ def _references(
         yield name, own if own in used else used.most_common(1)[0][0]
 
 
-def _columns(trials: Sequence[FinishedTrial], references: Mapping[str, Value]) -> list[Column]:
-    """Return every measured value of each knob, except the reference."""
-    columns = []
-    for name, reference in references.items():
-        own = [t for t in trials if not _is_idle(name, t.config)]
-        values = {trial.config[name] for trial in own} - {reference}
-        columns += [(name, value) for value in in_order(values)]
-    return columns
-
-
-def _aliased(trials: Sequence[FinishedTrial], columns: Sequence[Column]) -> list[list[Column]]:
-    """Return the columns in groups that exactly the same trials have."""
+def _aliased(
+    trials: Sequence[FinishedTrial], references: Mapping[str, Value]
+) -> list[list[Column]]:
+    """Return each value but the references, in groups that exactly the same trials have."""
     groups: dict[tuple[bool, ...], list[Column]] = {}
-    for one in columns:
-        groups.setdefault(tuple(_has(trial.config, one) for trial in trials), []).append(one)
+    for name, reference in references.items():
+        used = {trial.config[name] for trial in trials if not _is_idle(name, trial.config)}
+        for value in in_order(used - {reference}):
+            having = tuple(_has(trial.config, (name, value)) for trial in trials)
+            groups.setdefault(having, []).append((name, value))
     return list(groups.values())
 
 
@@ -218,11 +177,6 @@ def _has(config: TrainingConfig, column: Column) -> bool:
 
 def _is_idle(name: str, config: TrainingConfig) -> bool:
     return config.is_idle(knob_named(name))
-
-
-def _best(trials: Sequence[FinishedTrial]) -> float | None:
-    feasible = (t.verdict.value for t in trials if t.verdict.feasible and t.verdict.value)
-    return max(feasible, default=None)
 
 
 def _fitted(present: Array, logs: Array, prior: Array) -> tuple[Array, Array]:

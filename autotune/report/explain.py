@@ -16,8 +16,7 @@ from autotune.configuration.training_config import render
 from autotune.console.answer_lines import utilisation
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
-from autotune.report.effects import Effect, KnobEffect, knob_effects
-from autotune.report.totals import failure_kinds
+from autotune.report.effects import Effect, KnobEffect
 from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.text import rounds_text, size
@@ -97,7 +96,7 @@ def _parts(data: ReportData) -> Iterator[list[str]]:
         yield [f"{text[0].upper()}{text[1:]}."]
     yield [
         f"{len(one.trials)} x {one.label}, first in trial {one.trials[0]}: {one.example}."
-        for one in failure_kinds(data)
+        for one in data.failures
     ]
 
 
@@ -127,9 +126,7 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
     if not changed:
         return
     yield f"Trial {best.provenance.trial} was confirmed: it was timed in turns with your settings."
-    baseline = data.baseline_config
-    effects = knob_effects(data.trials, baseline) if baseline is not None else ()
-    yield from _change_sentences(effects, changed)
+    yield from _change_sentences(data.effects, changed)
 
 
 def _limits(best: BestConfig) -> Iterator[str]:

@@ -1,16 +1,17 @@
-"""Report on stdout: a table in a terminal, plain lines in a pipe."""
+"""Report on stdout: a table in a terminal, plain lines in a pipe; two studies side by side."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.answer_words import not_proven_texts, start_text
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.evidence import AccuracyEvidence
 from autotune.configuration.training_config import render
 from autotune.console.answer_lines import (
     accuracy_lines,
@@ -18,23 +19,18 @@ from autotune.console.answer_lines import (
     searched_lines,
     throughput_lines,
 )
+from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
-from autotune.report.totals import failure_kinds, phases
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
 from autotune.values.text import clean, size, span
 
 _MOST_ROWS = 20
-_NUMBERS = 6
-# Line above the trials, whose rates are not those of the confirmation.
-_CAPTION = "In the search:"
+# The first columns hold numbers. The remarks stand below the settings on narrow terminals.
+_NUMBERS, _REMARK = 6, 7
 # Index of a column to the least terminal width at which it is shown.
-_ROOM_FOR = {1: 56, 4: 72, 7: 72, 5: 100, 2: 110}
-_PARETO = (4, 3)
-"""Indices of memory and ratio."""
-_REMARK = 7
-"""Index of the remarks, which are shown below the settings on narrow terminals."""
+_ROOM_FOR = {1: 56, 4: 72, _REMARK: 72, 5: 100, 2: 110}
 _MARKS = {
     "baseline": "",
     "answer": "the answer",
@@ -44,39 +40,17 @@ _MARKS = {
     "accuracy": "infeasible",
     "failed": "infeasible",
 }
+_UNKNOWN = "-"
+_WIDTH_OF_A_PIPE = 100_000
 
 
 def show_report(data: ReportData) -> None:
     """Print the result, the trials, the failures and the time by phase."""
-    for line in before_table(data):
-        _say(line)
-    shown = chosen_trials(data)
-    rows = [row_of(data, trial) for trial in shown]
-    if sys.stdout.isatty():
-        _print_table(_headers(data), rows)
-    elif rows:
-        for line in aligned([_headers(data), *rows]):
-            _say(line)
-    for line in after_table(data, len(shown)):
-        _say(line)
-
-
-def _headers(data: ReportData) -> tuple[str, ...]:
-    rate = data.rate_unit
-    return ("trial", rate, "95 % interval", "ratio", "memory", "seconds", "settings", "")
-
-
-def print_pairs(rows: Sequence[tuple[str, str, str]]) -> None:
-    """Print rows of a name and two cells, in columns."""
-    if sys.stdout.isatty():
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for row in rows:
-            table.add_row(*(Text(clean(cell)) for cell in row))
-        Console(file=sys.stdout, highlight=False).print(table)
-        return
-    widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
-    for name, one, other in rows:
-        _say(f"{name:{widths[0]}}  {one:{widths[1]}}  {other}")
+    _say(before_table(data))
+    shown = _chosen_trials(data)
+    if shown:
+        _print_trials(data, shown)
+    _say(after_table(data, len(shown)))
 
 
 def before_table(data: ReportData) -> list[str]:
@@ -92,8 +66,9 @@ def before_table(data: ReportData) -> list[str]:
             *accuracy_lines(data.best.constraints.accuracy),
             *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
         ]
-    caption = [_CAPTION] if data.trials else []
     changed = {} if data.best is None else data.best.changed
+    # The rates of the trials are not those of the confirmation.
+    caption = ["In the search:"] if data.trials else []
     return [*lines, *searched_lines(data.searched, changed), "", *caption]
 
 
@@ -103,39 +78,25 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if shown < len(data.trials):
         hidden = len(data.trials) - shown
         lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
-    lines += _pareto_lines(data)
+    if len(data.pareto_best) > 1:
+        lines.append("\nless memory or more throughput (Pareto-best):")
+        rows = [row_of(data, trial) for trial in data.pareto_best]
+        lines += [f"  {row[4]:>8}  {row[3]:>6}  trial {row[0]}: {row[6]}" for row in rows]
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
         lines.append(f"running, or stopped hard: trial {', '.join(running)}")
-    failures = failure_kinds(data)
-    if failures:
+    if data.failures:
         lines.append("\ndid not qualify:")
-        lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in failures]
-    spent = phases(data)
-    if spent:
+        lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]
+    if data.phases:
         lines.append("\ntime:")
-        lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in spent]
+        lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in data.phases]
     if data.script_start is not None:
         lines.append(f"  {start_text(data.script_start)}")
     return lines
 
 
-def _pareto_lines(data: ReportData) -> list[str]:
-    """Return lines on the Pareto-best trials; none if a single one is the fastest and smallest."""
-    best = data.pareto_best
-    if len(best) < 2:  # noqa: PLR2004 (nothing to weigh up)
-        return []
-    rows = [row_of(data, trial) for trial in best]
-    widths = [max(len(row[at]) for row in rows) for at in _PARETO]
-    told = (
-        "  ".join(row[at].rjust(width) for at, width in zip(_PARETO, widths, strict=True))
-        + f"  trial {row[0]}: {row[_NUMBERS]}"
-        for row in rows
-    )
-    return ["\nless memory or more throughput (Pareto-best):", *(f"  {line}" for line in told)]
-
-
-def chosen_trials(data: ReportData) -> list[FinishedTrial]:
+def _chosen_trials(data: ReportData) -> list[FinishedTrial]:
     """Return all trials of a small study in order; else baseline, result and the fastest."""
     if len(data.trials) <= _MOST_ROWS:
         return list(data.trials)
@@ -150,46 +111,93 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     details, ratio = trial.details, data.ratio(trial)
     rate, bounds = details.samples_per_second, details.samples_per_second_ci95
     memory, seconds = details.peak_memory_bytes, details.seconds
-    mark = _MARKS[data.standing(trial)]
-    said = ": ".join(
-        filter(None, (mark, trial.verdict.reason or data.candidate_log(trial).refused))
-    )
+    said = (_MARKS[data.standing(trial)], trial.verdict.reason or data.candidate_log(trial).refused)
     return (
         str(trial.number),
-        "-" if rate is None else f"{rate:.1f}",
-        "-" if bounds is None else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
-        "-" if ratio is None else f"{ratio:.2f}x",
-        "-" if memory is None else size(memory),
-        "-" if seconds is None else f"{seconds:.1f}",
+        _UNKNOWN if rate is None else f"{rate:.1f}",
+        _UNKNOWN if bounds is None else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
+        _UNKNOWN if ratio is None else f"{ratio:.2f}x",
+        _UNKNOWN if memory is None else size(memory),
+        _UNKNOWN if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",
-        "; ".join(filter(None, (said, *conditions(details)))),
+        "; ".join(filter(None, (": ".join(filter(None, said)), *conditions(details)))),
     )
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines: numbers right-aligned, the last two columns unpadded."""
-    widths = [max(len(row[at]) for row in rows) for at in range(_NUMBERS)]
-    lines = []
-    for row in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(row, widths, strict=False)]
-        lines.append("  ".join([*numbers, *filter(None, row[_NUMBERS:])]))
-    return lines
+def show_both(first: ReportData, second: ReportData) -> None:
+    """Print two studies side by side, with the settings in which their answers differ."""
+    facts = zip(_facts(first), _facts(second), strict=True)
+    rows = [(name, one, other) for (name, one), (_, other) in facts]
+    if first.best is not None and second.best is not None:
+        mine, theirs = first.best.training_config, second.best.training_config
+        differing = mine.differences(theirs)
+        rows += [(name, spelled(mine[name]), spelled(theirs[name])) for name in differing]
+    _print(_console(), Table(box=None, pad_edge=False, show_header=False), rows)
 
 
-def _print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    console = Console(file=sys.stdout, highlight=False)
-    shown = [at for at in range(len(headers)) if console.width >= _ROOM_FOR.get(at, 0)]
-    if _REMARK not in shown:
+def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a study, each a name and a cell."""
+    best, seconds = data.best, sum(trial.details.seconds or 0.0 for trial in data.trials)
+    yield "study", data.archive.name
+    names = ("machine", "answer", "your settings", "the answer", "peak memory", "quality")
+    if best is None:
+        yield from (dict.fromkeys(names, _UNKNOWN) | {"answer": "none yet"}).items()
+    else:
+        rates = (best.evidence.baseline.samples_per_second, best.evidence.best.samples_per_second)
+        cells = (
+            f"{best.machine.device} ({best.machine.cpu}), torch {best.machine.torch}",
+            _speedup(best),
+            *(f"{rate:,.1f} {data.rate_unit}" for rate in rates),
+            size(best.constraints.memory.peak_bytes),
+            _quality(best.constraints.accuracy),
+        )
+        yield from zip(names, cells, strict=True)
+    yield "trials", str(len(data.trials))
+    yield "in trials", span(seconds) if seconds else _UNKNOWN
+
+
+def _speedup(best: BestConfig) -> str:
+    (low, high), ratio = best.evidence.speedup.ci95, best.evidence.speedup.ratio
+    return (
+        "keep your settings" if best.keeps_baseline else f"{ratio:.2f}x ({low:.2f} to {high:.2f})"
+    )
+
+
+def _quality(accuracy: AccuracyEvidence) -> str:
+    told = f"{accuracy.metric} {accuracy.baseline:.4g} -> {accuracy.best:.4g}"
+    return told if accuracy.is_measured else _UNKNOWN
+
+
+def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
+    """Print a row for each trial; a narrow terminal shows fewer columns."""
+    rate, console = data.rate_unit, _console()
+    headers = ("trial", rate, "95 % interval", "ratio", "memory", "seconds", "settings", "")
+    columns = [at for at in range(len(headers)) if console.width >= _ROOM_FOR.get(at, 0)]
+    rows = [row_of(data, trial) for trial in shown]
+    if _REMARK not in columns:
         rows = [(*row[:-2], "\n".join(filter(None, row[-2:]))) for row in rows]
     table = Table(box=None, pad_edge=False)
-    for at in shown:
-        is_number = at < _NUMBERS
-        justify: Literal["left", "right"] = "right" if is_number else "left"
-        table.add_column(headers[at], justify=justify, no_wrap=is_number, overflow="fold")
+    for at in columns:
+        if at < _NUMBERS:
+            table.add_column(headers[at], justify="right", no_wrap=True)
+        else:
+            table.add_column(headers[at], overflow="fold")
+    _print(console, table, [[row[at] for at in columns] for row in rows])
+
+
+def _console() -> Console:
+    """Return the console of stdout; a pipe folds nothing."""
+    width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
+    return Console(file=sys.stdout, highlight=False, width=width)
+
+
+def _print(console: Console, table: Table, rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
-        table.add_row(*(Text(clean(row[at])) for at in shown))
-    console.print(table)
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    with console.capture() as printed:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(clean(line) + "\n")
+def _say(lines: Iterable[str]) -> None:
+    sys.stdout.writelines(f"{clean(line)}\n" for line in lines)

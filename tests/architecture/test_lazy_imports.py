@@ -20,6 +20,7 @@ LOAD = "import autotune; autotune.load('studies/digits_cnn/recorded_best.yaml')"
         ("import autotune.searching.search", "torch"),
         ("import autotune.export.tensorboard", "torch tensorboard"),
         ("import autotune.process.child.main, autotune.training.tasks", "optuna sqlalchemy"),
+        ("import autotune.report.terminal, autotune.report.tables", "torch jinja2"),
         ("from autotune.training.timing import CompileClock; CompileClock()", "torch._dynamo"),
     ],
 )

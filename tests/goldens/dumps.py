@@ -15,8 +15,8 @@ from pathlib import Path
 _DIGITS = 7
 _ZERO = 1e-9
 """Absolute value below which a float is rounding error."""
-_MASKED = ("created", "provenance.autotune", "importances")
-"""Ends of places that hold the time, a process, a version, or what Optuna computes."""
+_MASKED = ("created", "provenance.autotune")
+"""Ends of places that hold the time, or a version."""
 _OF_STUDY = "JOIN studies USING (study_id)"
 _OF_TRIAL = "JOIN trials USING (trial_id) JOIN studies USING (study_id)"
 _QUERIES = {

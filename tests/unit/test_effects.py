@@ -1,4 +1,4 @@
-"""A setting's effect is told apart from others'; two settings are shown as measured."""
+"""A setting's effect is told apart from others'."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.effects import KnobEffect, in_order, interaction, knob_effects
-from autotune.report.importance import importances
+from autotune.report.effects import KnobEffect, in_order, knob_effects
 from autotune.study.finished import FinishedTrial
 from reporting import OWN, trial
 from study_factories import CRASHED
@@ -128,34 +127,7 @@ def test_trials_without_a_rate_and_few_trials_tell_nothing() -> None:
     assert knob_effects([trial(n) for n in range(9)], BASELINE) == ()
 
 
-def test_an_interaction_shows_the_fastest_feasible_trial_of_each_combination() -> None:
-    trials = [
-        trial(0, 100.0),
-        trial(1, 120.0),
-        trial(2, 300.0, CRASHED),
-        trial(3, 180.0, amp_dtype="bfloat16", batch_size=64),
-        trial(4, None, CRASHED, batch_size=64),
-    ]
-    shown = interaction(trials, "amp_dtype", "batch_size")
-    assert (shown.row_values, shown.column_values) == ((None, "bfloat16"), (16, 64))
-    cells = {pair: (cell.trials, cell.best) for pair, cell in shown.cells.items()}
-    assert cells == {(None, 16): (3, 120.0), ("bfloat16", 64): (1, 180.0), (None, 64): (1, None)}
-
-
 def test_values_stand_in_an_order_that_people_expect() -> None:
     assert in_order({8, None, 2, 16}) == (None, 2, 8, 16)
     assert in_order({True, False}) == (False, True)
     assert in_order({"high", None, "highest"}) == (None, "high", "highest")
-
-
-def test_importances_come_with_enough_trials() -> None:
-    """Larger batches are faster, workers make no difference."""
-    trials = [
-        trial(n, 10.0 * batch + n, batch_size=batch, num_workers=2 * (n % 2))
-        for n, batch in enumerate((16, 32, 64) * 5)
-    ]
-    found = importances(trials)
-    assert sum(found.values()) == pytest.approx(1.0)
-    assert max(found, key=lambda name: found[name]) == "batch_size"
-    assert importances(trials[:11]) == {}
-    assert importances([trial(n) for n in range(15)]) == {}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from autotune.knobs.base import Value
-from autotune.report.trial_charts import against_memory
+from autotune.report.charts import against_memory
 from autotune.study.finished import FinishedTrial
 from factories import GIB
 from reporting import report_of, trial
@@ -82,11 +81,8 @@ def test_every_form_of_the_report_names_the_same(url: str) -> None:
 def test_the_line_of_the_diagram_steps_through_their_marks() -> None:
     drawn = against_memory(report_of(TRIALS))
     assert drawn is not None
-    drawing = fromstring(str(drawn))
-    (front,) = [one for one in drawing.iter("polyline") if one.get("class") == "front"]
-    places = [tuple(map(float, one.split(","))) for one in front.attrib["points"].split()]
-    assert len(places) == 5, "two steps between three trials"
-    (first, below, middle, _, last) = places
+    assert len(drawn.line) == 5, "two steps between three trials"
+    (first, below, middle, _, last) = drawn.line
     assert first[0] < middle[0] < last[0]
     assert first[1] > middle[1] > last[1], "upwards"
     assert below == (middle[0], first[1]), "only the memory of the next one gives its rate"

@@ -119,7 +119,7 @@ def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
     spent = {phase["name"]: phase["seconds"] for phase in as_json(source)["phases"]}
     shown = report(source, "--html", "-")
     for phase in spent:
-        assert re.search(rf'<span class="chip shade\d"></span>{phase}</td>', shown)
+        assert f"<tr><td>{phase}</td>" in shown
     assert spent["your settings: timing"] == 2.0
     assert spent["your settings: accuracy"] == 9.0
     assert spent["validation of incumbents"] == 4.0

@@ -1,0 +1,150 @@
+"""Trials for programs: one JSON object, or CSV with a row for each trial."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from autotune.configuration.training_config import TrainingConfig, with_own
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Value, spelled
+from autotune.report.data import ReportData, failure_kind
+from autotune.study.archive import OpenTrial
+from autotune.study.facts import as_json
+from autotune.study.finished import FinishedTrial
+
+SCHEMA_VERSION = 1
+_NUMBERS = (
+    "samples_per_second",
+    "samples_per_second_ci95",
+    "tokens_per_second",
+    "joules_per_sample",
+    "machine_speed",
+    "peak_memory_bytes",
+    "quality",
+    "compile_seconds",
+    "seconds",
+)
+_FIRST = ("trial", "state", "outcome", "feasible")
+_LAST = (
+    *("value", "ratio_to_baseline"),
+    *("samples_per_second", "samples_per_second_low", "samples_per_second_high"),
+    *_NUMBERS[2:],
+    *("memory_margin", "accuracy_margin", "ran_margin", "pareto_best", "flags", "reason"),
+)
+
+
+def json_text(data: ReportData) -> str:
+    """Return result, trials, effects, failures and time as JSON; non-finite numbers are null."""
+    told = {
+        "schema_version": SCHEMA_VERSION,
+        "study": data.archive.name,
+        "storage": data.archive.storage,
+        "objective": data.objective,
+        "remarks": list(data.remarks),
+        "answer": _answer(data),
+        "best": None if data.best is None else data.best.model_dump(mode="json"),
+        "searched": None if data.searched is None else data.searched.model_dump(mode="json"),
+        "leader": None if data.incumbent is None else data.incumbent.number,
+        "memory_limit_bytes": data.memory_limit_bytes,
+        "pareto_best": [trial.number for trial in data.pareto_best],
+        "trials": [_trial(data, trial) for trial in data.trials],
+        "open_trials": [_open(trial) for trial in data.archive.open],
+        "effects": [asdict(effect) for effect in data.effects],
+        "confirmation": as_json(data.confirmation) or {},
+        "failures": [asdict(kind) for kind in data.failures],
+        "phases": [asdict(phase) for phase in data.phases],
+    }
+    return json.dumps(_finite(told), indent=1, allow_nan=False)
+
+
+def _answer(data: ReportData) -> str:
+    """Return the result as `autotune search --json` words it; "none" without a confirmation."""
+    if data.best is None:
+        return "none"
+    return "keep" if data.best.keeps_baseline else "faster"
+
+
+def _trial(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "config": trial.config.as_dict(),
+        "feasible": trial.verdict.feasible,
+        "value": trial.verdict.value,
+        "ratio_to_baseline": data.ratio(trial),
+        "margins": dict(trial.verdict.margins),
+        "reason": trial.verdict.reason,
+        **{name: getattr(trial.details, name) for name in ("outcome", *_NUMBERS, "flags")},
+    }
+
+
+def _open(trial: OpenTrial) -> dict[str, Any]:
+    config = None if trial.config is None else trial.config.as_dict()
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "config": config,
+        "reason": trial.reason,
+    }
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _finite(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_finite(part) for part in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
+def csv_text(data: ReportData) -> str:
+    """Return a line of names, then a line per trial.
+
+    Settings are as YAML spells them. Unknown values are empty. The user's own knobs follow ours.
+    """
+    configs: dict[int, TrainingConfig | None] = {one.number: one.config for one in data.trials}
+    configs |= {one.number: one.config for one in data.archive.open}
+    settings = with_own(KNOBS, (config for config in configs.values() if config is not None))
+    told: list[dict[str, Any]] = [_finished(data, trial) for trial in data.trials]
+    told += [
+        {"trial": one.number, "state": one.state, "reason": one.reason} for one in data.archive.open
+    ]
+    for row in told:
+        if (config := configs[row["trial"]]) is not None:
+            row |= {name: _cell(config[name]) for name in settings}
+    written = io.StringIO()
+    table = csv.DictWriter(
+        written, (*_FIRST, *settings, *_LAST), extrasaction="ignore", lineterminator="\n"
+    )
+    table.writeheader()
+    table.writerows(sorted(told, key=lambda row: row["trial"]))
+    return written.getvalue()
+
+
+def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
+    """Return the cells of a trial with a verdict, some of which have no column."""
+    told, details = _trial(data, trial), trial.details
+    low, high = details.samples_per_second_ci95 or (None, None)
+    return {
+        **told,
+        **{f"{name}_margin": margin for name, margin in told["margins"].items()},
+        "trial": trial.number,
+        "state": "finished",
+        "outcome": "measured" if trial.verdict.feasible else failure_kind(trial),
+        "samples_per_second_low": low,
+        "samples_per_second_high": high,
+        "pareto_best": trial in data.pareto_best,
+        "flags": " ".join(details.flags or ()),
+    }
+
+
+def _cell(value: Value) -> int | str:
+    """Return numbers as they are, other values as text, so that null is no missing value."""
+    return value if type(value) is int else spelled(value)
