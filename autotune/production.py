@@ -18,6 +18,7 @@ Each method stands alone: use those that you need.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -32,7 +33,7 @@ from autotune.configuration.mismatch import (
     report,
     world_size,
 )
-from autotune.knobs.base import Value
+from autotune.knobs.base import Knob, Value
 from autotune.process.common.interpreter import check_torch
 from autotune.values.errors import MismatchWarning, UsageError
 from autotune.values.machine import nvidia_gpus
@@ -236,14 +237,17 @@ class Best:
         `trainer`, `dataloader`, `optimizer` and `torch`. One `MismatchWarning` names the settings
         that they lack and `apply_to_process` does not set, with what to do.
         """
-        from autotune.export.arguments import arguments_of
+        from autotune.export import FORMATS
+        from autotune.values.strict_yaml import parse
 
-        found = arguments_of(self.answer, form)
-        if found.left:
+        exported = FORMATS[form](self.answer)
+        of_process = {knob.name for knob, value in self.config.items() if _is_set(knob, value)}
+        left = [text for name, text in exported.dropped.items() if name not in of_process]
+        if left:
             head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
-            text = "\n".join([head, *(f"  {line}" for line in found.left)])
+            text = "\n".join([head, *(f"  {line}" for line in left)])
             warnings.warn(text, MismatchWarning, stacklevel=2)
-        return found.values
+        return dict(parse(exported.text, form).value)
 
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
@@ -260,3 +264,14 @@ def _would_initialise_cuda() -> bool:
 
     is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return nvidia_gpus() != () and not is_in_use
+
+
+def _is_set(knob: Knob, value: Value) -> bool:
+    """Return True if apply_to_process sets all of it, or the environment of this process has it."""
+    from autotune.knobs.affinity import AFFINITY
+
+    if knob.name == AFFINITY.name:
+        return AFFINITY.worker_init(value, None) is None
+    if variables := knob.environ(value):
+        return all(os.environ.get(name) == wanted for name, wanted in variables.items())
+    return type(knob).on_process is not Knob.on_process

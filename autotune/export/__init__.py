@@ -5,26 +5,55 @@ To add a form, write a function from `BestConfig` to `Exported` and list it in `
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from autotune import __version__
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.mismatch import edited
 from autotune.export.accelerate import to_accelerate
-from autotune.export.form import Exported, Form, commented
+from autotune.export.form import Exported
 from autotune.export.hf import to_hf
 from autotune.export.lightning import to_lightning
-from autotune.export.plain import to_json, to_python
-from autotune.export.shell import to_env, to_torchrun
+from autotune.export.plain import to_env, to_json, to_python, to_torchrun
 
-FORMATS: dict[str, Form] = {
-    "hf": Form(to_hf),
-    "accelerate": Form(to_accelerate),
-    "lightning": Form(to_lightning),
-    "torchrun": Form(to_torchrun),
-    "env": Form(to_env),
-    "json": Form(to_json, has_comments=False),
-    "python": Form(to_python),
+FORMATS: dict[str, Callable[[BestConfig], Exported]] = {
+    "hf": to_hf,
+    "accelerate": to_accelerate,
+    "lightning": to_lightning,
+    "torchrun": to_torchrun,
+    "env": to_env,
+    "json": to_json,
+    "python": to_python,
 }
+WITHOUT_COMMENTS = "json"
+"""Form that has no comments, and so no header."""
 
 
 def export(best: BestConfig, form: str) -> Exported:
-    """Return the settings of `best` in one of `FORMATS`, under a header if it has comments."""
-    exported = FORMATS[form].render(best)
-    return commented(best, form, exported) if FORMATS[form].has_comments else exported
+    """Return the settings of `best` in one of `FORMATS`.
+
+    A comment above them has their origin, their use and the settings left out.
+    """
+    exported = FORMATS[form](best)
+    if form == WITHOUT_COMMENTS:
+        return exported
+    machine, source = best.machine, best.provenance
+    lines = [
+        f"autotune {__version__} export --format {form}, trial {source.trial} of study "
+        f"{source.study}",
+        f"measured on {machine.device} ({machine.cpu}, {machine.cores} cores), "
+        f"torch {machine.torch}, machine {machine.fingerprint}",
+        *(f"edited since, and not measured: {text}" for text in edited(best)),
+    ]
+    if exported.use:
+        lines.append(f"use: {exported.use}")
+    if exported.dropped:
+        lines.append("not carried, set these yourself:")
+        lines += [f"  {way}" for way in exported.dropped.values()]
+    header = "".join(f"# {_one_line(line)}\n" for line in lines)
+    return Exported(header + exported.text, exported.dropped, exported.use)
+
+
+def _one_line(text: str) -> str:
+    """Replace the characters that could end a comment in any language."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

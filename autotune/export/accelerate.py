@@ -8,13 +8,15 @@ from typing import Any
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.export.form import (
+    PROCESSES,
     Exported,
     carried_flags,
+    handler_fields,
+    hosts_of,
     is_half_on_cpu,
     left_out,
     own_words,
 )
-from autotune.export.ranks import PROCESSES, handler_fields, hosts_of
 from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 

@@ -1,21 +1,24 @@
-"""Parts of every form of a result: its text, the settings left out, and the header."""
+"""Parts of several forms of a result: the settings left out, several processes, words of DDP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from autotune import __version__
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.mismatch import edited
 from autotune.configuration.script import with_flags
-from autotune.export.ranks import PROCESSES, by_torchrun
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
+from autotune.knobs.ranks import DDP_ARGUMENTS
 
 LR_FACTOR = "lr_factor"
 """Name of the factor on model.py's learning rates; left out if the factor is 1."""
-
-
+PROCESSES = "processes"
+"""Name under which a form says that it cannot start the processes."""
+PROCESSES_PER_HOST = "processes_per_host"
+_FORMATS: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
 # Defaults of other tools' readers that differ from the knob's: a DataLoader's batch size.
 _LEFT_ALONE: dict[str, Value] = {"batch_size": 1}
 
@@ -29,15 +32,6 @@ class Exported:
     """Names of settings left out, each with its value and what to do instead."""
     use: str = ""
     """Instruction to use the text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A form in which a result can be written."""
-
-    render: Callable[[BestConfig], Exported]
-    has_comments: bool = True
-    """True if lines that start with # are comments."""
 
 
 def left_out(
@@ -89,27 +83,57 @@ def is_half_on_cpu(best: BestConfig) -> bool:
     return best.machine.device == "cpu" and best.config.get("amp_dtype") == "float16"
 
 
-def commented(best: BestConfig, name: str, exported: Exported) -> Exported:
-    """Return the text under a comment with its origin, its use and the settings left out."""
-    machine, source = best.machine, best.provenance
-    lines = [
-        f"autotune {__version__} export --format {name}, trial {source.trial} of study "
-        f"{source.study}",
-        f"measured on {machine.device} ({machine.cpu}, {machine.cores} cores), "
-        f"torch {machine.torch}, machine {machine.fingerprint}",
-        *(f"edited since, and not measured: {text}" for text in edited(best)),
-    ]
-    if exported.use:
-        lines.append(f"use: {exported.use}")
-    if exported.dropped:
-        lines += [
-            "not carried, set these yourself:",
-            *(f"  {d}" for d in exported.dropped.values()),
-        ]
-    header = "".join(f"# {_one_line(line)}\n" for line in lines)
-    return Exported(header + exported.text, exported.dropped, exported.use)
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Hosts on which the processes of an answer trained."""
+
+    count: int
+    """Hosts; the fewest that have room for all where they do not share them evenly."""
+    processes: int
+    """Processes on each host; the most where they do not share them evenly."""
+    are_alike: bool
+    """True if each host has equally many."""
 
 
-def _one_line(text: str) -> str:
-    """Replace the characters that could end a comment in any language."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+def hosts_of(best: BestConfig) -> Hosts:
+    """Return the hosts of an answer, with their processes."""
+    processes = best.processes or 1
+    on_each = best.processes_per_host or processes
+    return Hosts(-(-processes // on_each), on_each, processes % on_each == 0)
+
+
+def by_torchrun(best: BestConfig) -> str:
+    """Return how to start the processes where a form has no word for them."""
+    hosts = hosts_of(best)
+    if not hosts.are_alike:
+        return f"start so many by a launcher, at most {hosts.processes} on a host, as measured"
+    if hosts.count == 1:
+        return f"start the training by torchrun --nproc-per-node {best.processes}"
+    words = f"torchrun --nnodes {hosts.count} --nproc-per-node {hosts.processes}"
+    return f"start the training by {words} on each host, with --rdzv-backend and --rdzv-endpoint"
+
+
+def ddp_arguments(config: TrainingConfig) -> dict[str, Any]:
+    """Return the arguments of DistributedDataParallel that are not its defaults.
+
+    There are none for a sharded model, which it does not wrap.
+    """
+    return {
+        argument: config[knob]
+        for knob, argument in DDP_ARGUMENTS.items()
+        if config[knob] != KNOBS[knob].default and not config.is_idle(KNOBS[knob])
+    }
+
+
+def handler_fields(config: TrainingConfig) -> dict[str, tuple[str, str]]:
+    """Return knob to the field of DistributedDataParallelKwargs that has it, and the field's code.
+
+    Those at DistributedDataParallel's defaults are left out.
+    """
+    arguments = ddp_arguments(config).items()
+    knobs = {argument: knob for knob, argument in DDP_ARGUMENTS.items()}
+    found = {knobs[name]: (name, repr(value)) for name, value in arguments}
+    dtype = config["ddp_comm_dtype"]
+    if dtype is not None and not config.is_idle(KNOBS["ddp_comm_dtype"]):
+        found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_FORMATS[dtype]}")
+    return found

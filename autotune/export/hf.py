@@ -10,8 +10,7 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig
-from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.export.ranks import ddp_arguments, handler_fields
+from autotune.export.form import Exported, ddp_arguments, handler_fields, is_half_on_cpu, left_out
 from autotune.knobs.ranks import DDP_ARGUMENTS
 from autotune.values.strict_yaml import dump
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
-from autotune.export.form import Exported, is_half_on_cpu, left_out
-from autotune.export.ranks import PROCESSES, ddp_arguments, hosts_of
+from autotune.export.form import (
+    PROCESSES,
+    Exported,
+    ddp_arguments,
+    hosts_of,
+    is_half_on_cpu,
+    left_out,
+)
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.ranks import COMM_HOOKS, DDP_ARGUMENTS

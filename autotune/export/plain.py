@@ -1,14 +1,26 @@
-"""Export to the settings themselves: a JSON object, or a Python module that imports nothing."""
+"""Export to plain JSON, Python, environment variables, or a command line of torchrun."""
 
 from __future__ import annotations
 
 import json
+import shlex
 
 from autotune.configuration.best_config import BestConfig
-from autotune.export.form import LR_FACTOR, Exported
-from autotune.export.ranks import PROCESSES, PROCESSES_PER_HOST
+from autotune.configuration.training_config import environ_of
+from autotune.export.form import (
+    LR_FACTOR,
+    PROCESSES,
+    PROCESSES_PER_HOST,
+    Exported,
+    carried_flags,
+    hosts_of,
+    left_out,
+    own_words,
+)
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value
+
+_REASONS = {"TORCH_COMPILE_DISABLE": "  # trains without torch.compile (compile_mode: null)"}
 
 
 def to_json(best: BestConfig) -> Exported:
@@ -40,3 +52,55 @@ def _beside(best: BestConfig) -> dict[str, Value]:
         LR_FACTOR: None if factor == 1 else factor,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def to_env(best: BestConfig) -> Exported:
+    """Return lines that a shell reads with `. FILE`."""
+    exports = "".join(
+        f"export {name}={shlex.quote(value)}{_REASONS.get(name, '')}\n"
+        for name, value in _variables(best).items()
+    )
+    use = ". FILE, in the shell that starts training"
+    return Exported(exports, left_out(best, _carried(best)), use)
+
+
+def to_torchrun(best: BestConfig) -> Exported:
+    """Return a shell script; its arguments are the training script and the script's arguments."""
+    pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
+    words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
+    hosts, use = hosts_of(best), "sh FILE train.py --its --arguments"
+    launcher = f"torchrun --standalone --nproc-per-node {hosts.processes}"
+    if hosts.count > 1:
+        places = (f"{hosts.count}", f"{hosts.processes}", "")
+        if not hosts.are_alike:
+            places = (
+                '"${NNODES:?hosts}"',
+                '"${NPROC:?processes on this one}"',
+                "NNODES=N NPROC=N ",
+            )
+        launcher = (
+            f"torchrun --nnodes {places[0]} --nproc-per-node {places[1]} --rdzv-backend c10d "
+            '--rdzv-endpoint "${RDZV_ENDPOINT:?first host:port}"'
+        )
+        use = f"RDZV_ENDPOINT=FIRST_HOST:29400 {places[2]}{use}, on each host"
+    command = f'exec env {pairs}{launcher} "$@"{words}\n'
+    carried = _carried(best) | {PROCESSES} | {f"flags.{name}" for name in carried_flags(best)}
+    return Exported(command, left_out(best, carried), use)
+
+
+def _variables(best: BestConfig) -> dict[str, str]:
+    """Return environment variable to value, for each setting that a variable can carry."""
+    config = best.training_config
+    found = environ_of(config)
+    if config["num_threads"] is not None:
+        found = {"OMP_NUM_THREADS": str(config["num_threads"]), **found}
+    if config["compile_mode"] is None:
+        found["TORCH_COMPILE_DISABLE"] = "1"
+    return found
+
+
+def _carried(best: BestConfig) -> set[str]:
+    """Return the names of the knobs that `_variables` carries."""
+    config = best.training_config
+    names = {"num_threads", *(k.name for k, value in config.items() if k.environ(value))}
+    return names | ({"compile_mode"} if config["compile_mode"] is None else set())
