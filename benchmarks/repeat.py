@@ -22,12 +22,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     TASK,
     Course,
     PairedComparison,
     Participant,
+    Repeats,
     Results,
     disturbance_in,
     orders,

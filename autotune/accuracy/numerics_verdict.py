@@ -6,7 +6,6 @@ study, their thresholds and the decision are here.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,14 +29,13 @@ from autotune.values.outcome import (
     TrialOutcome,
     as_failure,
 )
+from autotune.values.text import as_file_name
 
 EXCHANGE = "ddp_comm_dtype"
 """Knob of numerics that several processes show alone."""
 NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 """Names of all knobs of numerics."""
 _IN_ONE = tuple(name for name in NUMERICS if name != EXCHANGE)
-# File systems take names of 255 bytes.
-_LONGEST_NAME = 240
 MULTIPLE = 3
 """Multiple of rounding's own effect that is no fault.
 
@@ -137,7 +135,7 @@ class NumericsChecker:
             # Memory that ran out may suffice the next time, so neither outcome is noted.
             if not isinstance(outcome, Lost | OutOfMemory):
                 self.study.notes.set_numerics_check(key, outcome)
-        return _expected(outcome)
+        return outcome if isinstance(outcome, Gated) else as_failure(outcome)
 
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the numerics of `config` differ from those of its reference."""
@@ -212,10 +210,7 @@ class NumericsChecker:
         return outcome
 
     def _folder(self, key: str) -> Path:
-        name = key.replace(",", "-").replace("=", "_")
-        if len(name) > _LONGEST_NAME:
-            name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-        return self.context.options.study.folder / "trials" / "gates" / name
+        return self.context.options.study.folder / "trials" / "gates" / as_file_name(key)
 
 
 class Error(NamedTuple):
@@ -275,7 +270,3 @@ def errors(gated: Gated, lower_precision: bool) -> tuple[Error, ...]:
 
 def _limit(rounding: float | None, drawn: float = 0.0) -> float:
     return math.inf if rounding is None else max(UNNOTICED, MULTIPLE * rounding + drawn)
-
-
-def _expected(outcome: TrialOutcome) -> Gated | Failure:
-    return outcome if isinstance(outcome, Gated) else as_failure(outcome)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from statistics import fmean
 from types import MappingProxyType
 
-from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Course,
     PairedComparison,
     Participant,
+    Repeats,
     Results,
     disturbance_in,
     orders,
@@ -107,13 +107,15 @@ def posteriors_after(
 ) -> dict[Participant, Posterior]:
     """Return the posteriors of the candidates from search and rounds, with the baseline at 0."""
     shown = {one: math.log(comparison.ratio) for one, comparison in comparisons.items()}
-    known = [one for one in comparisons if one in before]
     # The search measured rates, the rounds ratios; their means over all candidates are aligned.
-    origin = _mean([shown[one] - before[one].mean for one in known])
-    return {
-        one: _moved(before.get(one, Posterior()), origin).after(shown[one], len(comparison.ratios))
-        for one, comparison in comparisons.items()
-    }
+    apart = [shown[one] - before[one].mean for one in comparisons if one in before]
+    origin = fmean(apart) if apart else 0.0
+    after = {}
+    for one, comparison in comparisons.items():
+        known = before.get(one, Posterior())
+        moved = replace(known, mean=known.mean + origin)
+        after[one] = moved.after(shown[one], len(comparison.ratios))
+    return after
 
 
 def preferred(
@@ -169,11 +171,3 @@ def set_aside(
     now = posteriors_after(posteriors, comparisons)
     fastest = max(now, key=lambda one: now[one].mean)
     return {one: fastest for one in comparisons if now[one].is_clearly_below(now[fastest])}
-
-
-def _moved(posterior: Posterior, by: float) -> Posterior:
-    return Posterior(posterior.mean + by, posterior.deviation, posterior.noise)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0

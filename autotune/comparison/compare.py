@@ -8,18 +8,19 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Conditions,
     Course,
     PairedComparison,
     Participant,
+    Repeats,
     Results,
     disturbance_in,
     orders,
     play_round,
     time_in_round,
 )
+from autotune.comparison.sequential_test import with_rounds
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions
@@ -163,20 +164,10 @@ def compare(
         counting = repeats.admit(results, disturbance)
         if not counting:
             comparison = comparison.repeating(disturbance)
-        for counted in counting:
-            comparison = _after(comparison, course, a, counted)
+        comparison = with_rounds(course, a, comparison, counting)
         yield comparison
         if len(comparison.ratios) >= options.rounds:
             return
-
-
-def _after(
-    comparison: PairedComparison, course: Course, a: Participant, results: Results
-) -> PairedComparison:
-    timed, reference = results[a.name], results[course.baseline.name]
-    assert isinstance(timed, Measurement)
-    assert isinstance(reference, Measurement)
-    return comparison.after(reference, timed, course.costs(a.config, timed, reference))
 
 
 @dataclass(frozen=True, slots=True)

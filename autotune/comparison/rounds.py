@@ -4,6 +4,9 @@ Two runs of the same settings minutes apart differ by more than many settings do
 within a round are compared, which are close together and train on the same samples; each round has
 others, since it has another seed. Over the rounds, each configuration comes first, second and last
 equally often, so that a drift of the machine affects all alike.
+
+A disturbed timing is void as long as repeats are left. Only the disturbance decides, before any
+rate is looked at: repeating timings that look slow would favour the lucky.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Generic, TypeVar
 
 from autotune.configuration.job import SEARCH_HOST, Job, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.runner import Runner
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
-from autotune.values.outcome import Failure, Lost, Measured, as_failure
+from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome, as_failure
 from autotune.values.statistics import (
     CONFIDENCE,
     Interval,
@@ -30,6 +35,7 @@ from autotune.values.statistics import (
     student,
 )
 
+T = TypeVar("T")
 PLAN = MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5)
 """Plan of each side's first timing: six blocks, or three of slow steps.
 
@@ -271,3 +277,55 @@ def time_in_round(runner: Runner, job: Job, folder: Path) -> Measurement | Failu
         # A lost process says nothing about the configuration.
         outcome = runner.run(job, folder)
     return outcome.measurement if isinstance(outcome, Measured) else as_failure(outcome)
+
+
+@dataclass
+class Repeats(Generic[T]):
+    """Number of repeats left, and the void timings so far."""
+
+    left: int
+    may_start: Callable[[], bool] = lambda: True
+    """Function that returns True while there is time for a repeat."""
+    _void: list[T] = field(default_factory=list)
+
+    def admit(self, timed: T, disturbance: str) -> list[T]:
+        """Return the timings that count from now on; empty if this one is to be repeated.
+
+        A disturbed timing that cannot be repeated counts, with all that were void before it.
+
+        Args:
+            timed: the timing, or several that were taken together.
+            disturbance: text from `autotune.values.measurement.disturbance_of`; empty if
+                undisturbed.
+        """
+        if not disturbance:
+            return [timed]
+        if self.left > 0 and self.may_start():
+            self.left -= 1
+            self._void.append(timed)
+            return []
+        void, self._void = self._void, []
+        return [*void, timed]
+
+
+def timed_calmly(
+    time: Callable[[str], TrialOutcome], may_start: Callable[[], bool]
+) -> list[Measurement]:
+    """Time something once, and once more if that was disturbed; both count if both were.
+
+    Args:
+        time: takes a timing; its argument is a suffix for the name of the folder.
+        may_start: returns True while there is time for a repeat.
+
+    Returns:
+        The timings that count; none if one of them failed.
+    """
+    repeats: Repeats[Measurement] = Repeats(1, may_start)
+    for attempt in count():
+        outcome = time("-repeated" if attempt else "")
+        if not isinstance(outcome, Measured):
+            break
+        run = outcome.measurement
+        if counting := repeats.admit(run, disturbance_of([run])):
+            return counting
+    return []

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from autotune.comparison.repeats import Repeats
 from autotune.comparison.rounds import (
     Course,
     PairedComparison,
     Participant,
+    Repeats,
     Results,
     disturbance_in,
     orders,

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, no_reference, probe_samples
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.comparison.repeats import Repeats
+from autotune.comparison.rounds import Repeats
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from autotune.comparison.repeats import timed_calmly
+from autotune.comparison.rounds import timed_calmly
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import trial_seconds

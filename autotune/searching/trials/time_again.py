@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from autotune.comparison.repeats import timed_calmly
+from autotune.comparison.rounds import timed_calmly
 from autotune.configuration.job import Measure
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.seconds import process_seconds
