@@ -51,11 +51,6 @@ def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named() -> None
         assert "lr_factor" not in export(BEST, form).dropped
 
 
-@pytest.mark.parametrize("form", ["json", "python"])
-def test_a_form_that_carries_every_setting_drops_none(form: str) -> None:
-    assert export(on_gpu(), form).dropped == {}
-
-
 def is_set(knob: Knob, best: BestConfig) -> bool:
     return best.training_config[knob.name] != knob.default
 
@@ -69,32 +64,6 @@ def test_no_setting_vanishes(form: str, knob: Knob) -> None:
     assert export(best.model_copy(update={"config": config}), form) != export(best, form)
 
 
-@pytest.mark.parametrize("form", sorted(FORMATS.keys() - {"json", "python"}))
-def test_each_form_starts_four_processes_or_says_who_does(form: str) -> None:
-    exported = export(on_four_gpus(), form)
-    starts = {"accelerate": "num_processes: 4", "lightning": "devices: 4"}
-    starts |= {"torchrun": "--nproc-per-node 4"}
-    if form in starts:
-        assert starts[form] in exported.text
-    else:
-        assert exported.dropped["processes"].startswith("processes=4: ")
-    assert "processes" not in export(on_gpu(), form).dropped
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_each_form_says_that_the_processes_are_on_two_hosts(form: str) -> None:
-    words = {
-        "accelerate": "num_processes: 16\nnum_machines: 2",
-        "lightning": "devices: 8\n  num_nodes: 2",
-        "json": '"processes_per_host": 8',
-        "python": "PROCESSES_PER_HOST = 8",
-    }
-    exported = export(on_two_hosts(), form)
-    told = exported.text + exported.dropped.get("processes", "")
-    assert words.get(form, "--nnodes 2 --nproc-per-node 8") in told
-    assert "--standalone" not in exported.text
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_no_form_invents_processes_where_hosts_have_unequally_many(form: str) -> None:
     best = on_two_hosts().model_copy(update={"processes": 5, "processes_per_host": 4})
@@ -105,13 +74,6 @@ def test_no_form_invents_processes_where_hosts_have_unequally_many(form: str) ->
         *("json", "python"),
         "torchrun",  # which asks for each host's number
     )
-
-
-def test_accelerate_on_a_cpu_joins_its_processes_by_a_variable() -> None:
-    exported = export(on_cpu().model_copy(update={"processes": 2}), "accelerate")
-    assert "num_processes: 2" in exported.text
-    assert exported.use.startswith("env ACCELERATE_USE_CPU=true accelerate launch ")
-    assert "processes" not in exported.dropped
 
 
 def test_no_form_trains_a_sharded_model_by_ddp_without_a_word() -> None:
@@ -130,19 +92,6 @@ def test_sharding_on_a_cpu_which_accelerate_cannot_is_named(form: str) -> None:
     exported = export(best, form)
     assert {"sharding", "processes"} <= exported.dropped.keys()
     assert "fsdp" not in exported.text.partition("\nuse_cpu")[2].lower()
-
-
-@pytest.mark.parametrize("form", ["json", "python"])
-def test_the_processes_stand_beside_the_batch_size_of_each(form: str) -> None:
-    text = export(on_four_gpus(), form).text
-    assert {"json": '"processes": 4', "python": "PROCESSES = 4"}[form] in text
-    assert "processes" not in export(on_gpu(), form).text.lower()
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_nothing_is_carried_that_the_answer_does_not_hold(form: str) -> None:
-    """That trials leave out the last short batch is no setting that anybody chose."""
-    assert "drop_last" not in export(on_gpu(), form).text
 
 
 def test_threads_that_accelerate_would_choose_itself_are_named() -> None:
@@ -172,10 +121,6 @@ def test_nothing_in_the_file_can_leave_its_comment(form: str) -> None:
         return [x for x in export(best, form).text.splitlines() if not x.startswith("#")]
 
     assert code(strange) == code(BEST)
-
-
-def test_json_reads_back_as_the_same_settings() -> None:
-    assert json.loads(export(BEST, "json").text) == CONFIG.as_dict()
 
 
 def test_python_runs_and_gives_the_same_settings() -> None:
@@ -211,13 +156,6 @@ def test_the_environment_names_the_settings_that_it_cannot_carry() -> None:
 def test_a_batch_size_is_named_also_where_it_is_the_usual_one(form: str) -> None:
     assert on_cpu().config["batch_size"] == 32
     assert "batch_size" in export(on_cpu(), form).dropped
-
-
-def test_transformers_is_not_told_of_prefetching_without_workers() -> None:
-    fields = values(on_cpu(), "hf")
-    assert "dataloader_prefetch_factor" not in fields
-    assert fields["dataloader_persistent_workers"] is False
-    assert values(on_gpu(), "hf")["dataloader_prefetch_factor"] == 4
 
 
 @pytest.mark.parametrize(
@@ -282,24 +220,6 @@ def test_fields_that_the_installed_transformers_lacks_are_left_out_and_named(
     assert left["optim"] == "adamw_torch_fused"
 
 
-def test_no_is_a_word_to_accelerate() -> None:
-    assert values(on_cpu(), "accelerate")["mixed_precision"] == "no"
-
-
-def test_threads_are_on_the_command_line_of_accelerate() -> None:
-    exported = export(on_gpu(), "accelerate")
-    assert "--num_cpu_threads_per_process 8" in exported.text.split("\ncompute_env")[0]
-    assert "--num_cpu_threads_per_process 8" in exported.use
-    assert exported.dropped["num_threads"] == "num_threads=8: the line `use` of the file has it"
-
-
-def test_variables_of_settings_are_on_the_command_line_of_accelerate() -> None:
-    exported = export(on_gpu(), "accelerate")
-    for knob, variable in (("cpu_allocator", "LD_PRELOAD"), ("omp_wait_policy", "OMP_WAIT_POLICY")):
-        assert exported.dropped[knob].endswith(": the line `use` of the file has it")
-        assert f"{variable}=" in exported.text.split("\ncompute_env")[0]
-
-
 @pytest.mark.parametrize("dynamic", [None, False, True])
 def test_accelerate_has_no_word_for_the_compilers_own_choice_of_shapes(
     dynamic: bool | None,
@@ -310,26 +230,6 @@ def test_accelerate_has_no_word_for_the_compilers_own_choice_of_shapes(
     found = yaml.safe_load(exported.text)["dynamo_config"]["dynamo_use_dynamic"]
     assert found == bool(dynamic)
     assert ("compile_dynamic" in exported.dropped) == (dynamic is None)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed"), ("float16", "16-mixed")]
-)
-def test_lightning_calls_precisions_otherwise(dtype: str | None, precision: str) -> None:
-    best = on_gpu()
-    config = best.training_config.replace(amp_dtype=dtype).as_dict()
-    trainer = values(best.model_copy(update={"config": config}), "lightning")["trainer"]
-    assert isinstance(trainer, dict)
-    assert (trainer["precision"], trainer["benchmark"]) == (precision, True)
-
-
-@pytest.mark.parametrize(
-    ("form", "word"),
-    [("hf", "use_cpu: true"), ("lightning", "accelerator: cpu")],
-)
-def test_settings_for_a_cpu_are_not_taken_to_a_gpu(form: str, word: str) -> None:
-    assert word in export(on_cpu(), form).text
-    assert word not in export(on_gpu(), form).text
 
 
 def test_float16_on_a_cpu_is_left_out_where_lightning_would_change_it_silently() -> None:
@@ -346,10 +246,6 @@ def test_float16_on_a_cpu_is_left_out_where_it_would_be_refused() -> None:
     for form in ("accelerate", "hf"):
         assert "amp_dtype" in export(best, form).dropped
         assert "amp_dtype" not in export(on_gpu(), form).dropped
-
-
-def test_lightning_is_told_of_cudnn_either_way() -> None:
-    assert values(on_cpu(), "lightning")["trainer"]["benchmark"] is False  # type: ignore[index]
 
 
 def test_the_command_line_offers_exactly_the_formats_that_exist() -> None:
