@@ -162,13 +162,21 @@ def _light(colour: str) -> float:
     return sum(parts) / 3
 
 
-@pytest.mark.parametrize(("width", "media"), [(400, "screen"), (650, "print"), (1200, "screen")])
+@pytest.mark.parametrize(
+    ("study", "width", "media"),
+    [
+        ("every_kind", 360, "screen"),
+        ("long_names", 400, "screen"),
+        ("long_names", 650, "print"),
+        ("long_names", 1200, "screen"),
+    ],
+)
 def test_it_is_not_wider_than_its_window_or_paper(
-    page: Page, long_names: Path, width: int, media: Any
+    page: Page, study: str, width: int, media: Any, request: pytest.FixtureRequest
 ) -> None:
     page.emulate_media(media=media)
     page.set_viewport_size({"width": width, "height": 800})
-    page.goto(long_names.as_uri())
+    page.goto(request.getfixturevalue(study).as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -207,12 +215,6 @@ def test_on_a_phone_settings_of_pareto_best_trials_are_readable(page: Page, tmp_
     assert all(box and box["width"] > 90 and box["x"] + box["width"] <= 360 for box in boxes)
     assert not page.locator(".pareto .rate").first.is_visible(), "the ratio tells it"
     assert page.locator("polyline.front").count() == 1
-
-
-def test_on_a_phone_no_table_is_wider_than_the_window(page: Page, every_kind: Path) -> None:
-    page.set_viewport_size({"width": 360, "height": 800})
-    page.goto(every_kind.as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_on_a_phone_a_drawing_that_goes_on_says_so(page: Page, every_kind: Path) -> None:
