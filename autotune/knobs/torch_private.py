@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
-from autotune.process.common.after_import import AfterImport
+from autotune.process.common.imports import AfterImport
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

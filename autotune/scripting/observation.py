@@ -23,7 +23,7 @@ from autotune.knobs.base import Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
-from autotune.process.common.imported_files import own_modules
+from autotune.process.common.imports import own_modules
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, PASSES_IT
 from autotune.scripting.first_moves import Moves

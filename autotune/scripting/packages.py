@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.process.common.imported_files import imported_files, is_installed
+from autotune.process.common.imports import imported_files, is_installed
 
 # Names that a request to a host has room for, and how deep they lie: `torchvision.transforms.v2`.
 _MOST, _DEEPEST = 2000, 3

@@ -25,7 +25,7 @@ from autotune.configuration.script import Plan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
-from autotune.process.common.after_import import AfterImport
+from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import this_place
 from autotune.scripting.program import run_module, run_script
 from autotune.values.text import by_reason, clean

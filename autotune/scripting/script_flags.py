@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from autotune.process.common.after_import import AfterImport
+from autotune.process.common.imports import AfterImport
 from autotune.values.outcome import ScriptFlag
 
 _NOTHING = object()

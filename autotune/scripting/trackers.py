@@ -19,7 +19,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from autotune.process.common.after_import import AfterImport
+from autotune.process.common.imports import AfterImport
 
 # Modules that send results somewhere, each with its name for people.
 TRACKERS = {

@@ -32,8 +32,7 @@ from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import Stopwatch
 from autotune.training import memory
 from autotune.training.profiling import profiling
-from autotune.training.ranks.joining import before_parting, joined, obstacle
-from autotune.training.ranks.world import World
+from autotune.training.ranks.world import World, before_parting, joined, obstacle
 from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values import outcome as outcomes

@@ -19,7 +19,7 @@ from autotune.knobs.base import Value
 from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
-from autotune.process.common.imported_files import own_modules
+from autotune.process.common.imports import own_modules
 from autotune.training.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload

@@ -30,8 +30,7 @@ from autotune.training.batches import (
 )
 from autotune.training.before_fork import Prepared
 from autotune.training.ranks.facts import epochs_obstacle
-from autotune.training.ranks.joining import device_of_rank, join
-from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.sample_lengths import count_tokens, worst_batch
 from autotune.training.timing import CompileClock, Step, Timer, synchronize
 from autotune.training.training_setup import (

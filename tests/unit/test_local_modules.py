@@ -23,7 +23,7 @@ FILES = {
 PROGRAM = """
 import json, runpy, sys, types
 from pathlib import Path
-from autotune.process.common.imported_files import own_modules
+from autotune.process.common.imports import own_modules
 
 sys.modules["no_file_of_its_own"] = types.SimpleNamespace(__file__="_own.py")
 model = Path(sys.argv[1])

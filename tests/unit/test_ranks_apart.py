@@ -13,7 +13,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.launched import Place, note_of
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, outcome_of_ranks
-from autotune.training.ranks import joining
+from autotune.training.ranks import world
 from autotune.training.ranks.world import Lap, World, slowest
 from autotune.training.sharding import ranks_obstacle
 from autotune.training.training_setup import StepsOfRank
@@ -155,23 +155,21 @@ def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(
     device, backend, seen, monkeypatch
 ):
     """With one GPU in sight, a launcher has given each process its own."""
-    monkeypatch.setattr(joining.torch.accelerator, "device_count", lambda: seen)
+    monkeypatch.setattr(world.torch.accelerator, "device_count", lambda: seen)
     asked: list[object] = []
-    monkeypatch.setattr(joining.distributed, "init_process_group", lambda b, **_: asked.append(b))
-    monkeypatch.setattr(
-        joining.distributed, "new_group", lambda backend, **_: asked.append(backend)
-    )
+    monkeypatch.setattr(world.distributed, "init_process_group", lambda b, **_: asked.append(b))
+    monkeypatch.setattr(world.distributed, "new_group", lambda backend, **_: asked.append(backend))
     for name, told in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():
-        monkeypatch.setattr(joining.distributed, name, lambda told=told: told)
+        monkeypatch.setattr(world.distributed, name, lambda told=told: told)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert joining.device_of_rank(device.replace("1", "0")) == device
-    world = joining.join(2, torch.device(device), 60.0)
-    assert (world.rank, world.size, asked) == (1, 2, [backend, "gloo"])
+    assert world.device_of_rank(device.replace("1", "0")) == device
+    joined = world.join(2, torch.device(device), 60.0)
+    assert (joined.rank, joined.size, asked) == (1, 2, [backend, "gloo"])
 
 
 def test_a_launcher_that_starts_fewer_processes_is_named(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(RuntimeError, match="and the launcher started 1"):
-        joining.join(2, torch.device("cpu"), 60.0)
+        world.join(2, torch.device("cpu"), 60.0)

@@ -22,8 +22,7 @@ from autotune.training import inspection, memory
 from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset
 from autotune.training.ranks.facts import comm_dtypes, graph_obstacle, unused_in, uses_in
-from autotune.training.ranks.joining import device_of_rank, join
-from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.sharding import beginning, ranks_obstacle
 from autotune.training.tasks import use_device
 from autotune.training.training_setup import build_model

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from autotune.calling.target import import_folder
 from autotune.configuration import job as jobs
 from autotune.configuration.job import Job
-from autotune.process.common.after_import import AfterImport
 from autotune.process.common.child_ties import (
     hold_lifeline,
     hold_lifeline_at,
     is_here,
     stay_on_cores,
 )
+from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, write_atomically
 from autotune.scripting.files import KeptFiles

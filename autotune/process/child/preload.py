@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-from autotune.process.common.imported_files import is_installed
+from autotune.process.common.imports import is_installed
 from autotune.scripting.packages import sets_environment, tree_sets_environment
 from autotune.scripting.trackers import TRACKERS
 

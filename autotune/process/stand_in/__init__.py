@@ -1,1 +1,0 @@
-"""A folder for PYTHONPATH: it holds nothing but a stand-in for this package."""
