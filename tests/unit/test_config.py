@@ -19,22 +19,20 @@ def test_settings_that_are_not_named_are_pytorchs_defaults() -> None:
     assert config["compile_mode"] is None
 
 
-def test_without_workers_their_settings_are_idle_whatever_was_asked() -> None:
-    config = TrainingConfig.of({"prefetch_factor": 8, "persistent_workers": True})
-    assert config["prefetch_factor"] is None
-    assert config["persistent_workers"] is False
-    assert config == TrainingConfig.of({})
-
-
-def test_with_workers_their_settings_are_kept_and_the_rest_are_defaults() -> None:
-    config = TrainingConfig.of({"num_workers": 2, "persistent_workers": True})
-    assert config["persistent_workers"] is True
-    assert config["prefetch_factor"] == 2
-
-
-def test_a_prefetch_factor_of_null_is_pytorchs_default_once_there_are_workers() -> None:
-    written = TrainingConfig.of({"num_workers": 2, "prefetch_factor": None})
-    assert written == TrainingConfig.of({"num_workers": 2, "prefetch_factor": 2})
+@pytest.mark.parametrize(
+    ("asked", "prefetch", "persistent"),
+    [
+        ({"prefetch_factor": 8, "persistent_workers": True}, None, False),
+        ({"num_workers": 2, "persistent_workers": True}, 2, True),
+        ({"num_workers": 2, "prefetch_factor": None}, 2, False),
+    ],
+    ids=str,
+)
+def test_settings_of_workers_are_idle_without_them_and_have_defaults_with_them(
+    asked: dict[str, Value], prefetch: int | None, persistent: bool
+) -> None:
+    config = TrainingConfig.of(asked)
+    assert (config["prefetch_factor"], config["persistent_workers"]) == (prefetch, persistent)
 
 
 def test_switching_workers_off_makes_their_settings_idle() -> None:
