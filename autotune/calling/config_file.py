@@ -174,11 +174,15 @@ def _content(path: Path) -> Any:
     Raises:
         UsageError: it cannot be read.
     """
+    from ruamel.yaml.error import MarkedYAMLError
+
     try:
         text = path.read_text(encoding="utf-8")
         return json.loads(text) if path.suffix == ".json" else _round_trip().load(text)
     except Exception as error:  # ruamel.yaml raises IndexError as well
         said = " ".join(str(error).split())
+        if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
+            said = f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
         raise UsageError(f"{path} cannot be read as YAML or JSON: {said}.") from error
 
 
