@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.calling.config_file import Edit, with_copies
 from autotune.configuration.script import ScriptOptions
 from autotune.console.plan_lines import plan_lines
 from autotune.searching.run.events import Planned
@@ -129,6 +130,17 @@ def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folde
         done = run(folder, *way, *words, batch_size=size)
         assert f"batch size {size}," in done.stderr
         assert ("'--config', 'my.yaml'" not in done.stderr) is is_copied
+
+
+def test_a_copy_differs_in_the_key_alone(folder: Path) -> None:
+    text = (
+        "# mine\nsize: &size 16\ntrain:\n  batch_size: *size\n  lr: 1e-3  # small\n"
+        "  begun: 2024-01-01\n  shuffle: yes\n  name: 'a: b'\n  seed: 010\nval: {size: *size}\n"
+    )
+    (folder / "my.yaml").write_text(text)
+    edit = Edit("--config", "train.batch_size", 64)
+    _, copy = with_copies(("--config", "my.yaml"), [edit], folder)
+    assert Path(copy).read_text() == text.replace("*size", "64", 1)
 
 
 def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Path) -> None:
