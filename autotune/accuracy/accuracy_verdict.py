@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from autotune.accuracy.numerics_verdict import (
@@ -444,7 +443,9 @@ class AccuracyProber:
             untrained=not have and self._needs_untrained(key),
         )
         job, start = self.context.job(task, trained), time.monotonic()
-        outcome = self.runner.run(job, self._folder(key, f"seed{len(have)}"))
+        name = f"{as_file_name(key)}-seed{len(have)}"
+        folder = self.context.options.study.folder / "trials" / "accuracy" / name
+        outcome = self.runner.run(job, folder)
         if isinstance(outcome, Probed):
             if outcome.untrained is not None:
                 self.study.notes.untrained = outcome.untrained
@@ -474,7 +475,3 @@ class AccuracyProber:
         """Return the qualities of the seeds that were probed so far."""
         key = self.training_equivalent(config).quality_key()
         return tuple(self.study.notes.qualities.get(key, ()))
-
-    def _folder(self, key: str, what: str) -> Path:
-        name = f"{as_file_name(key)}-{what}"
-        return self.context.options.study.folder / "trials" / "accuracy" / name

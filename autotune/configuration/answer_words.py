@@ -146,7 +146,9 @@ def explained(best: BestConfig) -> str:
     """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
     answer = best.as_measured()
     evidence, accuracy = answer.evidence, answer.constraints.accuracy
-    mode = [*_mode(answer.training_config)]
+    mode = []
+    if answer.training_config["deterministic"]:
+        mode = ["measured, and applied, in torch's deterministic mode"]
     last = [f"not proven: {text}" for text in not_proven_texts(answer)]
     last += [f"edited since the search: {text}" for text in edited(best)]
     if answer.keeps_baseline:
@@ -156,11 +158,14 @@ def explained(best: BestConfig) -> str:
         f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(answer.changed)}",
         f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
         f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
-        *_tokens_and_energy(answer),
-        *([processes] if (processes := processes_text(answer)) else []),
-        *_quality(accuracy),
-        *mode,
     ]
+    if (tokens := evidence.tokens_per_second) is not None:
+        lines.append(f"{tokens[0]:g} to {tokens[1]:g} tokens/s")
+    if (joules := evidence.joules_per_sample) is not None:
+        lines.append(f"{joules[0]:g} to {joules[1]:g} J a sample, of {answer.energy_of}")
+    if (processes := processes_text(answer)) is not None:
+        lines.append(processes)
+    lines += [*_quality(accuracy), *mode]
     if run := evidence.predicted_run:
         was, now = run.baseline_seconds, run.best_seconds
         length = f"{run.samples} {evidence.counted}"
@@ -171,20 +176,6 @@ def explained(best: BestConfig) -> str:
         changes = course_changes(answer)
         lines.append(f"{changes} changed: check one full training before you rely on it")
     return "\n".join((*lines, *last))
-
-
-def _tokens_and_energy(best: BestConfig) -> Iterator[str]:
-    """Yield lines on the throughput in tokens and on the energy, where they were measured."""
-    if (tokens := best.evidence.tokens_per_second) is not None:
-        yield f"{tokens[0]:g} to {tokens[1]:g} tokens/s"
-    if (joules := best.evidence.joules_per_sample) is not None:
-        yield f"{joules[0]:g} to {joules[1]:g} J a sample, of {best.energy_of}"
-
-
-def _mode(config: TrainingConfig) -> Iterator[str]:
-    """Yield a line if everything was measured in torch's deterministic mode."""
-    if config["deterministic"]:
-        yield "measured, and applied, in torch's deterministic mode"
 
 
 def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:

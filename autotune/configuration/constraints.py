@@ -283,9 +283,12 @@ class AccuracyRule:
         if known and self.decision(qualities) != "undecided":
             return known
         coming = [look for look in LOOKS if look > known]
-        if coming and (known != LOOKS[-2] or self._may_accept(qualities)):
-            return coming[0]
-        return known
+        if coming and known == LOOKS[-2]:
+            is_enough = self.minimum is None or fmean(qualities) >= self.minimum
+            losses, step = self.losses(qualities), self._step(qualities)
+            if not (is_enough and may_accept(losses, self.tolerance, step)):
+                return known
+        return coming[0] if coming else known
 
     def margin(self, qualities: Sequence[float]) -> float:
         """Return the mean loss beyond the tolerance, or the lack to the floor, over the baseline.
@@ -337,11 +340,6 @@ class AccuracyRule:
     def _bounds(self, qualities: Sequence[float]) -> Interval:
         """Return the bounds of the mean loss."""
         return bounds(self.losses(qualities), self._step(qualities), EACH_LOOK)
-
-    def _may_accept(self, qualities: Sequence[float]) -> bool:
-        is_enough = self.minimum is None or fmean(qualities) >= self.minimum
-        step = self._step(qualities)
-        return is_enough and may_accept(self.losses(qualities), self.tolerance, step)
 
     def _step(self, qualities: Sequence[float]) -> float:
         """Return the resolution of the quality, as far as these values show it."""

@@ -346,7 +346,9 @@ class AccuracyEvidence(Part):
             return ""
         parts = []
         if self.epochs is not None:
-            parts.append(_epochs_text(self.epochs))
+            shown = f"{self.epochs:.2g}"
+            of = "1 epoch" if shown == "1" else f"{shown} of an epoch"
+            parts.append(f"{shown} epochs" if self.epochs > 1 and shown != "1" else of)
         if self.share_of_run is not None:
             parts.append(f"{100 * self.share_of_run:.2g} % of the run")
         length = f" ({', '.join(parts)})" if parts else ""
@@ -401,10 +403,3 @@ class NotProven(Part):
     limit: float
     """Worst mean quality that is allowed over these seeds."""
     seeds: int
-
-
-def _epochs_text(epochs: float) -> str:
-    shown = f"{epochs:.2g}"
-    if shown == "1":
-        return "1 epoch"
-    return f"{shown} epochs" if epochs > 1 else f"{shown} of an epoch"

@@ -375,8 +375,9 @@ def _gated(reference: _Reference, computed: _Computed, updated: Tensors) -> Gate
     """Return the errors on one batch; those of the first steps are 0 until they are filled in."""
     standard, seed_spread = reference.standard, reference.seed_spread
     in_double = reference.in_double
-    if in_double is not None and _drew_otherwise(_distance(standard, in_double), seed_spread):
-        in_double = None
+    draws = seed_spread > _NONDETERMINISM
+    if in_double is not None and draws and _distance(standard, in_double) > seed_spread / 2:
+        in_double = None  # as far off as another seed: on a GPU it draws other numbers
     best_known = in_double or standard
     return Gated(
         loss_error=_loss_distance(computed, best_known),
@@ -388,11 +389,6 @@ def _gated(reference: _Reference, computed: _Computed, updated: Tensors) -> Gate
         batch_spread=reference.batch_spread,
         in_double=in_double is not None,
     )
-
-
-def _drew_otherwise(distance: float, seed_spread: float) -> bool:
-    """Return True if float64 is as far off as another seed: on a GPU it draws other numbers."""
-    return seed_spread > _NONDETERMINISM and distance > seed_spread / 2
 
 
 def _loss_distance(computed: _Computed, best_known: _Computed) -> float:

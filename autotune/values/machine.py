@@ -190,15 +190,18 @@ class Machine:
 
 def probe_host(root: Path = ROOT) -> Host:
     """Read cores, memory, shared memory and compiler; tests pass their own `root`."""
-    quota = cpu_quota(root)
+    quota, cores = cpu_quota(root), os.cpu_count() or 1
+    lines = read_small(root / "proc/cpuinfo").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    shm = root / "dev/shm"
     return Host(
-        cpu_name=_cpu_name(root),
-        cpu_count=os.cpu_count() or 1,
-        affinity_count=_affinity_count(),
+        cpu_name=names[0] if names else platform.processor() or platform.machine(),
+        cpu_count=cores,
+        affinity_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
         quota_cores=None if quota is None else quota.cores,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         memory_limit_bytes=memory_limit(root),
-        shm_bytes=_shm_bytes(root),
+        shm_bytes=shutil.disk_usage(shm).total if shm.is_dir() else None,
         compiler=shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"),
     )
 
@@ -248,22 +251,3 @@ def oom_kills(root: Path = ROOT) -> int:
 def _counts(path: Path) -> list[int]:
     rows = [line.split() for line in read_small(path).splitlines()]
     return [int(row[1]) for row in rows if len(row) == 2 and row[0] == "oom_kill"]  # noqa: PLR2004
-
-
-def _cpu_name(root: Path) -> str:
-    lines = read_small(root / "proc/cpuinfo").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _affinity_count() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _shm_bytes(root: Path) -> int | None:
-    try:
-        return shutil.disk_usage(root / "dev/shm").total
-    except OSError:
-        return None
