@@ -213,7 +213,7 @@ def matmul_rate_key(fingerprint: str, number_format: str) -> str:
 class StudyFacts:
     """The facts of a study as typed values.
 
-    They are read from the storage once, and again by `replace` where other processes write. A
+    They are read from the storage once, and again by `refresh` where other processes write. A
     training is named by the text that equivalent trials have as their attribute `TRAINING`.
     """
 
@@ -285,10 +285,10 @@ class StudyFacts:
         """The study's attributes in Optuna, by key."""
         return self._attributes
 
-    def replace(self, attributes: Mapping[str, Any]) -> None:
-        """Take the attributes that the storage has now."""
-        with self._lock:
-            self._attributes, self._parsed = attributes, {}
+    def refresh(self, read: Callable[[], Mapping[str, Any]]) -> None:
+        """Take the attributes that the storage has now, from `read`."""
+        with self._lock:  # no other thread writes between reading and taking
+            self._attributes, self._parsed = read(), {}
 
     def store(self, key: str, value: Any) -> None:
         """Write an attribute as JSON, unless it is there already."""

@@ -307,7 +307,7 @@ class TuningStudy:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 optuna.storages.fail_stale_trials(self._study)
-            self.notes.replace(self._storage.get_study_user_attrs(self._study_id))
+            self.notes.refresh(lambda: self._storage.get_study_user_attrs(self._study_id))
             running = {}
             for trial in self._study.get_trials(deepcopy=False):
                 self._see(trial)

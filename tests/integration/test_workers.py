@@ -1,7 +1,10 @@
 """Several writers on PostgreSQL: nothing lost or measured twice, one on a device."""
 
+import os
+import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,6 +13,7 @@ from autotune.process.common.trial_folder import make_private
 from autotune.process.stop import Stop
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.search import search
+from autotune.study.study import TuningStudy
 from autotune.values.errors import StudyMismatchError, UsageError
 from covering import covers
 from factories import cuda_machine
@@ -89,6 +93,36 @@ def test_only_the_same_model_on_the_same_kind_of_machine_may_join(
         changes["model_path"].write_text(model)
     with pytest.raises(StudyMismatchError, match="a name of its own"):
         list(joined(options, number, OnDevice(number, machine), **changes))
+
+
+@covers("S10")
+def test_a_search_that_is_killed_while_it_closes_is_continued_by_the_same_command(
+    server_storage, tmp_path
+):
+    options = options_in(tmp_path, space=SPACE, storage=server_storage, trials=6)
+    child = os.fork()
+    if child == 0:
+        TuningStudy.others_run = dies_once_closed
+        with suppress(BaseException):
+            list(search(options, OnDevice(0)))
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    before = trials_in(server_storage)
+    assert [trial.state.name for trial in before] == ["COMPLETE"] * 6
+    assert list(joined(options, 1, OnDevice(1))), "it is closed, so that a worker ends"
+    runner = OnDevice(0)
+    events = list(search(options, runner))
+    assert events[-1].best.config["batch_size"] == 128
+    assert runner.batches("trial") == []
+    assert len(trials_in(server_storage)) == 6
+
+
+def dies_once_closed(study):
+    """Kill this process once the search has let no further trial begin."""
+    if study.is_closed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
 
 
 @covers("S12")
