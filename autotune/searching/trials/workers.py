@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -102,105 +102,81 @@ class WorkerOptions:
         return self.folder / "workers" / self.worker
 
 
-class StudyToJoin:
-    """A study that admits workers, once `wait` has found it."""
+@dataclass(frozen=True)
+class Joined:
+    """A study that admits workers: what the search stored for them."""
 
-    def __init__(self, options: WorkerOptions) -> None:
-        self._options = options
-        self.name = options.study
-        self.facts = StudyFacts()
-
-    @property
-    def plan(self) -> Plan:
-        """The options with which workers judge trials."""
-        assert self.facts.plan is not None, "it was waited for"
-        return self.facts.plan
-
-    @property
-    def identity(self) -> Identity:
-        """The facts for which the study was made."""
-        assert self.facts.identity is not None, "it was waited for"
-        return self.facts.identity
-
-    @property
-    def script(self) -> ScriptOptions | None:
-        """The call of the script: the worker's own arguments, and the search's options."""
-        return _script_of(self._options, self.plan)
-
-    def wait(self, stop: Stop, found: Inspected | None = None) -> Iterator[Warned]:
-        """Poll the storage until a study of this model, and of the machine if found, is ready.
-
-        Raises:
-            StudyMismatchError: the study was made for something else.
-            UsageError: the study is of the other kind of workload, or of several processes.
-        """
-        storage = opened(self._options.storage)
-        said = False
-        try:
-            while not self._is_ready(storage, found):
-                if not said:
-                    yield Warned(f"no search of {self.name!r} has measured its baseline; waiting")
-                    said = True
-                stop.check()
-                time.sleep(_LOOK_SECONDS)
-        finally:
-            disconnect(storage)
-
-    def _is_ready(self, storage: BaseStorage, found: Inspected | None) -> bool:
-        try:
-            study = optuna.load_study(study_name=self.name, storage=storage)
-        except KeyError:
-            return False
-        facts = StudyFacts(study.user_attrs)
-        if facts.plan is None or facts.identity is None:
-            return False
-        self._check_kind(facts.identity)
-        if changed := self._changed(facts.identity, facts.plan, found):
-            raise StudyMismatchError(
-                f"study {self.name!r} was made for something else:\n"
-                + "\n".join(changed)
-                + "\nWorkers need the same model and the same kind of machine. Where machines "
-                "differ, search on each kind under a name of its own."
-            )
-        self.facts = facts
-        return True
-
-    def _check_kind(self, identity: Identity) -> None:
-        name, path = self.name, self._options.model_path
-        is_script = self._options.script is not None
-        if identity.is_of_script and not is_script:
-            raise UsageError(f"study {name!r} is of a script; to have {path} run as one, add --")
-        if is_script and not identity.is_of_script:
-            raise UsageError(f"study {name!r} is of a model.py, and {path} is run as a script.")
-        if (count := identity.facts.get("processes", 1)) > 1:
-            raise UsageError(
-                f"study {name!r} trains in {count} processes; workers run trials of one."
-            )
-
-    def _changed(self, identity: Identity, plan: Plan, found: Inspected | None) -> list[str]:
-        """Return the facts that differ, of those that a worker can find."""
-        script = _script_of(self._options, plan)
-        own = {"model_sha256": sha256_of(self._options.model_path), **_facts_of(found)}
-        own |= {} if script is None else script.facts
-        local = (_FILES,) if found is None else (_MODULES, _FILES)
-        known = {name: identity.facts.get(name) for name in (*own, *local)}
-        return differences(known, own)
+    identity: Identity
+    plan: Plan
+    script: ScriptOptions | None
+    """The call of the script: the worker's own arguments, and the search's options."""
 
 
-def _facts_of(found: Inspected | None) -> Mapping[str, Any]:
-    """Return what the study's identity says of the machine and of the workload's own modules."""
-    if found is None:
-        return {}
-    modules = found.workload.local_modules if found.workload else {}
-    return {**({_MODULES: modules} if modules else {}), "machine": found.machine.fingerprint}
+def _wait(
+    options: WorkerOptions, stop: Stop, found: Inspected | None = None
+) -> Generator[Warned, None, Joined]:
+    """Poll the storage until the study admits workers; compare it with what is known here.
+
+    Raises:
+        StudyMismatchError: the study was made for something else.
+        UsageError: the study is of the other kind of workload, or of several processes.
+    """
+    storage = opened(options.storage)
+    said = False
+    try:
+        while (joined := _ready(options, storage)) is None:
+            if not said:
+                yield Warned(f"no search of {options.study!r} has measured its baseline; waiting")
+                said = True
+            stop.check()
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        disconnect(storage)
+    if changed := _changed(options, joined, found):
+        raise StudyMismatchError(
+            f"study {options.study!r} was made for something else:\n"
+            + "\n".join(changed)
+            + "\nWorkers need the same model and the same kind of machine. Where machines "
+            "differ, search on each kind under a name of its own."
+        )
+    return joined
 
 
-def _script_of(options: WorkerOptions, ready: Plan) -> ScriptOptions | None:
-    if options.script is None:
+def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
+    """Return what the study has for workers; None if it admits none yet."""
+    try:
+        study = optuna.load_study(study_name=options.study, storage=storage)
+    except KeyError:
         return None
-    told = ready.options.get("script", {"arguments": ()})
-    known = TypeAdapter(ScriptOptions).validate_python(told)
-    return replace(known, arguments=options.script.arguments)
+    facts = StudyFacts(study.user_attrs)
+    identity, plan, script = facts.identity, facts.plan, options.script
+    if plan is None or identity is None:
+        return None
+    name, path = options.study, options.model_path
+    if identity.is_of_script and script is None:
+        raise UsageError(f"study {name!r} is of a script; to have {path} run as one, add --")
+    if script is not None and not identity.is_of_script:
+        raise UsageError(f"study {name!r} is of a model.py, and {path} is run as a script.")
+    if (count := identity.facts.get("processes", 1)) > 1:
+        raise UsageError(f"study {name!r} trains in {count} processes; workers run trials of one.")
+    if script is not None:
+        told = plan.options.get("script", {"arguments": ()})
+        known = TypeAdapter(ScriptOptions).validate_python(told)
+        script = replace(known, arguments=script.arguments)
+    return Joined(identity, plan, script)
+
+
+def _changed(options: WorkerOptions, joined: Joined, found: Inspected | None) -> list[str]:
+    """Return the facts that differ, of those that a worker can find."""
+    own: dict[str, Any] = {"model_sha256": sha256_of(options.model_path)}
+    if found is not None:
+        own["machine"] = found.machine.fingerprint
+        if found.workload and found.workload.local_modules:
+            own[_MODULES] = found.workload.local_modules
+    own |= {} if joined.script is None else joined.script.facts
+    local = (_FILES,) if found is None else (_MODULES, _FILES)
+    known = {name: joined.identity.facts.get(name) for name in (*own, *local)}
+    return differences(known, own)
 
 
 def admit(search: SearchRun) -> None:
@@ -239,16 +215,16 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
     with storage_errors(options.storage):
         make_private(options.folder)
-        study = StudyToJoin(options)
+        joined = None
         if options.script is not None:  # which runs as the search says, and not before
-            yield from study.wait(stop)
+            joined = yield from _wait(options, stop)
         started = time.monotonic()
-        found, observed = _inspected(options, study, runner)
+        found, observed = _inspected(options, joined, runner)
         seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
         if others := neighbours(found.device_uuid):
             yield Warned(shared_line(found.machine.device, others))
-        yield from study.wait(stop, found)
-        search = _search(options, study, found, runner)
+        joined = yield from _wait(options, stop, found)
+        search = _search(options, joined, found, runner)
         context = replace(
             search.context,
             observed=observed,
@@ -265,41 +241,39 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
 
 
 def _inspected(
-    options: WorkerOptions, study: StudyToJoin, runner: Runner
+    options: WorkerOptions, joined: Joined | None, runner: Runner
 ) -> tuple[Inspected, Observed | None]:
     """Inspect machine and workload; a script is observed for that, on the device that it takes."""
-    if options.script is None:
+    if joined is None:
         job = inspection(options.device.torch_name, options.model_path)
         return inspect(runner, job, options.own_folder / "inspect"), None
     folder = options.own_folder / "inspect" / "script"
-    assert study.script is not None, "the study is of a script as well"
-    known = study.identity
+    assert joined.script is not None, "the study is of a script as well"
+    known = joined.identity
     shares = known.objective == THROUGHPUT.name and not known.facts.get("effects")
-    job = observation(options.model_path, study.script, _DEADLINE_SECONDS, shares)
+    job = observation(options.model_path, joined.script, _DEADLINE_SECONDS, shares)
     observed = observe(runner, job, folder)
     check_device(observed, options.device.torch_name)
     found = inspect(runner, inspection_of_device(observed), options.own_folder / "inspect")
     return replace(found, workload=observed.workload), observed
 
 
-def _search(
-    options: WorkerOptions, joined: StudyToJoin, found: Inspected, runner: Runner
-) -> SearchRun:
+def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Runner) -> SearchRun:
     """Return the search run for this device, with the options that the search noted."""
-    ready, identity, script = joined.plan, joined.identity, joined.script
+    plan, identity, script = joined.plan, joined.identity, joined.script
     assert identity.space is not None, "a search notes its space"
     assert identity.memory_limit_bytes is not None, "a search notes its limit"
     assert found.workload is not None
     folder = options.own_folder
-    tolerance = Tolerance(**ready.options[_TOLERANCE])
-    told = {**ready.options, _TOLERANCE: tolerance, "script": script}
+    tolerance = Tolerance(**plan.options[_TOLERANCE])
+    told = {**plan.options, _TOLERANCE: tolerance, "script": script}
     search = SearchOptions.of(
         model_path=options.model_path,
-        study=joined.name,
+        study=options.study,
         storage=options.storage,
         folder=folder,
         out=folder / "best.yaml",
-        trials=ready.trials,
+        trials=plan.trials,
         **told,
     )
     facts = found.workload
@@ -311,11 +285,11 @@ def _search(
         facts=facts,
         baseline=identity.baseline,
         space=identity.space,
-        trials=ready.trials,
+        trials=plan.trials,
         memory_limit_bytes=identity.memory_limit_bytes,
     )
     study = open_study(
-        joined.name, options.storage, context.space, context.objective, options.worker
+        options.study, options.storage, context.space, context.objective, options.worker
     )
     study.check_identity(identity.facts)
     return SearchRun(context, runner, study, worker=f"@{options.worker}").with_noted_reference()
