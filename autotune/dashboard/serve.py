@@ -90,7 +90,7 @@ def _write_note(place: StudyPlace, name: str, storage: RDBStorage) -> None:
             f"best.yaml and the logs of each trial (`trials/`) are in {folder}. "
             "`autotune report --html FILE` writes the report."
         )
-        note = "\n\n".join([*found, files, _OWN_LINE])
+        note = "## " + "\n\n".join([*found, files, _OWN_LINE])
         if before != note and (not before or _OWN_MARK in before):
             optuna_dashboard.save_note(study, note)
     except AutotuneError:

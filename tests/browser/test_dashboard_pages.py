@@ -61,7 +61,7 @@ def test_a_trial_is_not_wider_than_its_window(page: Page, dashboard: RunningDash
 
 def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) -> None:
     page.goto(dashboard.url)  # the first page
-    page.get_by_text("1.52").first.wait_for()
+    page.get_by_role("heading", name="1.52x faster than your settings").wait_for()
     page.get_by_text("best.yaml").first.wait_for()
 
 
