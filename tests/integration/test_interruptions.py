@@ -98,7 +98,7 @@ def test_a_study_that_is_deleted_meanwhile_ends_the_search_and_its_backup_is_nam
     runner = Deleting(slower)
     with pytest.raises(StorageError, match="deleted while the search ran") as refused:
         events_of(options, runner)
-    assert len(runner.batches("trial")) == 2
+    assert len(runner.batches("trial")) == 3
     (command,) = re.findall("`(rm .*?)`", str(refused.value))
     with pytest.raises(StorageError, match="is missing"):
         events_of(options, ScriptedRunner(slower))
