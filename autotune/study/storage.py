@@ -272,6 +272,8 @@ def refuse(storage: str | None, error: Exception) -> NoReturn:
         StorageError: always.
     """
     lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+    if "readonly" in lines[0]:  # SQLite's word for a file that was deleted, too
+        check_still_there(storage)
     advice = [text for word, text in _ADVICE.items() if word in lines[0]]
     helps = advice[0] if advice else "Check that it exists and can be reached and written."
     if "{restore}" in helps:
