@@ -290,7 +290,8 @@ def _how_to_restore(storage: str | None) -> str:
     if file is None:
         return "Restore it from a backup of its server."
     if not backup_of(file).exists():
-        return "There is no backup of it yet: move it away, and the same command begins anew."
+        anew = "the same command begins anew."
+        return f"There is no backup of it yet: {'move it away, and ' * file.exists()}{anew}"
     backup, journal, path = (
         shlex.quote(str(one)) for one in (backup_of(file), f"{file}-journal", file)
     )
