@@ -18,7 +18,17 @@ _DATA_LOADER = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.
 _WITH_STREAMS = ("cuda", "xpu")
 
 
-class BatchSize(Knob):
+class _LoaderKnob(Knob):
+    """A knob whose name is an argument of DataLoader, and an attribute of what that makes."""
+
+    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
+        return {self.name: value}
+
+    def read_back(self, setup: Setup) -> Value:
+        return getattr(setup.loader, self.name)  # type: ignore[no-any-return]
+
+
+class BatchSize(_LoaderKnob):
     """Samples per training step."""
 
     name = "batch_size"
@@ -40,14 +50,8 @@ class BatchSize(Knob):
             return None
         return f"the dataset has {samples} samples"
 
-    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"batch_size": value}
 
-    def read_back(self, setup: Setup) -> Value:
-        return setup.loader.batch_size
-
-
-class NumWorkers(Knob):
+class NumWorkers(_LoaderKnob):
     """Processes that load batches ahead of the training loop."""
 
     name = "num_workers"
@@ -77,14 +81,8 @@ class NumWorkers(Knob):
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
         return facts.workers_obstacle or None
 
-    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"num_workers": value}
 
-    def read_back(self, setup: Setup) -> Value:
-        return setup.loader.num_workers
-
-
-class PrefetchFactor(Knob):
+class PrefetchFactor(_LoaderKnob):
     """Batches that each worker prepares in advance."""
 
     name = "prefetch_factor"
@@ -103,14 +101,8 @@ class PrefetchFactor(Knob):
     def resolve(self, value: Value, machine: Machine) -> Value:
         return self.default if value is None else value
 
-    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"prefetch_factor": value}
 
-    def read_back(self, setup: Setup) -> Value:
-        return setup.loader.prefetch_factor
-
-
-class PersistentWorkers(Knob):
+class PersistentWorkers(_LoaderKnob):
     """Workers that live on from one epoch to the next."""
 
     name = "persistent_workers"
@@ -124,14 +116,8 @@ class PersistentWorkers(Knob):
     call = "DataLoader(persistent_workers=...)"
     source = _DATA_LOADER
 
-    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"persistent_workers": value}
 
-    def read_back(self, setup: Setup) -> Value:
-        return setup.loader.persistent_workers
-
-
-class PinMemory(Knob):
+class PinMemory(_LoaderKnob):
     """Batches in page-locked memory, copied asynchronously."""
 
     name = "pin_memory"
@@ -151,14 +137,8 @@ class PinMemory(Knob):
             return "there is no accelerator to copy to"
         return None
 
-    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        return {"pin_memory": value}
-
     def transfer_kwargs(self, value: Value, dimensions: int) -> Mapping[str, Any]:
         return {"non_blocking": True} if value else {}
-
-    def read_back(self, setup: Setup) -> Value:
-        return setup.loader.pin_memory
 
 
 class LoaderStartMethod(Knob):
@@ -198,7 +178,7 @@ class LoaderStartMethod(Knob):
         return None if context is None else str(context.get_start_method())
 
 
-class InOrder(Knob):
+class InOrder(_LoaderKnob):
     """Order in which the batches of several workers are given."""
 
     name = "in_order"
@@ -222,9 +202,6 @@ class InOrder(Knob):
 
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {} if value else {"in_order": False}
-
-    def read_back(self, setup: Setup) -> Value:
-        return setup.loader.in_order
 
 
 class CopiedAhead:

@@ -126,9 +126,6 @@ class CudnnBenchmark(Knob):
 
         return torch.backends.cudnn.benchmark
 
-    def read_back(self, setup: Setup) -> Value:
-        return self.read_process()
-
 
 class ActivationCheckpointing(Knob):
     """Activation checkpointing by the user's own function.
@@ -307,9 +304,6 @@ class Float32MatmulPrecision(Knob):
             return torch.get_float32_matmul_precision()
         except RuntimeError:  # the user's file uses the per-backend settings, which override it
             return self.default
-
-    def read_back(self, setup: Setup) -> Value:
-        return self.read_process()
 
 
 class Deterministic(Knob):

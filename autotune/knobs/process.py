@@ -68,9 +68,6 @@ class NumThreads(Knob):
 
         return torch.get_num_threads()
 
-    def read_back(self, setup: Setup) -> Value:
-        return self.read_process()
-
 
 class OmpWaitPolicy(Knob):
     """Behaviour of OpenMP threads that wait between two operations."""
