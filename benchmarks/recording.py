@@ -27,7 +27,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, sha256_of, survey
 from autotune.process.runner import Runner
-from autotune.searching.run.stage_timing import time_stages
+from autotune.searching.run.diagnosis import time_stages
 from autotune.study.study import TuningStudy, open_study
 from autotune.values.errors import TooManyLostError, UsageError, WorkloadError
 from autotune.values.outcome import (

@@ -44,8 +44,8 @@ from autotune.context.options import (
     StudyOptions,
     WorkloadOptions,
 )
+from autotune.searching.run.coverage import has_settled
 from autotune.searching.run.events import Answered, TrialEnded
-from autotune.searching.run.stopping import has_settled
 from autotune.searching.search import search
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy

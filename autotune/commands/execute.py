@@ -35,10 +35,9 @@ from autotune.process.common.interpreter import Interpreter
 from autotune.process.devices import Device, DeviceRunner, shared_cores
 from autotune.process.runner import Runner, SubprocessRunner
 from autotune.process.stop import Stop
-from autotune.searching.confirmation.best_so_far import path_so_far
+from autotune.searching.confirmation.conclusion import path_so_far
+from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
 from autotune.searching.run.events import Answered, NothingFeasible
-from autotune.searching.run.narrowing import narrowed
-from autotune.searching.run.stage_timing import diagnosis_of, time_stages
 from autotune.searching.search import search
 from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.study.storage import check_storage, file_of, is_server, study_lock

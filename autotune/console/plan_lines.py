@@ -20,7 +20,8 @@ from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
 from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
-from autotune.searching.run.time_budget import RUNS, needed_trials
+from autotune.searching.run.time_budget import needed_trials
+from autotune.searching.trials.baseline import RUNS
 from autotune.values.outcome import Observed, Surroundings
 from autotune.values.text import by_reason, size, span
 

@@ -15,8 +15,8 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
 from autotune.process.common.interpreter import Interpreter, how_to_get
+from autotune.searching.run.coverage import ENOUGH
 from autotune.searching.run.diagnosis import Diagnosis
-from autotune.searching.run.stopping import ENOUGH
 from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled, WorkloadFacts
 from autotune.values.text import clean, size

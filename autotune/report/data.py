@@ -18,7 +18,7 @@ from autotune.configuration.evidence import Searched
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.effects import KnobEffect, knob_effects
-from autotune.searching.run.search_coverage import searched_part
+from autotune.searching.run.coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.study.archive import Archive, StudyPlace, read_archive
 from autotune.study.facts import (

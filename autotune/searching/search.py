@@ -24,8 +24,9 @@ from autotune.process.devices import (
 )
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
-from autotune.searching.confirmation.best_so_far import write_so_far
-from autotune.searching.confirmation.conclusion import conclude, emit, known_answer
+from autotune.searching.confirmation.conclusion import conclude, emit, known_answer, write_so_far
+from autotune.searching.run.coverage import FOR_LACK_OF_TIME, end_reason
+from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
 from autotune.searching.run.events import (
     Event,
     IncumbentRevoked,
@@ -40,10 +41,9 @@ from autotune.searching.run.events import (
     Warned,
 )
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.run.stage_timing import diagnose, noted_diagnosis
-from autotune.searching.run.stopping import FOR_LACK_OF_TIME, end_reason
-from autotune.searching.run.time_budget import RUNS
 from autotune.searching.trials.baseline import (
+    RUNS,
+    FirstEstimates,
     baseline_prober,
     first_rule,
     measure_reference,
@@ -148,13 +148,13 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, 
         yield Warned(f"your settings: {uneven}")
     accuracy, taken = (
         Accuracy(baseline_prober(search, runs)),
-        [search.first_estimates.run_seconds(runs)],
+        [FirstEstimates(search).run_seconds(runs)],
     )
     rule = yield from _told_first_rule(search, accuracy, taken)
     if isinstance(rule, str):
         yield NothingFeasible({f"your settings: {rule}": 1})
         return
-    yield search.first_estimates.costs(runs)
+    yield FirstEstimates(search).costs(runs)
     if noted is None and not study.finished():
         search = yield from _diagnosed(search, taken)
     baseline = tell_baseline(search, runs, rule)
@@ -177,7 +177,7 @@ def _diagnosed(
     search: SearchRun, taken: Sequence[float]
 ) -> Generator[PhaseStarted | StagesTimed | StagesUnknown, None, SearchRun]:
     """Time each stage of training, and return the search without values that cannot matter."""
-    eta = search.first_estimates.before_diagnosis(taken)
+    eta = FirstEstimates(search).before_diagnosis(taken)
     yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
     with search.noting_seconds(DIAGNOSIS):
         found = diagnose(search.context, search.runner, search.study)
@@ -193,7 +193,7 @@ def _told_first_rule(
     search: SearchRun, accuracy: Accuracy, taken: Sequence[float]
 ) -> Generator[StepStarted, None, AccuracyRule | str]:
     if not search.study.finished():
-        yield StepStarted("accuracy", search.first_estimates.before_probes(taken))
+        yield StepStarted("accuracy", FirstEstimates(search).before_probes(taken))
     with search.noting_seconds(ACCURACY):
         return first_rule(search, accuracy.prober)
 

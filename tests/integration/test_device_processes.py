@@ -13,7 +13,7 @@ from subprocess import Popen
 import psutil
 import pytest
 
-from autotune.searching.confirmation.best_so_far import NAME
+from autotune.searching.confirmation.conclusion import NAME
 from children import nobody_is_left, start_hurried, stop, wait_until
 from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in

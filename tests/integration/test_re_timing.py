@@ -13,7 +13,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.report.data import read_report
 from autotune.searching.run.events import CandidateRefused, Event, RoundEnded
-from autotune.searching.run.seconds import trial_seconds
+from autotune.searching.run.time_budget import trial_seconds
 from autotune.searching.search import search
 from autotune.study.archive import StudyPlace, read_archive
 from autotune.values.errors import NotSearchedEnoughError

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.configuration.job import Diagnose
 from autotune.console.progress import PlainProgress
+from autotune.searching.run.coverage import FEWEST
 from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
-from autotune.searching.run.stopping import FEWEST
 from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
 from factories import cuda_machine
 from scripted_runner import (

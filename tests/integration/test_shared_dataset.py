@@ -7,7 +7,7 @@ import pytest
 
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job, Probe, Profile
 from autotune.process.runner import SubprocessRunner
-from autotune.searching.run.seconds import process_seconds
+from autotune.searching.run.time_budget import process_seconds
 from autotune.values.outcome import (
     CountedFlops,
     Crashed,

@@ -8,7 +8,7 @@ from autotune.configuration.best_config import Evidence
 from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import arithmetic_lines
-from autotune.searching.confirmation.arithmetic import used
+from autotune.searching.confirmation.evidence import used
 from autotune.training.arithmetic import is_heavy
 from autotune.values.outcome import CountedFlops
 from factories import best_config, measurement

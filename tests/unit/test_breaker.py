@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from autotune.searching.trials.breaker import Breaker
+from autotune.searching.trials.trials import Breaker
 from autotune.values.errors import TooManyLostError
 from study_factories import CRASHED, HOLDS, OOM, trial
 

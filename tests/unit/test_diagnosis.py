@@ -11,8 +11,7 @@ from autotune.configuration.search_space import SearchSpace, shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
-from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup
-from autotune.searching.run.narrowing import narrowed
+from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup, narrowed
 from autotune.values.machine import Machine
 from autotune.values.outcome import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine

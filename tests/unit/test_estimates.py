@@ -25,8 +25,7 @@ from autotune.searching.run.events import (
     TrialStarted,
 )
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.seconds import in_a_round
-from autotune.searching.run.time_budget import LIMITS_SECONDS
+from autotune.searching.run.time_budget import LIMITS_SECONDS, in_a_round
 from autotune.searching.search import search
 from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement

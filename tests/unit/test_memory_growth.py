@@ -12,7 +12,7 @@ from autotune.configuration.evidence import MemoryEvidence, MemoryGrowth
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.console.answer_lines import answer_lines
 from autotune.process.runner import SubprocessRunner
-from autotune.searching.confirmation.memory_evidence import bytes_per_second
+from autotune.searching.confirmation.evidence import bytes_per_second
 from autotune.searching.run.events import Answered
 from autotune.values.measurement import Measurement, Noise
 from autotune.values.outcome import Measured, TrialOutcome

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.configuration.constraints import THROUGHPUT, Objective, fixed_seconds
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.result import ColdCosts
 from autotune.values.measurement import Measurement
 from factories import measurement
 from study_factories import trial

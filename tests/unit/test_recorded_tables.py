@@ -12,8 +12,7 @@ from statistics import median
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
-from autotune.searching.run.diagnosis import Diagnosis, most_speedup
-from autotune.searching.run.narrowing import narrowed
+from autotune.searching.run.diagnosis import Diagnosis, most_speedup, narrowed
 from autotune.values.outcome import Diagnosed, Measured
 from benchmarks import search as replays
 from benchmarks import synthetic, synthetic_tables

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotune.searching.run.stopping import FEWEST, PATIENCE, has_settled, is_at_limit
+from autotune.searching.run.coverage import FEWEST, PATIENCE, has_settled, is_at_limit
 from study_factories import CRASHED, HOLDS, trial
 
 

@@ -4,25 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from autotune.configuration.answer_words import undecided_text
 from autotune.configuration.best_config import BestConfig, write_best
 from autotune.configuration.training_config import BATCH_KNOBS, render
-from autotune.searching.confirmation.best_so_far import forget_so_far
-from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.context.options import SearchOptions
+from autotune.process.common.trial_folder import write_atomically
 from autotune.searching.confirmation.confirm import ConfirmationRun
-from autotune.searching.confirmation.not_proven import not_proven
-from autotune.searching.confirmation.result import build_answer, keep_baseline
+from autotune.searching.confirmation.result import (
+    ColdCosts,
+    build_answer,
+    keep_baseline,
+    not_proven,
+)
+from autotune.searching.run.coverage import check_enough, end_reason
 from autotune.searching.run.events import Answered, Event
-from autotune.searching.run.search_coverage import check_enough
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.run.stopping import end_reason
 from autotune.searching.run.time_budget import measured_trials
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
 from autotune.study.facts import WHOLE, Answer
 from autotune.study.finished import FinishedTrial
 from autotune.values.errors import NotSearchedEnoughError, StorageError
 from autotune.values.measurement import Measurement
+from autotune.values.strict_yaml import dump
+
+NAME = "best-so-far.yaml"
+
+
+def path_so_far(options: SearchOptions) -> Path:
+    """Return the file's path in the study's folder."""
+    return options.study.folder / NAME
+
+
+def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: FinishedTrial) -> None:
+    """Write the incumbent; remove the file if that is the baseline.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if best.number == baseline.number:
+        forget_so_far(options)
+        return
+    data = {
+        "unconfirmed": True,
+        "note": "The fastest trial so far. It was timed once, beside many others, and never "
+        "confirmed: let the search end, which writes best.yaml.",
+        "study": options.study.name,
+        "trial": best.number,
+        "config": best.config.as_dict(),
+        "samples_per_second": best.details.samples_per_second,
+        "baseline_samples_per_second": baseline.details.samples_per_second,
+    }
+    write_atomically(path_so_far(options), dump(data))
+
+
+def forget_so_far(options: SearchOptions) -> None:
+    """Remove the file if it exists."""
+    path_so_far(options).unlink(missing_ok=True)
 
 
 def conclude(

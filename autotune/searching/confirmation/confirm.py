@@ -17,12 +17,12 @@ from autotune.searching.confirmation.candidates import (
     Candidate,
     State,
     candidates,
+    choose_by_rounds,
     contenders,
+    course_of,
 )
-from autotune.searching.confirmation.choice import choose_by_rounds, course_of
-from autotune.searching.confirmation.compile_costs import ColdCosts
 from autotune.searching.confirmation.re_timing import ReTiming
-from autotune.searching.confirmation.result import Confirmed
+from autotune.searching.confirmation.result import ColdCosts, Confirmed
 from autotune.searching.run.events import Event, RoundVoid, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, OVERTIME

@@ -16,13 +16,11 @@ import numpy as np
 
 from autotune.sampling.acquisition import expected_improvement
 from autotune.searching.confirmation.candidates import Candidate, worth
-from autotune.searching.confirmation.compile_costs import ColdCosts
+from autotune.searching.confirmation.result import ColdCosts
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.seconds import trial_seconds
-from autotune.searching.run.time_budget import LIMITS_SECONDS
-from autotune.searching.trials.drift import drift_now, is_checked
-from autotune.searching.trials.time_again import timed_again
+from autotune.searching.run.time_budget import LIMITS_SECONDS, trial_seconds
+from autotune.searching.trials.drift import drift_now, is_checked, timed_again
 from autotune.searching.trials.trial_plan import spread_of_processes
 
 _PRECISE = 0.005

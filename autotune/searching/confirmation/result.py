@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections import Counter
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 
 from autotune import __version__
-from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, decision_so_far
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.best_config import (
@@ -23,10 +24,13 @@ from autotune.configuration.best_config import (
     Speedup,
     Throughput,
 )
+from autotune.configuration.constraints import AccuracyRule, fixed_seconds
 from autotune.configuration.evidence import (
     Blocks,
     LearningRate,
     MachineRecord,
+    NotConfirmed,
+    NotProven,
     PredictedRun,
     Stages,
     Steps,
@@ -36,18 +40,54 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import own_files
 from autotune.knobs.own import variables_set
-from autotune.searching.confirmation.accuracy_result import accuracy_evidence, rule_for
-from autotune.searching.confirmation.arithmetic import arithmetic_of
-from autotune.searching.confirmation.compile_costs import ColdCosts
-from autotune.searching.confirmation.memory_evidence import memory_evidence
-from autotune.searching.confirmation.not_proven import not_confirmed, not_proven
-from autotune.searching.run.search_coverage import searched_part
-from autotune.searching.run.stage_timing import noted_diagnosis
+from autotune.searching.confirmation.evidence import (
+    accuracy_evidence,
+    arithmetic_of,
+    memory_evidence,
+    rule_for,
+)
+from autotune.searching.run.coverage import searched_part
+from autotune.searching.run.diagnosis import noted_diagnosis
+from autotune.searching.run.time_budget import compiles_alike
+from autotune.study.facts import TrialDetails
 from autotune.study.finished import FinishedTrial
 from autotune.study.storage import masked
 from autotune.values.measurement import Measurement, together, uneven_text
 from autotune.values.statistics import ratio_interval, ratio_of
 from autotune.values.text import readable
+
+
+@dataclass(frozen=True)
+class ColdCosts:
+    """The highest measured start costs: those of the process that had to compile."""
+
+    trials: Sequence[FinishedTrial]
+    """Finished trials, the baseline first."""
+    baseline_runs: Sequence[Measurement]
+
+    def compile_seconds(self, config: TrainingConfig) -> float:
+        """Return the seconds of torch.compile with an empty cache; 0 if nothing compiled."""
+        return self._highest(config, "compile_seconds")
+
+    def fixed_seconds(self, config: TrainingConfig, run: Measurement) -> float:
+        """Return the seconds that a run pays once.
+
+        They are the start of the process of `run` and the compilation of the first such process.
+        """
+        return fixed_seconds(run, self._highest(config, "one_time_seconds"))
+
+    def fixed_seconds_of(self, trial: FinishedTrial) -> float:
+        """Return the seconds that a run with a trial's configuration pays once."""
+        own = trial.details.one_time_seconds or 0.0
+        cold = self._highest(trial.config, "one_time_seconds")
+        return (trial.details.fixed_seconds or 0.0) + max(0.0, cold - own)
+
+    def _highest(self, config: TrainingConfig, name: str) -> float:
+        alike = [trial for trial in self.trials if compiles_alike(trial.config, config)]
+        seen: list[TrialDetails | Measurement] = [trial.details for trial in alike]
+        if any(trial is self.trials[0] for trial in alike):
+            seen += self.baseline_runs
+        return max((getattr(one, name) or 0.0 for one in seen if one.compile_seconds), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,3 +348,46 @@ def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
         autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -> list[NotProven]:
+    """Return the fastest trial of each undecided training that is faster than the result."""
+    trials = [one for one in prober.study.finished() if _worth(one) > _worth(won)]
+    trials.sort(key=_worth, reverse=True)
+    found: dict[str, NotProven] = {}
+    for trial in trials:
+        training = prober.training_equivalent(trial.config).quality_key()
+        known = prober.study.notes.qualities.get(training, ())
+        # The time may have ended before the baseline had the last seeds, too.
+        qualities = known[: len(rule.baseline)]
+        if training in found or len(qualities) < len(SEEDS):
+            continue
+        if decision_so_far(prober.context, prober.study, training) == "undecided":
+            bound = rule.bound(qualities)
+            found[training] = NotProven(
+                trial=trial.number,
+                changed=trial.config.differences(prober.context.baseline),
+                quality=readable(fmean(qualities)),
+                bound=None if bound is None else readable(bound),
+                limit=readable(rule.limit(len(qualities))),
+                seeds=len(qualities),
+            )
+    return list(found.values())
+
+
+def not_confirmed(
+    won: FinishedTrial, failed: Iterable[tuple[FinishedTrial, str]], baseline: TrainingConfig
+) -> list[NotConfirmed]:
+    """Return the failed candidates whose trials were faster than that of the result."""
+    return [
+        NotConfirmed(trial=one.number, changed=one.config.differences(baseline), reason=reason)
+        for one, reason in failed
+        if (one.verdict.value or -math.inf) > (won.verdict.value or -math.inf)
+    ]
+
+
+def _worth(trial: FinishedTrial) -> float:
+    """Return a trial's worth by the objective; minus infinity if another limit refuses it."""
+    margins, value = trial.verdict.margins, trial.verdict.value
+    others = (margin for name, margin in margins.items() if name != "accuracy")
+    return -math.inf if value is None or any(one > 0 for one in others) else value

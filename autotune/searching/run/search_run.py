@@ -16,12 +16,9 @@ from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop
-from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
-from autotune.searching.run.first_estimates import FirstEstimates
-from autotune.searching.run.narrowing import narrowed
-from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.time_budget import TimeBudget
+from autotune.searching.run.time_budget import TimeBudget, process_seconds
 from autotune.study.facts import START, WHOLE, TrialDetails
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
@@ -90,11 +87,6 @@ class SearchRun:
             return str(trial.details.training)
         prober = ScriptProber(self.context, self.runner, self.study, samples=0)
         return prober.training_equivalent(trial.config).quality_key()
-
-    @property
-    def first_estimates(self) -> FirstEstimates:
-        """Estimates of the seconds to come, before the first trial."""
-        return FirstEstimates(self.context, self.study, self.clock)
 
     @property
     def baseline(self) -> FinishedTrial:

@@ -6,41 +6,61 @@ A baseline that fails ends the search.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, no_reference, probe_samples
+from autotune.accuracy.accuracy_verdict import (
+    SEEDS,
+    AccuracyProber,
+    no_reference,
+    probe_samples,
+    probe_seconds,
+)
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.comparison.rounds import Repeats
+from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
-from autotune.configuration.job import Measure
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import BATCH_KNOBS, render
-from autotune.searching.run.events import StepStarted, Warned
-from autotune.searching.run.search_coverage import check_plan, cut_by_budget, ran_out
+from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.searching.run.coverage import SPARE, suggested
+from autotune.searching.run.events import CostsMeasured, StepStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of
-from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.time_budget import PLAN, RUNS
+from autotune.searching.run.time_budget import (
+    LIMITS_SECONDS,
+    in_a_round,
+    needed_trials,
+    needs_accuracy,
+    process_seconds,
+    round_host_seconds,
+    timed_seconds,
+)
+from autotune.searching.trials.memory_prediction import within_limit
 from autotune.study.finished import FinishedTrial
-from autotune.values.errors import AutotuneError, WorkloadError
+from autotune.values.errors import AutotuneError, NotSearchedEnoughError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.outcome import (
     FIRST_STEPS,
     Lost,
     Measured,
-    Memory,
     OutOfMemory,
     TimedOut,
     TrialOutcome,
     as_failure,
     describe,
 )
-from autotune.values.text import readable, size
+from autotune.values.text import flag_of_seconds, readable, span
 
+RUNS = 3
+"""Number of baseline processes; two processes differ by more than the blocks of one."""
+PLAN = MeasurePlan(max_seconds=1.5)
+"""Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
 Runs = tuple[Measurement, ...]
 """The baseline's processes."""
+_DIAGNOSIS_SECONDS = 5.0
 _MOST_NAMED = 3
 _RESUMED = 1 / 2
 """Share of what a training gains by which a later one may begin lower, as random numbers do."""
@@ -108,7 +128,7 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
     repeated = ""
     while len(runs) < RUNS:
         detail = f"process {len(runs) + 1} of {RUNS}{repeated}"
-        yield StepStarted(detail, search.first_estimates.before_runs(seconds))
+        yield StepStarted(detail, FirstEstimates(search).before_runs(seconds))
         folder = search.folder("0000", str(len(seconds)))
         job = search.context.job(Measure(PLAN), search.context.baseline)
         start = time.monotonic()
@@ -116,7 +136,7 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
         seconds.append(time.monotonic() - start)
         if cut_by_budget(search, outcome):
             raise ran_out(search, "a process of your settings")
-        outcome = _within_limit(search, outcome)
+        outcome = within_limit(search, outcome)
         if isinstance(outcome, OutOfMemory | TimedOut):
             return outcome
         if isinstance(outcome, Lost):
@@ -134,19 +154,6 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
     search.study.notes.run_seconds = round(median(seconds), 3)
     search.study.notes.baseline_runs = tuple(runs)
     return tuple(runs)
-
-
-def _within_limit(search: SearchRun, outcome: TrialOutcome) -> TrialOutcome:
-    """Return the outcome, or why it exceeds the memory limit if smaller batches may take its place.
-
-    A host's memory is watched from outside, so that a short peak is found afterwards.
-    """
-    limit, context = search.context.memory_limit_bytes, search.context
-    peak = outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
-    if peak <= limit or context.in_smaller_batches() is None:
-        return outcome
-    memory: Memory = "device" if context.machine.has_accelerator else "host"
-    return OutOfMemory(memory, f"took {size(peak)}, the limit is {size(limit)}", peak)
 
 
 def baseline_prober(search: SearchRun, runs: Runs) -> AccuracyProber:
@@ -248,4 +255,163 @@ def _in_the_way(search: SearchRun) -> str:
     return (
         f"It had run before, to be observed. If what that left in {folders} is in its way, remove "
         "it, and give each run a folder of its own: --workdir temporary.\n"
+    )
+
+
+@dataclass(frozen=True)
+class FirstEstimates:
+    """Estimates before the first trial, from the plan of a timing and the baseline's processes."""
+
+    search: SearchRun
+
+    def before_runs(self, taken: Sequence[float]) -> float:
+        """Estimate the seconds until the result, with further baseline processes to come.
+
+        `taken` holds the seconds of those that are over.
+        """
+        host = 0.0 if taken else self.search.context.host_seconds
+        left = max(1, RUNS - len(taken)) * _a_run(taken)  # a disturbed process is repeated
+        return host + left + self.before_probes(taken)
+
+    def before_probes(self, taken: Sequence[float]) -> float:
+        """Estimate the seconds until the result, with the baseline's accuracy to be measured."""
+        return self._a_seed() + self.search.context.start_seconds + self.before_diagnosis(taken)
+
+    def before_diagnosis(self, taken: Sequence[float]) -> float:
+        """Estimate the seconds until the result, with the diagnosis to come next."""
+        context, each = self.search.context, _a_run(taken)
+        diagnosis = context.start_seconds + _DIAGNOSIS_SECONDS
+        a_round = round_host_seconds(context) + 2 * each
+        # A candidate's seeds need as many of the baseline's beside them, hence twice.
+        conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed()
+        conclusion += LIMITS_SECONDS
+        trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
+        if context.time_budget_seconds is not None:
+            rest = context.time_budget_seconds - self.search.clock.elapsed - diagnosis - conclusion
+            trials = min(trials, max(0.0, rest))
+        return diagnosis + trials + conclusion
+
+    def least_seconds(self, run: Measurement, trials: int) -> float:
+        """Return the fewest seconds from the baseline's first process to a result.
+
+        Each trial is assumed to take as long as that process, and the fewest rounds to decide. One
+        accuracy seed of the baseline is counted, because some results need no more.
+
+        Args:
+            run: the baseline's first process.
+            trials: number of trials beside the baseline.
+        """
+        each = process_seconds(run)
+        rounds = LOOKS[0] * self._round_seconds(run, each)
+        return (RUNS - 1 + trials) * each + self._a_seed() + rounds
+
+    def enough_seconds(self, run: Measurement, trials: int) -> float:
+        """Estimate the seconds from the first process to a result, if a candidate is found.
+
+        Beside `least_seconds`, they cover the diagnosis, a drift check, the limits, and the
+        accuracy of each trial and of the candidate.
+
+        Args:
+            run: the baseline's first process.
+            trials: number of trials beside the baseline.
+        """
+        each = process_seconds(run)
+        start = each - timed_seconds(run)
+        once = each + self.search.context.start_seconds + _DIAGNOSIS_SECONDS
+        once += LIMITS_SECONDS
+        seed = start + self._a_seed()
+        # A candidate's seeds need as many of the baseline's beside them, hence twice.
+        accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
+        accuracy *= needs_accuracy(self.search.context)
+        return self.least_seconds(run, trials) + once + accuracy
+
+    def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
+        """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
+        context, notes = self.search.context, self.search.study.notes
+        each = self.run_seconds(runs)
+        timing = min(each, median(map(timed_seconds, runs)))
+        dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
+        return CostsMeasured(
+            start_seconds=max(0.0, each - timing - dataset),
+            timing_seconds=timing,
+            dataset_seconds=context.dataset_seconds,
+            is_dataset_shared=context.is_dataset_shared,
+            round_seconds=median(self._round_seconds(run, each) for run in runs),
+            seed_seconds=notes.seed_seconds if context.options.workload.has_quality else None,
+        )
+
+    def run_seconds(self, runs: Sequence[Measurement]) -> float:
+        """Return the median seconds of a baseline process, from its request to its outcome.
+
+        If the study does not know them, they are estimated from the baseline's `runs`.
+        """
+        known = self.search.study.notes.run_seconds
+        return median(map(process_seconds, runs)) if known is None else known
+
+    def _round_seconds(self, run: Measurement, seconds: float) -> float:
+        """Return the seconds of a round with the baseline and one candidate that is as fast.
+
+        `seconds` are those of the whole baseline process of `run`.
+        """
+        return 2 * in_a_round(run, seconds) + round_host_seconds(self.search.context)
+
+    def _a_seed(self) -> float:
+        """Return the seconds of training on one seed; 0 for a script without a metric."""
+        context = self.search.context
+        return probe_seconds(context) if context.options.workload.has_quality else 0.0
+
+
+def _a_run(taken: Sequence[float]) -> float:
+    return median(taken) if taken else PLAN.max_seconds
+
+
+def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
+    """Refuse a time budget that is too short for enough trials.
+
+    The quickest process tells how long a trial takes. The first one alone refuses nothing if there
+    is time for a second: it may have read libraries and data that are in memory from then on.
+
+    Args:
+        search: the search, before its first trial.
+        runs: the baseline's processes so far.
+
+    Raises:
+        NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.
+    """
+    wanted = needed_trials(search.context)
+    if search.study.finished() or wanted < 1:
+        return
+    run, estimates = min(runs, key=process_seconds), FirstEstimates(search)
+    least = estimates.least_seconds(run, wanted)
+    is_first_of_two = len(runs) == 1 and process_seconds(run) <= search.clock.left
+    if least <= search.clock.left or is_first_of_two:
+        return
+    enough = estimates.enough_seconds(run, wanted)
+    seconds = suggested(SPARE * (search.clock.elapsed + enough))
+    raise NotSearchedEnoughError(
+        f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
+        f"that the other processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the "
+        f"confirmation need about "
+        f"{span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are left. "
+        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
+        measured=0,
+        seconds=seconds,
+    )
+
+
+def cut_by_budget(search: SearchRun, outcome: object) -> bool:
+    """Return whether a process ended for no other reason than the time budget."""
+    if isinstance(outcome, TimedOut) and search.clock.seconds is not None:
+        return outcome.limit_seconds < search.context.options.budget.trial_timeout_seconds
+    return outcome == Lost(OUT_OF_TIME)
+
+
+def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
+    """Return the error for a budget that ended during `what`, before any trial."""
+    seconds = suggested(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
+    return NotSearchedEnoughError(
+        f"not searched enough: the time budget ended during {what}. "
+        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
+        measured=0,
+        seconds=seconds,
     )

@@ -9,7 +9,7 @@ from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyV
 from autotune.sampling.samplers import AUTO
 from autotune.searching.run.events import IncumbentRevoked
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.run.seconds import trial_seconds
+from autotune.searching.run.time_budget import trial_seconds
 from autotune.study.facts import VALIDATION, Revocation
 from autotune.study.finished import FinishedTrial, alone, best_feasible
 from autotune.values.outcome import Failure, Lost, describe

@@ -1,4 +1,4 @@
-"""Memory prediction: configurations that will surely run out of memory are not run.
+"""The memory limit of a search: what exceeded it, and what surely would and is not run.
 
 Memory grows linearly with the batch size for configurations that agree in every other setting that
 matters to memory. At least two measured batch sizes give the line, which is not extrapolated far.
@@ -15,7 +15,7 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.searching.run.search_run import SearchRun
 from autotune.study.finished import FinishedTrial
-from autotune.values.outcome import OutOfMemory
+from autotune.values.outcome import Measured, Memory, OutOfMemory, TrialOutcome
 from autotune.values.text import size
 
 # Allocators round up and algorithms switch: a prediction must exceed the limit by this factor.
@@ -48,7 +48,7 @@ def foresee(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:
     expected = expected_bytes(points, batch)
     if expected is not None and expected > _SAFETY * limit:
         return OutOfMemory(
-            "device" if search.context.machine.has_accelerator else "host",
+            _limited(search),
             f"not run: about {size(expected)} expected, from batches of "
             f"{' and '.join(str(batches) for batches, _ in points)}; the limit is {size(limit)}",
             expected,
@@ -115,3 +115,19 @@ def free_shared_bytes() -> int | None:
         return shutil.disk_usage(Path("/", "dev", "shm")).free
     except OSError:
         return None
+
+
+def within_limit(search: SearchRun, outcome: TrialOutcome) -> TrialOutcome:
+    """Return the outcome, or why it exceeds the memory limit if smaller batches may take its place.
+
+    A host's memory is watched from outside, so that a short peak is found afterwards.
+    """
+    limit, context = search.context.memory_limit_bytes, search.context
+    peak = outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
+    if peak <= limit or context.in_smaller_batches() is None:
+        return outcome
+    return OutOfMemory(_limited(search), f"took {size(peak)}, the limit is {size(limit)}", peak)
+
+
+def _limited(search: SearchRun) -> Memory:
+    return "device" if search.context.machine.has_accelerator else "host"

@@ -21,8 +21,7 @@ from autotune.process.runner import Runner
 from autotune.process.stop import StoppableRunner
 from autotune.searching.run.events import Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.trials.breaker import Breaker
-from autotune.searching.trials.trials import POLL_SECONDS, Told, prepare, run_trials, work
+from autotune.searching.trials.trials import POLL_SECONDS, Breaker, Told, prepare, run_trials, work
 from autotune.study.storage import GRACE_SECONDS
 from autotune.values.errors import UsageError
 

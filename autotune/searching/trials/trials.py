@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from statistics import fmean
 
@@ -14,12 +16,11 @@ from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.searching.run.coverage import TO_CONFIRM, end_reason, widen_when_due
 from autotune.searching.run.events import IncumbentRevoked, LeftOut, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
-from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.stopping import TO_CONFIRM, end_reason, widen_when_due
-from autotune.searching.trials.breaker import Breaker
-from autotune.searching.trials.drift import drift_now
+from autotune.searching.run.time_budget import process_seconds
+from autotune.searching.trials.drift import drift_now, time_candidate_again
 from autotune.searching.trials.incumbent_validation import (
     prove_candidate,
     seeds_are_dear,
@@ -27,15 +28,84 @@ from autotune.searching.trials.incumbent_validation import (
     validates_late,
 )
 from autotune.searching.trials.memory_prediction import foresee
-from autotune.searching.trials.time_again import time_candidate_again
-from autotune.searching.trials.trial_cost import modes_put_off, skip_dear_modes, trial_cost
-from autotune.searching.trials.trial_plan import deadline, to_beat, trial_plan
+from autotune.searching.trials.trial_plan import (
+    deadline,
+    modes_put_off,
+    skip_dear_modes,
+    to_beat,
+    trial_cost,
+    trial_plan,
+)
 from autotune.study.facts import Revocation
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.storage import check_still_there
 from autotune.study.study import INTERRUPTED
+from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome
 from autotune.values.text import readable
+
+_MOST_LOST_IN_A_ROW = 3
+
+
+class Breaker:
+    """Count consecutive trials that failed, or were lost to faults of the machine.
+
+    A measured trial resets both counts. Running out of memory is no failure: it shows the limit.
+    The threads of a process, one per device, share one breaker.
+    """
+
+    def __init__(self, most_failures: int) -> None:
+        self._lock = threading.Lock()
+        self._most_failures = most_failures
+        self._left_out: set[str] = set()
+        self._failed: list[str] = []
+        self._lost: list[str] = []
+
+    def finished(self, trial: FinishedTrial) -> None:
+        """Count a finished trial.
+
+        Raises:
+            TooManyLostError: `most_failures` trials failed in a row.
+        """
+        with self._lock:
+            self._lost.clear()
+            if trial.details.outcome == "out_of_memory":
+                return
+            if trial.details.outcome == "measured":
+                self._failed.clear()
+                return
+            self._failed.append(trial.verdict.reason)
+            failed = list(self._failed)
+        if len(failed) >= self._most_failures:
+            raise TooManyLostError(
+                f"{len(failed)} trials in a row failed, and nothing in between worked:\n"
+                + "\n".join(f"  {count} x {why}" for why, count in Counter(failed).most_common())
+                + "\nLook at the logs of the last trials. None of them is run again: the same "
+                "command goes on with others, --max-failures N lets more fail."
+            )
+
+    def lost(self, reason: str) -> None:
+        """Count a trial that was lost.
+
+        Raises:
+            TooManyLostError: three trials were lost in a row.
+        """
+        with self._lock:
+            self._lost.append(reason)
+            lost = len(self._lost)
+        if lost >= _MOST_LOST_IN_A_ROW:
+            raise TooManyLostError(
+                f"{lost} trials in a row were lost. The last one: {reason}. "
+                "Look at the logs of the last trials; the same command continues."
+            )
+
+    def leave_out(self, values: Iterable[str]) -> list[str]:
+        """Return those of `values` that are new, and remember them as left out."""
+        with self._lock:
+            new = [value for value in values if value not in self._left_out]
+            self._left_out.update(new)
+        return new
+
 
 # Samplers do not store their random state; the same seed would repeat a study's first proposals.
 _SEED_STRIDE = 1_000_003

@@ -33,10 +33,10 @@ from autotune.process.devices import Device, neighbours, shared_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.sampling.samplers import AUTO
+from autotune.searching.run.coverage import end_reason
+from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import Accuracy, SearchRun
-from autotune.searching.run.stage_timing import noted_diagnosis
-from autotune.searching.run.stopping import end_reason
 from autotune.searching.trials.baseline import baseline_prober
 from autotune.searching.trials.trials import run_trials
 from autotune.study.facts import Plan, StudyFacts

@@ -1,4 +1,4 @@
-"""Coverage of a search: the part of the space that was measured, and how much claims need."""
+"""The end of the trials, the part of the space that they covered, and how much claims need."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from collections.abc import Sequence
 from autotune.configuration.answer_words import start_text
 from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value
+from autotune.sampling.acquisition import GAIN
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.seconds import process_seconds
-from autotune.searching.run.time_budget import measured_trials, needed_trials
+from autotune.searching.run.time_budget import measured_trials
 from autotune.study.finished import FinishedTrial
 from autotune.study.identity import Identity
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.measurement import Measurement
-from autotune.values.outcome import Lost, TimedOut
-from autotune.values.text import flag_of_seconds, span
+from autotune.values.text import flag_of_seconds
 
-# Suggested budgets have this factor to spare and are multiples of half a minute.
-_SPARE, _STEP = 1.25, 30.0
+SPARE = 1.25
+"""Factor that suggested time budgets have to spare."""
+_STEP = 30.0
 # A suggested budget is at least this many times the one that was too short.
 _LONGER = 1.5
 
@@ -54,40 +52,6 @@ def _tried(
     values = {config[name] for config in configs if not config.is_idle(knob_named(name))}
     known = tuple(value for value in domain if value in values)
     return (*known, *sorted(values - set(known), key=str))
-
-
-def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
-    """Refuse a time budget that is too short for enough trials.
-
-    The quickest process tells how long a trial takes. The first one alone refuses nothing if there
-    is time for a second: it may have read libraries and data that are in memory from then on.
-
-    Args:
-        search: the search, before its first trial.
-        runs: the baseline's processes so far.
-
-    Raises:
-        NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.
-    """
-    wanted = needed_trials(search.context)
-    if search.study.finished() or wanted < 1:
-        return
-    run = min(runs, key=process_seconds)
-    least = search.first_estimates.least_seconds(run, wanted)
-    is_first_of_two = len(runs) == 1 and process_seconds(run) <= search.clock.left
-    if least <= search.clock.left or is_first_of_two:
-        return
-    enough = search.first_estimates.enough_seconds(run, wanted)
-    seconds = _rounded_up(_SPARE * (search.clock.elapsed + enough))
-    raise NotSearchedEnoughError(
-        f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
-        f"that the other processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the "
-        f"confirmation need about "
-        f"{span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are left. "
-        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
-        measured=0,
-        seconds=seconds,
-    )
 
 
 def check_enough(
@@ -153,26 +117,94 @@ def _to_go_on(search: SearchRun, missing: int) -> float:
     rest = again + missing * time.trial_seconds() + time.candidate_seconds()
     a_seed = search.study.notes.seed_seconds or 0.0
     longer = _LONGER * (search.clock.seconds or 0.0)
-    return _rounded_up(max(_SPARE * rest, longer, 5 * a_seed))
+    return suggested(max(SPARE * rest, longer, 5 * a_seed))
 
 
-def cut_by_budget(search: SearchRun, outcome: object) -> bool:
-    """Return whether a process ended for no other reason than the time budget."""
-    if isinstance(outcome, TimedOut) and search.clock.seconds is not None:
-        return outcome.limit_seconds < search.context.options.budget.trial_timeout_seconds
-    return outcome == Lost(OUT_OF_TIME)
+def suggested(seconds: float) -> float:
+    """Return a time budget to suggest, in whole half minutes."""
+    return _STEP * math.ceil(seconds / _STEP)
 
 
-def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
-    """Return the error for a budget that ended during `what`, before any trial."""
-    seconds = _rounded_up(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
-    return NotSearchedEnoughError(
-        f"not searched enough: the time budget ended during {what}. "
-        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
-        measured=0,
-        seconds=seconds,
+PATIENCE = 20
+"""Consecutive trials without a gain after which a search ends."""
+FEWEST = 30
+"""Fewest trials before a search may end for lack of a gain."""
+ENOUGH = 0.95
+"""Share of the ceiling that is good enough; the rest is the noise of measuring it."""
+
+
+TO_CONFIRM = "the time left is needed for the confirmation"
+"""Reason for which trials end while the budget has time: a candidate needs it."""
+_TIME_UP = "the time budget is spent"
+_ALL_AFFORDABLE = "every configuration that compiles in time was tried"
+FOR_LACK_OF_TIME = (_TIME_UP, TO_CONFIRM, _ALL_AFFORDABLE)
+"""Reasons that mean lack of time: more could have been tried."""
+
+
+def end_reason(search: SearchRun) -> str | None:
+    """Return the reason why no further trial runs; None if there is one and time for it."""
+    finished, time = search.study.finished(), search.time_budget
+    if len(finished) >= search.context.trials:
+        return f"all {search.context.trials} trials are done"
+    if time.seconds_left() < time.trial_seconds():
+        return TO_CONFIRM if time.candidate else _TIME_UP
+    if search.context.may_settle and _has_settled_whole(search, finished):
+        return f"no improvement of 1 % in {PATIENCE} trials"
+    if is_at_limit(finished, search.ceiling):
+        return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing alone reaches"
+    if not search.study.exhausted():
+        return None
+    return "nothing else is worth a trial" if not search.study.skipped_modes else _ALL_AFFORDABLE
+
+
+def widen_when_due(search: SearchRun) -> None:
+    """Open the whole space once the part with which the search begins has had its time.
+
+    That is so after its trials or seconds, or without a gain in them.
+    """
+    study, beginning = search.study, search.context.space.beginning
+    if study.widened_at is not None:
+        return
+    finished = study.finished()
+    if (
+        beginning is None
+        or len(finished) >= beginning.trials
+        or search.clock.elapsed >= beginning.seconds
+        or has_settled(finished)
+    ):
+        study.widened_at = 0 if beginning is None else len(finished)
+
+
+def _has_settled_whole(search: SearchRun, finished: Sequence[FinishedTrial]) -> bool:
+    widened_at = search.study.widened_at
+    return (
+        widened_at is not None and len(finished) >= widened_at + PATIENCE and has_settled(finished)
     )
 
 
-def _rounded_up(seconds: float) -> float:
-    return _STEP * math.ceil(seconds / _STEP)
+def has_settled(finished: Sequence[FinishedTrial]) -> bool:
+    """Return whether the best feasible value has not risen by a percent for `PATIENCE` trials."""
+    if len(finished) < FEWEST:
+        return False
+    before, since = finished[:-PATIENCE], finished[-PATIENCE:]
+    return _best(since) <= GAIN * _best(before)
+
+
+def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> bool:
+    """Return whether the best feasible trial is so near the ceiling that nothing is left to gain.
+
+    A trial above the ceiling shows that it was measured too low; the result is then False.
+
+    Args:
+        finished: the trials so far.
+        ceiling: samples per second of computing alone; None if trials compute otherwise.
+    """
+    if ceiling is None:
+        return False
+    feasible = (trial for trial in finished if trial.verdict.feasible)
+    rates = [trial.details.samples_per_second or 0.0 for trial in feasible]
+    return ENOUGH * ceiling <= max(rates, default=0.0) <= ceiling
+
+
+def _best(trials: Sequence[FinishedTrial]) -> float:
+    return max((t.verdict.value or 0.0 for t in trials if t.verdict.feasible), default=0.0)

@@ -1,0 +1,270 @@
+"""Evidence of an answer: its memory, its accuracy, and its share of the device's arithmetic.
+
+Growth of memory is a leak, or a cache that fills. A process is timed for a second or two, in which
+what starts and warms up grows, too. So growth counts only if it is steady within a process, and
+found in nearly all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import accumulate, combinations
+from statistics import fmean, median
+from typing import Any
+
+from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
+from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.evidence import (
+    AccuracyEvidence,
+    Arithmetic,
+    DeviceMemoryEvidence,
+    GateEvidence,
+    MemoryEvidence,
+    MemoryGrowth,
+)
+from autotune.configuration.job import CountFlops
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.search_context import SearchContext
+from autotune.study.facts import matmul_rate_key
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import CountedFlops, Gated
+from autotune.values.text import readable
+
+_HOUR = 3600
+# Growth that takes longer than this to reach the limit is not told, unless the run is known to.
+_LONGEST_SECONDS = 72 * _HOUR
+_FEWEST_BLOCKS, _FEWEST_RUNS = 6, 3
+# Bytes; pages that workers touch for the first time are fewer.
+_LEAST_GROWTH = 128 << 10
+# Share of the processes in which memory has to grow.
+_MOST_RUNS = 0.75
+# Share of the pairs of blocks of which the later one has to hold more.
+_MOST_PAIRS = 0.95
+# Growth that is over in the second half of the blocks was the end of a warm-up.
+_GOES_ON = 0.7
+
+Point = tuple[float, float]
+
+
+def memory_evidence(
+    context: SearchContext, baseline_runs: Sequence[Measurement], runs: Sequence[Measurement]
+) -> MemoryEvidence:
+    """Return the memory of an answer that `runs` confirmed beside those of the baseline."""
+    peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
+    found = [run.longest_among for run in runs if run.longest_among is not None]
+    among = min(found, key=lambda lengths: lengths.looked_at, default=None)
+    slowest = max(run.seconds_per_sample for run in (*baseline_runs, *runs))
+    seconds = max(_LONGEST_SECONDS, (context.objective.run_samples or 0) * slowest)
+    least = (limit - peak) / seconds
+    own, best = (_growth_per_hour(each, least) for each in (baseline_runs, runs))
+    return MemoryEvidence(
+        peak_bytes=peak,
+        limit_bytes=limit,
+        margin=round(peak / limit - 1, 4),
+        device=_device_memory(runs),
+        longest_of=None if among is None else among.looked_at,
+        dataset_samples=None if among is None else among.dataset,
+        growth_per_hour=MemoryGrowth(baseline=own, best=best) if own or best else None,
+    )
+
+
+def _growth_per_hour(runs: Sequence[Measurement], least: float) -> float | None:
+    """Return the bytes an hour by which memory grows; None below `least` bytes per second."""
+    rate = bytes_per_second(runs)
+    return None if rate is None or rate < least else readable(_HOUR * rate)
+
+
+def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
+    """Return the accelerator's memory in the process that left least of it free."""
+    found = [run.device_memory for run in runs if run.device_memory is not None]
+    if not found:
+        return None
+    return DeviceMemoryEvidence(**asdict(min(found, key=lambda memory: memory.free)))
+
+
+def bytes_per_second(runs: Sequence[Measurement]) -> float | None:
+    """Return how fast the memory in use grows: the median of the processes.
+
+    None if it does not grow steadily, or if too little is known.
+    """
+    slopes = [slope for run in runs if (slope := _slope(run)) is not None]
+    growing = sum(slope > 0 for slope in slopes)
+    if len(slopes) < _FEWEST_RUNS or growing < _MOST_RUNS * len(slopes):
+        return None
+    return median(slopes)
+
+
+def _slope(run: Measurement) -> float | None:
+    """Return the bytes per second by which one process grows; 0 if unsteadily, None if unknown."""
+    used = [b.noise.memory_bytes for b in run.blocks if b.noise.memory_bytes is not None]
+    if not _FEWEST_BLOCKS <= len(used) == len(run.blocks):
+        return None
+    points = list(zip(accumulate(block.seconds for block in run.blocks), used, strict=True))
+    if used[-1] - used[0] < _LEAST_GROWTH:
+        return 0.0
+    rises = [later > earlier for earlier, later in combinations(used, 2)]
+    if sum(rises) < _MOST_PAIRS * len(rises):
+        return 0.0
+    middle = len(points) // 2
+    first, second = _theil_sen(points[: middle + 1]), _theil_sen(points[middle:])
+    return _theil_sen(points) if second >= _GOES_ON * first else 0.0
+
+
+def _theil_sen(points: Sequence[Point]) -> float:
+    """Return the median slope of all pairs of points, which an outlier does not change."""
+    return median((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2))
+
+
+def accuracy_evidence(
+    prober: AccuracyProber, config: TrainingConfig, qualities: Sequence[float]
+) -> AccuracyEvidence:
+    """Return the accuracy of a configuration from the quality that it had with each seed."""
+    rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
+    untrained = prober.study.notes.untrained
+    script = prober.context.options.workload.script
+    difference, interval = rule.difference(qualities)
+    was_trained = prober.needs_probe(config) and len(qualities) > 1
+    words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
+    trained, split_error = prober.training_equivalent(config), prober.split_error(config)
+    evidence = prober.evidence(config)
+    by_gradients = script is not None and evidence == "gate"
+    return AccuracyEvidence(
+        evidence=evidence,
+        gate=_gate(prober.gated(config), script is not None, by_gradients),
+        metric=rule.metric,
+        baseline=readable(fmean(rule.baseline[: len(qualities)])),
+        best=readable(fmean(qualities)),
+        difference=_exact(difference),
+        difference_ci90=(_exact(interval[0]), _exact(interval[1])) if was_trained else None,
+        tolerance=readable(rule.tolerance),
+        allowed=words + rule.floor_words(len(qualities)),
+        margin=round(rule.margin(qualities), 6),
+        samples=prober.samples,
+        **_length_of(prober),
+        smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
+        seeds=len(qualities),
+        needs_full_run=_changes_course(prober, trained),
+        split_error=None if split_error is None else float(f"{split_error:.3g}"),
+        judged_by=_judged_by(prober, rule.baseline[: len(qualities)], by_gradients),
+        unjudged=(script and script.name_a_metric) or None,
+    )
+
+
+def _judged_by(prober: AccuracyProber, baseline: Sequence[float], by_gradients: bool) -> str | None:
+    """Return what judged a script, in words; None for a model.py and for exact settings alone."""
+    script = prober.context.options.workload.script
+    if script is None or not (script.tries_numerics or script.compares_gradients):
+        return None
+    if script.compares_gradients or by_gradients:
+        return "gradients of the first steps, and how far these move the weights"
+    length = f"{prober.samples} {prober.context.unit}"
+    what = f"mean training loss over the last tenth of {length}"
+    if script.loss is None:
+        what = f"--metric-regex, after {length}"
+    are_equal = len(baseline) > 1 and len(set(baseline)) == 1
+    return f"{what}; it printed the same with {len(baseline)} seeds" if are_equal else what
+
+
+def _changes_course(prober: AccuracyProber, config: TrainingConfig) -> bool:
+    """Return whether a knob that changes the course of training differs from the user's settings.
+
+    A baseline in place of settings that exceed the memory limit has other batches, and nothing can
+    compare their gradients.
+    """
+    context = prober.context
+    changed = config.differences(context.baseline)
+    is_replaced = prober.study.notes.reference is not None
+    return is_replaced or any(context.space.effect(name) == "statistics" for name in changed)
+
+
+def _exact(difference: float) -> float:
+    """Return a difference of qualities without what float64 leaves of equal ones."""
+    return readable(round(difference, 12))
+
+
+def rule_for(prober: AccuracyProber, seeds: int) -> AccuracyRule:
+    """Return the rule that so many seeds were judged by, which are known of the baseline too."""
+    rule = prober.rule(seeds)
+    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
+    return rule
+
+
+def _length_of(prober: AccuracyProber) -> dict[str, Any]:
+    """Return the samples of a probe in epochs and as a share of the run, where these are known."""
+    context = prober.context
+    whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
+    return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
+
+
+def _gate(gated: Gated | None, is_script: bool, by_gradients: bool) -> GateEvidence | None:
+    if gated is None:
+        return None
+    names = ["loss_error"] if is_script else list(GateEvidence.model_fields)
+    names += ["gradient_error"] if by_gradients else []
+    errors = {name: getattr(gated, name) for name in names}
+    return GateEvidence(
+        **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}
+    )
+
+
+def arithmetic_of(
+    prober: AccuracyProber, config: TrainingConfig, runs: Sequence[Measurement]
+) -> Arithmetic | None:
+    """Count the arithmetic of a configuration; None for a script, or if it cannot be counted.
+
+    Side effect: notes the machine's rate of matrix products in the study, if it was not known.
+
+    Args:
+        prober: context, runner and study of the search.
+        config: the result's settings.
+        runs: the processes behind the throughput that is stated for it.
+    """
+    context, notes = prober.context, prober.study.notes
+    if context.options.workload.script is not None:
+        return None
+    machine = context.machine
+    start = matmul_rate_key(machine.fingerprint, "")
+    known = tuple(key.removeprefix(start) for key in notes.matmul_rates if key.startswith(start))
+    # Launchers of several processes leave each of them one thread.
+    alone = context.processes == 1
+    threads = machine.default_num_threads if alone else machine.host.usable_cores
+    folder = context.options.study.folder / "trials" / "arithmetic"
+    found = prober.runner.run(context.job(CountFlops(threads, known), config), folder)
+    if not isinstance(found, CountedFlops) or found.number_format is None:
+        return None
+    key = matmul_rate_key(machine.fingerprint, found.number_format)
+    if found.matmul_flops_per_second is not None:
+        notes.set_matmul_rate(key, found.matmul_flops_per_second)
+    rate = notes.matmul_rates.get(key)
+    devices = context.processes if machine.has_accelerator else 1
+    return used(found, runs, None if rate is None else devices * rate)
+
+
+def used(
+    found: CountedFlops, runs: Sequence[Measurement], matmul_flops_per_second: float | None
+) -> Arithmetic:
+    """Return the use of the arithmetic.
+
+    Args:
+        found: the FLOPs of a sample, and the format of their products.
+        runs: the processes behind the throughput that is stated.
+        matmul_flops_per_second: the rate of matrix products on all devices; None if not known.
+    """
+    rate = median(run.samples_per_second for run in runs)
+    return Arithmetic(
+        flops_per_sample=found.flops_per_sample,
+        number_format=found.number_format,
+        matmul_flops_per_second=matmul_flops_per_second,
+        mfu=_utilisation(found.flops_per_sample, rate, matmul_flops_per_second),
+    )
+
+
+def _utilisation(
+    flops: float | None, samples_per_second: float, matmul_flops_per_second: float | None
+) -> float | None:
+    """Return the model FLOPs utilisation; None if unknown, or if a rate above 1 contradicts it."""
+    if flops is None or matmul_flops_per_second is None:
+        return None
+    share = flops * samples_per_second / matmul_flops_per_second
+    return float(f"{share:.3g}") if share <= 1 else None
