@@ -24,7 +24,7 @@ from autotune.commands import execute
 from autotune.configuration.search_space import SearchSpace
 from autotune.process.devices import device_locks
 from autotune.process.runner import SubprocessRunner
-from databases import empty_database
+from databases import empty_database, leave_writing_to_the_kernel
 from factories import TINY_CONV, cpu_machine, narrowed, written
 from needs import installed, missing
 from one_host import OneHost
@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     leaks.begin()
     forking.begin(leaks.temporary() / "servers")
+    leave_writing_to_the_kernel()
 
 
 @pytest.hookimpl(tryfirst=True)
