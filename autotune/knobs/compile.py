@@ -14,17 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs import torch_private
 from autotune.knobs.base import Knob, OneOf, Setup, Value
-from autotune.knobs.torch_private import (
-    compile_modes,
-    compiled_call,
-    compiled_dynamic,
-    compiled_graphs,
-    eager_call,
-    is_compiled_wrapper,
-    is_view,
-    set_compiled_call,
-)
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
 
@@ -74,9 +65,9 @@ class CompileMode(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         # A graph proves that something was compiled.
-        if not compiled_graphs():
+        if not torch_private.compiled_graphs():
             return None
-        known = compile_modes()
+        known = torch_private.compile_modes()
         configs = [call.get_compiler_config() or {} for call in _compiled_calls(setup.model)]
         modes = {_mode_with_options(config, known) for config in configs}
         return modes.pop() if len(modes) == 1 else None
@@ -100,7 +91,7 @@ class CompileDynamic(Knob):
     source = _COMPILE
 
     def read_back(self, setup: Setup) -> Value:
-        found = {compiled_dynamic(call) for call in _compiled_calls(setup.model)}
+        found = {torch_private.compiled_dynamic(call) for call in _compiled_calls(setup.model)}
         return found.pop() if len(found) == 1 else None
 
 
@@ -151,9 +142,9 @@ def compiled(model: nn.Module, settings: Mapping[str, Value]) -> nn.Module:
 def _compiled_calls(model: nn.Module) -> list[Any]:
     """Return the compiled calls of the model or of its blocks; none if it is eager."""
     # torch.compile(model) returns a wrapper module, whose own call is not compiled.
-    if is_compiled_wrapper(model):
+    if torch_private.is_compiled_wrapper(model):
         return [model]
-    return [compiled_call(module) for module in compiled_modules(model)]
+    return [torch_private.compiled_call(module) for module in compiled_modules(model)]
 
 
 def _mode_with_options(
@@ -185,7 +176,9 @@ def compile_in_place(
     if kind.__module__.startswith("torch.nn") or kind.compile is not nn.Module.compile:
         # Before torch 2.15 compile() silently did nothing for torch's own classes. A class with a
         # compile() of its own may compile something else than training calls.
-        set_compiled_call(module, torch.compile(_inlined(eager_call(module)), **options))
+        torch_private.set_compiled_call(
+            module, torch.compile(_inlined(torch_private.eager_call(module)), **options)
+        )
     else:
         module.compile(**options)
     for_training(module, graphs)
@@ -227,12 +220,12 @@ def compiled_modules(model: nn.Module) -> list[nn.Module]:
 
 def is_compiled(module: nn.Module) -> bool:
     """Return True if calls of this very module are compiled, in place or by a wrapper."""
-    return is_compiled_wrapper(module) or _is_compiled(module)
+    return torch_private.is_compiled_wrapper(module) or _is_compiled(module)
 
 
 def _is_compiled(module: nn.Module) -> bool:
     # A call that is wrapped by autocast alone has no compiler.
-    return hasattr(compiled_call(module), "get_compiler_config")
+    return hasattr(torch_private.compiled_call(module), "get_compiler_config")
 
 
 def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -257,7 +250,7 @@ def for_training(model: nn.Module, graphs: GraphGradients | None) -> None:
     """
     import torch
 
-    eager, compiled = eager_call(model), compiled_call(model)
+    eager, compiled = torch_private.eager_call(model), torch_private.compiled_call(model)
     if compiled is None:
         return
     parameters = list(model.parameters())
@@ -271,7 +264,7 @@ def for_training(model: nn.Module, graphs: GraphGradients | None) -> None:
         graphs.copy_out(parameters)
         return _copied(compiled(*args, **kwargs))
 
-    set_compiled_call(model, call)
+    torch_private.set_compiled_call(model, call)
 
 
 class GraphGradients:
@@ -298,7 +291,9 @@ class GraphGradients:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            is_left = self._known is None or self._is_known(parameter) or is_view(gradient)
+            is_left = (
+                self._known is None or self._is_known(parameter) or torch_private.is_view(gradient)
+            )
             if not is_left:
                 parameter.grad = gradient = gradient.clone()
             known[id(parameter)] = weakref.ref(gradient)

@@ -25,21 +25,9 @@ from autotune.process.devices import (
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer, write_so_far
+from autotune.searching.run import events
 from autotune.searching.run.coverage import FOR_LACK_OF_TIME, end_reason
 from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
-from autotune.searching.run.events import (
-    Event,
-    IncumbentRevoked,
-    NothingFeasible,
-    PhaseStarted,
-    Planned,
-    StagesTimed,
-    StagesUnknown,
-    StepStarted,
-    TrialEnded,
-    TrialsEnded,
-    Warned,
-)
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.trials.baseline import (
     RUNS,
@@ -62,7 +50,7 @@ def search(
     runner: Runner,
     stop: Stop | None = None,
     extra_devices: ExtraDevices | None = None,
-) -> Iterator[Event]:
+) -> Iterator[events.Event]:
     """Find the settings under which the workload trains fastest, and write them to `options.out`.
 
     Args:
@@ -93,10 +81,10 @@ def search(
         others = {one: UnchangedRunner(own, files) for one, own in (extra_devices or {}).items()}
         try:
             # Closed before the study: a trial that is cut off here is still told to it.
-            with closing(_search(search, others)) as events:
-                for event in events:
-                    if isinstance(event, IncumbentRevoked) or (
-                        isinstance(event, TrialEnded) and event.best is event.trial
+            with closing(_search(search, others)) as told:
+                for event in told:
+                    if isinstance(event, events.IncumbentRevoked) or (
+                        isinstance(event, events.TrialEnded) and event.best is event.trial
                     ):
                         write_so_far(search.context.options, event.best, event.baseline)
                     yield event
@@ -123,36 +111,36 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
     return search.with_noted_reference()
 
 
-def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, None, None]:
+def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.Event, None, None]:
     study = search.study
-    yield Planned(search.context, len(study.finished()))
+    yield events.Planned(search.context, len(study.finished()))
     yield from _warnings(search.context)
     yield from check_alike(search, extra_devices)
     noted = noted_diagnosis(search.context, study)
     if noted is not None:
         search = search.narrowed_by(noted)
-        yield StagesTimed(noted, search.context.space)
+        yield events.StagesTimed(noted, search.context.space)
     known = known_answer(search)
     if known is not None:
-        yield TrialsEnded(end_reason(search) or "")
+        yield events.TrialsEnded(end_reason(search) or "")
         yield emit(search, known)
         return
     script = search.context.options.workload.script
     judged = "" if script is not None and not script.tries_numerics else ", then their accuracy"
-    yield PhaseStarted("baseline", f"your settings in {RUNS} processes{judged}")
+    yield events.PhaseStarted("baseline", f"your settings in {RUNS} processes{judged}")
     search, runs = yield from measure_reference(search)
     if isinstance(runs, str):
-        yield NothingFeasible({f"your settings: {runs}": 1})
+        yield events.NothingFeasible({f"your settings: {runs}": 1})
         return
     if uneven := uneven_text(together(run.steps for run in runs)):
-        yield Warned(f"your settings: {uneven}")
+        yield events.Warned(f"your settings: {uneven}")
     accuracy, taken = (
         Accuracy(baseline_prober(search, runs)),
         [FirstEstimates(search).run_seconds(runs)],
     )
     rule = yield from _told_first_rule(search, accuracy, taken)
     if isinstance(rule, str):
-        yield NothingFeasible({f"your settings: {rule}": 1})
+        yield events.NothingFeasible({f"your settings: {rule}": 1})
         return
     yield FirstEstimates(search).costs(runs)
     if noted is None and not study.finished():
@@ -160,57 +148,57 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[Event, 
     baseline = tell_baseline(search, runs, rule)
     yield search.trial_ended(baseline)
     if not baseline.verdict.feasible:
-        yield NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
+        yield events.NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
         return
     eta = search.time_budget.eta_seconds()
-    yield PhaseStarted("search", f"{search.context.trials} trials in total", eta)
+    yield events.PhaseStarted("search", f"{search.context.trials} trials in total", eta)
     admit(search)
     yield from run_together(search, accuracy, extra_devices)
     reason = end_reason(search) or ""
-    yield TrialsEnded(reason)
+    yield events.TrialsEnded(reason)
     eta = search.time_budget.conclusion_seconds()
-    yield PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
+    yield events.PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
     yield from conclude(search, runs, accuracy, cut_short=reason in FOR_LACK_OF_TIME)
 
 
 def _diagnosed(
     search: SearchRun, taken: Sequence[float]
-) -> Generator[PhaseStarted | StagesTimed | StagesUnknown, None, SearchRun]:
+) -> Generator[events.PhaseStarted | events.StagesTimed | events.StagesUnknown, None, SearchRun]:
     """Time each stage of training, and return the search without values that cannot matter."""
     eta = FirstEstimates(search).before_diagnosis(taken)
-    yield PhaseStarted("diagnosis", "each stage of training on its own", eta)
+    yield events.PhaseStarted("diagnosis", "each stage of training on its own", eta)
     with search.noting_seconds(DIAGNOSIS):
         found = diagnose(search.context, search.runner, search.study)
     if isinstance(found, str):
-        yield StagesUnknown(found)
+        yield events.StagesUnknown(found)
         return search
     search = search.narrowed_by(found)
-    yield StagesTimed(found, search.context.space)
+    yield events.StagesTimed(found, search.context.space)
     return search
 
 
 def _told_first_rule(
     search: SearchRun, accuracy: Accuracy, taken: Sequence[float]
-) -> Generator[StepStarted, None, AccuracyRule | str]:
+) -> Generator[events.StepStarted, None, AccuracyRule | str]:
     if not search.study.finished():
-        yield StepStarted("accuracy", FirstEstimates(search).before_probes(taken))
+        yield events.StepStarted("accuracy", FirstEstimates(search).before_probes(taken))
     with search.noting_seconds(ACCURACY):
         return first_rule(search, accuracy.prober)
 
 
-def _warnings(context: SearchContext) -> Iterator[Warned]:
+def _warnings(context: SearchContext) -> Iterator[events.Warned]:
     """Warn of a database on a network file system, and of other users of the device."""
     database = file_of(context.options.study.storage)
     if database is not None and (kind := network_file_system(database)):
-        yield Warned(
+        yield events.Warned(
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
             "or a PostgreSQL server with --storage."
         )
     for device, uuid in context.device_uuids.items():
         if others := neighbours(uuid):
-            yield Warned(shared_line(device, others))
+            yield events.Warned(shared_line(device, others))
     device, free = context.machine.device, context.device_free_bytes
     if crowded := crowded_line(device, free, context.memory_limit_bytes):
-        yield Warned(crowded)
+        yield events.Warned(crowded)
     if unlimited := unlimited_line(device):
-        yield Warned(unlimited)
+        yield events.Warned(unlimited)

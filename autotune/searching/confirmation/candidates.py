@@ -27,13 +27,7 @@ from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations, Posterior
 from autotune.sampling.encoding import Encoding
 from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirmed_by
-from autotune.searching.run.events import (
-    CandidateRefused,
-    CandidateSetAside,
-    Event,
-    RoundEnded,
-    RoundVoid,
-)
+from autotune.searching.run import events
 from autotune.searching.run.search_run import Accuracy, SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS
 from autotune.searching.trials.trial_plan import least_samples
@@ -106,44 +100,48 @@ class Candidate:
         self._move(State.IN_TEST)
         self.was_tested = True
 
-    def add_round(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
+    def add_round(self, comparison: PairedComparison, seconds_left: float) -> events.RoundEnded:
         """Note the rounds of this test so far; `seconds_left` is the estimate until best.yaml."""
         self.comparison = comparison
         return self._ended(comparison, seconds_left)
 
-    def add_choosing_round(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
+    def add_choosing_round(
+        self, comparison: PairedComparison, seconds_left: float
+    ) -> events.RoundEnded:
         """Note the rounds so far that choose between it and others."""
         self.choosing, self.set_aside_for = comparison.ratios, None
         return self._ended(comparison, seconds_left)
 
-    def _ended(self, comparison: PairedComparison, seconds_left: float) -> RoundEnded:
+    def _ended(self, comparison: PairedComparison, seconds_left: float) -> events.RoundEnded:
         ratios, interval = comparison.ratios, comparison.interval
-        return RoundEnded(self.trial.config, ratios, interval, seconds_left, comparison.disturbed)
+        return events.RoundEnded(
+            self.trial.config, ratios, interval, seconds_left, comparison.disturbed
+        )
 
-    def set_aside(self, other: Candidate) -> CandidateSetAside:
+    def set_aside(self, other: Candidate) -> events.CandidateSetAside:
         """Leave the test to another candidate, and wait."""
         self.set_aside_for = other.trial.number
-        return CandidateSetAside(self.trial, other.trial)
+        return events.CandidateSetAside(self.trial, other.trial)
 
-    def refuse(self, reason: str) -> CandidateRefused:
+    def refuse(self, reason: str) -> events.CandidateRefused:
         """End as refused."""
         self._move(State.REFUSED)
         self.reason = reason
-        return CandidateRefused(self.trial, reason)
+        return events.CandidateRefused(self.trial, reason)
 
-    def fail(self, reason: str) -> CandidateRefused:
+    def fail(self, reason: str) -> events.CandidateRefused:
         """End as failed, or as undecided if that was for lack of time."""
         if OUT_OF_TIME in reason:
             return self.run_out(reason)
         self._move(State.FAILED)
         self.reason = reason
-        return CandidateRefused(self.trial, reason)
+        return events.CandidateRefused(self.trial, reason)
 
-    def run_out(self, reason: str = TOO_LATE) -> CandidateRefused:
+    def run_out(self, reason: str = TOO_LATE) -> events.CandidateRefused:
         """End as undecided, for lack of time."""
         self._move(State.UNDECIDED)
         self.reason = reason
-        return CandidateRefused(self.trial, reason)
+        return events.CandidateRefused(self.trial, reason)
 
     def drop(self) -> None:
         """End without a test, or without another."""
@@ -232,7 +230,7 @@ def _rate(trial: FinishedTrial) -> float:
 
 def choose_by_rounds(
     search: SearchRun, costs: ColdCosts, group: Sequence[Candidate]
-) -> Generator[Event, None, Candidate | None]:
+) -> Generator[events.Event, None, Candidate | None]:
     """Choose one of the candidates; None if there is none, all fail or the time is up.
 
     One alone needs no rounds.
@@ -259,10 +257,10 @@ def choose_by_rounds(
 
 def _told(
     state: Choosing, members: Mapping[Participant, Candidate], seconds_left: float
-) -> Iterator[Event]:
+) -> Iterator[events.Event]:
     """Note the state of a choice in its candidates, and yield the events of the round."""
     if state.void:
-        yield RoundVoid(state.rounds + 1, state.void, seconds_left)
+        yield events.RoundVoid(state.rounds + 1, state.void, seconds_left)
     else:
         for participant, comparison in state.comparisons.items():
             yield members[participant].add_choosing_round(comparison, seconds_left)

@@ -15,26 +15,8 @@ from autotune import __version__
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, decision_so_far
 from autotune.comparison.rounds import PairedComparison
 from autotune.comparison.sequential_test import LOOKS
-from autotune.configuration.best_config import (
-    Baseline,
-    BestConfig,
-    ConstraintEvidence,
-    Evidence,
-    Provenance,
-    Speedup,
-    Throughput,
-)
+from autotune.configuration import best_config, evidence
 from autotune.configuration.constraints import AccuracyRule, fixed_seconds
-from autotune.configuration.evidence import (
-    Blocks,
-    LearningRate,
-    MachineRecord,
-    NotConfirmed,
-    NotProven,
-    PredictedRun,
-    Stages,
-    Steps,
-)
 from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -98,7 +80,7 @@ class Confirmed:
     baseline_runs: tuple[Measurement, ...]
     runs: tuple[Measurement, ...]
     qualities: tuple[float, ...]
-    speedup: Speedup
+    speedup: best_config.Speedup
     failed: tuple[tuple[FinishedTrial, str], ...] = ()
     """Candidates that could not be probed or timed again, each with the reason."""
 
@@ -108,7 +90,7 @@ def confirmed_by(
 ) -> Confirmed:
     """Return the result of a search from a paired comparison that the candidate won."""
     low, high = (round(bound, 4) for bound in comparison.interval)
-    speedup = Speedup(
+    speedup = best_config.Speedup(
         ratio=round(comparison.ratio, 4),
         ci95=(low, high),
         rounds=len(comparison.ratios),
@@ -122,20 +104,24 @@ def keep_baseline(
     trial: FinishedTrial, runs: tuple[Measurement, ...], qualities: tuple[float, ...]
 ) -> Confirmed:
     """Return the result for the case that nothing beat the baseline, with a speed-up of 1."""
-    return Confirmed(trial, runs, runs, qualities, Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0))
+    return Confirmed(
+        trial, runs, runs, qualities, best_config.Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0)
+    )
 
 
-def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> BestConfig:
+def build_answer(
+    prober: AccuracyProber, costs: ColdCosts, won: Confirmed
+) -> best_config.BestConfig:
     """Build the content of best.yaml; counts the FLOPs of a step on the way."""
     context = prober.context
-    answer = BestConfig(
+    answer = best_config.BestConfig(
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
-        constraints=ConstraintEvidence(
+        constraints=best_config.ConstraintEvidence(
             memory=memory_evidence(context, won.baseline_runs, won.runs),
             accuracy=accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
-        lr_scaling=LearningRate(
+        lr_scaling=evidence.LearningRate(
             rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
         ),
         processes=None if context.processes == 1 else context.processes,
@@ -152,14 +138,14 @@ def build_answer(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Be
     return answer.model_copy(update={"provenance": provenance})
 
 
-def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evidence:
+def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_config.Evidence:
     context = prober.context
     baseline = _throughput(won.baseline_runs)
     changed = won.trial.config.differences(context.baseline)
-    return Evidence(
+    return best_config.Evidence(
         objective=context.objective.name,
         unit=None if context.counts_samples else "steps",
-        baseline=Baseline(
+        baseline=best_config.Baseline(
             config=context.baseline.as_dict(),
             samples_per_second=baseline.samples_per_second,
             ci95=baseline.ci95,
@@ -183,7 +169,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> Evide
     )
 
 
-def _stages(prober: AccuracyProber) -> Stages | None:
+def _stages(prober: AccuracyProber) -> evidence.Stages | None:
     """Return the stages of the diagnosis; None if it failed or contradicts the training."""
     found = noted_diagnosis(prober.context, prober.study)
     if found is None or found.doubt:
@@ -191,14 +177,16 @@ def _stages(prober: AccuracyProber) -> Stages | None:
     limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
     share = found.stages.optimizer_seconds / found.stages.compute_seconds
     busy = None if found.busy_share is None else round(found.busy_share, 4)
-    return Stages(bound=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits)
+    return evidence.Stages(
+        bound=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits
+    )
 
 
-def _blocks(won: Confirmed) -> Blocks:
+def _blocks(won: Confirmed) -> evidence.Blocks:
     runs = {id(run): run for run in (*won.baseline_runs, *won.runs)}.values()
     disturbed = [run.disturbed_blocks for run in runs]
     watched = [count for count in disturbed if count is not None]
-    return Blocks(
+    return evidence.Blocks(
         timed=sum(len(run.telling_blocks) for run in runs),
         disturbed=sum(watched) if len(watched) == len(disturbed) else None,
         gpu_clock_mhz=_clocks(won),
@@ -228,7 +216,7 @@ def _clocks(won: Confirmed) -> tuple[float, float] | None:
     return (median(own), median(best)) if own and best else None
 
 
-def _throughput(runs: Sequence[Measurement]) -> Throughput:
+def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
     """Return the mean throughput, with an interval over six processes or more.
 
     With fewer processes, the interval is over all their blocks.
@@ -239,7 +227,7 @@ def _throughput(runs: Sequence[Measurement]) -> Throughput:
     else:
         parts = paces
     low, high = ratio_interval(parts)
-    return Throughput(
+    return best_config.Throughput(
         samples_per_second=round(ratio_of(paces), 1),
         ci95=(round(low, 1), round(high, 1)),
         tokens_per_second=_median_of([run.tokens_per_second for run in runs]),
@@ -248,11 +236,11 @@ def _throughput(runs: Sequence[Measurement]) -> Throughput:
     )
 
 
-def _steps(runs: Sequence[Measurement]) -> Steps | None:
+def _steps(runs: Sequence[Measurement]) -> evidence.Steps | None:
     found = together(run.steps for run in runs)
     if found is None:
         return None
-    return Steps(
+    return evidence.Steps(
         median_seconds=readable(found.median_seconds),
         p99_seconds=readable(found.p99_seconds),
         longest_seconds=readable(found.longest_seconds),
@@ -280,7 +268,9 @@ def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int
     return max(0, round(extra / gain))
 
 
-def _predicted_run(context: SearchContext, costs: ColdCosts, won: Confirmed) -> PredictedRun | None:
+def _predicted_run(
+    context: SearchContext, costs: ColdCosts, won: Confirmed
+) -> evidence.PredictedRun | None:
     """Predict the seconds of the run that is the objective; None if throughput is."""
     samples = context.objective.run_samples
     if samples is None:
@@ -290,7 +280,7 @@ def _predicted_run(context: SearchContext, costs: ColdCosts, won: Confirmed) -> 
         steady = samples * _seconds_per_sample(runs)
         return round(_fixed_seconds(costs, config, runs) + steady, 1)
 
-    return PredictedRun(
+    return evidence.PredictedRun(
         samples=samples,
         baseline_seconds=seconds(context.baseline, won.baseline_runs),
         best_seconds=seconds(won.trial.config, won.runs),
@@ -305,9 +295,9 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
     return median(costs.fixed_seconds(config, run) for run in runs)
 
 
-def _machine(context: SearchContext) -> MachineRecord:
+def _machine(context: SearchContext) -> evidence.MachineRecord:
     machine = context.machine
-    return MachineRecord(
+    return evidence.MachineRecord(
         device=machine.device_name if machine.has_accelerator else machine.device,
         cpu=machine.host.cpu_name or platform.machine(),
         cores=machine.host.usable_cores,
@@ -334,10 +324,10 @@ def _per_host(context: SearchContext) -> int | None:
     return on_host if on_host is not None and on_host < context.processes else None
 
 
-def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
+def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenance:
     place, model = context.options.study, context.options.workload.model_path
     script = context.options.workload.script
-    return Provenance(
+    return best_config.Provenance(
         study=place.name,
         storage=masked(place.storage),
         trial=won.trial.number,
@@ -350,11 +340,13 @@ def _provenance(context: SearchContext, won: Confirmed) -> Provenance:
     )
 
 
-def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -> list[NotProven]:
+def not_proven(
+    prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial
+) -> list[evidence.NotProven]:
     """Return the fastest trial of each undecided training that is faster than the result."""
     trials = [one for one in prober.study.finished() if _worth(one) > _worth(won)]
     trials.sort(key=_worth, reverse=True)
-    found: dict[str, NotProven] = {}
+    found: dict[str, evidence.NotProven] = {}
     for trial in trials:
         training = prober.training_equivalent(trial.config).quality_key()
         known = prober.study.notes.qualities.get(training, ())
@@ -364,7 +356,7 @@ def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -
             continue
         if decision_so_far(prober.context, prober.study, training) == "undecided":
             bound = rule.bound(qualities)
-            found[training] = NotProven(
+            found[training] = evidence.NotProven(
                 trial=trial.number,
                 changed=trial.config.differences(prober.context.baseline),
                 quality=readable(fmean(qualities)),
@@ -377,10 +369,12 @@ def not_proven(prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial) -
 
 def not_confirmed(
     won: FinishedTrial, failed: Iterable[tuple[FinishedTrial, str]], baseline: TrainingConfig
-) -> list[NotConfirmed]:
+) -> list[evidence.NotConfirmed]:
     """Return the failed candidates whose trials were faster than that of the result."""
     return [
-        NotConfirmed(trial=one.number, changed=one.config.differences(baseline), reason=reason)
+        evidence.NotConfirmed(
+            trial=one.number, changed=one.config.differences(baseline), reason=reason
+        )
         for one, reason in failed
         if (one.verdict.value or -math.inf) > (won.verdict.value or -math.inf)
     ]

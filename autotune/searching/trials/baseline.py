@@ -26,18 +26,10 @@ from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.searching.run import time_budget
 from autotune.searching.run.coverage import SPARE, suggested
 from autotune.searching.run.events import CostsMeasured, StepStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of
-from autotune.searching.run.time_budget import (
-    LIMITS_SECONDS,
-    in_a_round,
-    needed_trials,
-    needs_accuracy,
-    process_seconds,
-    round_host_seconds,
-    timed_seconds,
-)
 from autotune.searching.trials.memory_prediction import within_limit
 from autotune.study.finished import FinishedTrial
 from autotune.values.errors import AutotuneError, NotSearchedEnoughError, WorkloadError
@@ -146,7 +138,7 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
         timed.append(outcome.measurement)
         if len(timed) <= 2:  # noqa: PLR2004
             check_plan(search, timed)
-        seconds[-1] = max(seconds[-1], process_seconds(outcome.measurement))
+        seconds[-1] = max(seconds[-1], time_budget.process_seconds(outcome.measurement))
         disturbance = disturbance_of([outcome.measurement])
         counting = repeats.admit(search.comparable(outcome.measurement), disturbance)
         repeated = "" if counting else f", repeated: {disturbance}"
@@ -228,7 +220,7 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
     reason = rule.objection(rule.baseline)
     verdict = judge(Measured(run), context.objective, context.memory_limit_bytes, margin, reason)
     details = replace(
-        details_of(Measured(run), sum(map(process_seconds, runs))),
+        details_of(Measured(run), sum(map(time_budget.process_seconds, runs))),
         training=context.baseline.quality_key(),
         timing_seconds=search.study.notes.run_seconds,
         quality=None if rule.metric == UNCHANGED else readable(fmean(rule.baseline)),
@@ -281,10 +273,10 @@ class FirstEstimates:
         """Estimate the seconds until the result, with the diagnosis to come next."""
         context, each = self.search.context, _a_run(taken)
         diagnosis = context.start_seconds + _DIAGNOSIS_SECONDS
-        a_round = round_host_seconds(context) + 2 * each
+        a_round = time_budget.round_host_seconds(context) + 2 * each
         # A candidate's seeds need as many of the baseline's beside them, hence twice.
         conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed()
-        conclusion += LIMITS_SECONDS
+        conclusion += time_budget.LIMITS_SECONDS
         trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
         if context.time_budget_seconds is not None:
             rest = context.time_budget_seconds - self.search.clock.elapsed - diagnosis - conclusion
@@ -301,7 +293,7 @@ class FirstEstimates:
             run: the baseline's first process.
             trials: number of trials beside the baseline.
         """
-        each = process_seconds(run)
+        each = time_budget.process_seconds(run)
         rounds = LOOKS[0] * self._round_seconds(run, each)
         return (RUNS - 1 + trials) * each + self._a_seed() + rounds
 
@@ -315,21 +307,21 @@ class FirstEstimates:
             run: the baseline's first process.
             trials: number of trials beside the baseline.
         """
-        each = process_seconds(run)
-        start = each - timed_seconds(run)
+        each = time_budget.process_seconds(run)
+        start = each - time_budget.timed_seconds(run)
         once = each + self.search.context.start_seconds + _DIAGNOSIS_SECONDS
-        once += LIMITS_SECONDS
+        once += time_budget.LIMITS_SECONDS
         seed = start + self._a_seed()
         # A candidate's seeds need as many of the baseline's beside them, hence twice.
         accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
-        accuracy *= needs_accuracy(self.search.context)
+        accuracy *= time_budget.needs_accuracy(self.search.context)
         return self.least_seconds(run, trials) + once + accuracy
 
     def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
         """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
         context, notes = self.search.context, self.search.study.notes
         each = self.run_seconds(runs)
-        timing = min(each, median(map(timed_seconds, runs)))
+        timing = min(each, median(map(time_budget.timed_seconds, runs)))
         dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
         return CostsMeasured(
             start_seconds=max(0.0, each - timing - dataset),
@@ -346,14 +338,16 @@ class FirstEstimates:
         If the study does not know them, they are estimated from the baseline's `runs`.
         """
         known = self.search.study.notes.run_seconds
-        return median(map(process_seconds, runs)) if known is None else known
+        return median(map(time_budget.process_seconds, runs)) if known is None else known
 
     def _round_seconds(self, run: Measurement, seconds: float) -> float:
         """Return the seconds of a round with the baseline and one candidate that is as fast.
 
         `seconds` are those of the whole baseline process of `run`.
         """
-        return 2 * in_a_round(run, seconds) + round_host_seconds(self.search.context)
+        return 2 * time_budget.in_a_round(run, seconds) + time_budget.round_host_seconds(
+            self.search.context
+        )
 
     def _a_seed(self) -> float:
         """Return the seconds of training on one seed; 0 for a script without a metric."""
@@ -378,22 +372,22 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     Raises:
         NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.
     """
-    wanted = needed_trials(search.context)
+    wanted = time_budget.needed_trials(search.context)
     if search.study.finished() or wanted < 1:
         return
-    run, estimates = min(runs, key=process_seconds), FirstEstimates(search)
+    run, estimates = min(runs, key=time_budget.process_seconds), FirstEstimates(search)
     least = estimates.least_seconds(run, wanted)
-    is_first_of_two = len(runs) == 1 and process_seconds(run) <= search.clock.left
+    is_first_of_two = len(runs) == 1 and time_budget.process_seconds(run) <= search.clock.left
     if least <= search.clock.left or is_first_of_two:
         return
     enough = estimates.enough_seconds(run, wanted)
     seconds = suggested(SPARE * (search.clock.elapsed + enough))
+    each = span(time_budget.process_seconds(run))
     raise NotSearchedEnoughError(
-        f"not searched enough: a process of your settings takes {span(process_seconds(run))}, so "
-        f"that the other processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the "
-        f"confirmation need about "
-        f"{span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are left. "
-        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
+        f"not searched enough: a process of your settings takes {each}, so that the other "
+        f"processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the confirmation need "
+        f"about {span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are "
+        f"left. Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
         measured=0,
         seconds=seconds,
     )
