@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from autotune.configuration.job import (
     CountFlops,
@@ -141,6 +141,16 @@ class ScriptedRunner:
     """Seconds that an accuracy probe takes for each seed."""
     jobs: list[Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+
+    def __call__(self, *_: object, **__: object) -> Self:
+        """Stand for a class of runners, of which it is the only one."""
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:  # noqa: PLR0911
         """The outcome that the script has for this job."""

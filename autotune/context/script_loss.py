@@ -93,9 +93,15 @@ class OtherBatches:
         mapped = [flag.knob for flag in self.script.flags if flag.knob in BATCH_KNOBS]
         if self.script.loss is None or observed.loss is None or not mapped:
             return self.script
-        other = self._other(observed, baseline, mapped)
-        if other is None:
+        own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
+        apart = {
+            config: abs(math.log(size / (_FACTOR * own)))
+            for config in self._candidates(baseline, mapped)
+            if (size := int(config["batch_size"] or 1)) <= (most or size)
+        }
+        if not apart:
             return self.script
+        other = min(apart, key=apart.__getitem__)
         job = Job(
             TakeFirstSteps(_OTHER_STEPS),
             device="auto",
@@ -106,33 +112,18 @@ class OtherBatches:
         )
         outcome = self.runner.run(self.options.resources.started(job), folder)
         settings = render(other.differences(baseline))
-        if not isinstance(outcome, FirstLosses):
-            return self._refusing(mapped, f"{settings} fails: {describe(as_failure(outcome))}")
-        for loss in ("mean", "sum"):
-            if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
-                return replace(self.script, loss=loss)
-        own, found = observed.loss.first[0], outcome.losses[0]
-        return self._refusing(
-            mapped,
-            f"the first loss is {own:.4g}, and {found:.4g} with {settings}, too far apart for a "
-            "mean over the samples, which alone could judge it: it needs --metric-regex",
-        )
-
-    def _refusing(self, mapped: list[str], reason: str) -> ScriptOptions:
+        if isinstance(outcome, FirstLosses):
+            for loss in ("mean", "sum"):
+                if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
+                    return replace(self.script, loss=loss)
+            reason = (
+                f"the first loss is {observed.loss.first[0]:.4g}, and {outcome.losses[0]:.4g} with "
+                f"{settings}, too far apart for a mean over the samples, which alone could judge "
+                "it: it needs --metric-regex"
+            )
+        else:
+            reason = f"{settings} fails: {describe(as_failure(outcome))}"
         return replace(self.script, refused=tuple(mapped), refusal=reason)
-
-    def _other(
-        self, observed: Observed, baseline: TrainingConfig, mapped: list[str]
-    ) -> TrainingConfig | None:
-        """Return a configuration of the space with another batch size or accumulation."""
-        own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
-        candidates = list(self._candidates(baseline, mapped))
-        fitting = [c for c in candidates if most is None or int(c["batch_size"] or 1) <= most]
-        return min(
-            fitting,
-            key=lambda c: abs(math.log(int(c["batch_size"] or 1) / (_FACTOR * own))),
-            default=None,
-        )
 
     def _candidates(self, baseline: TrainingConfig, mapped: list[str]) -> Iterator[TrainingConfig]:
         offered = {

@@ -25,11 +25,22 @@ from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled_modules
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
-from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, Wrappings, ddp_in, is_eager, within_ddp
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
-from autotune.scripting.wrappers import change_optimizers, counted, or_eager, under_autocast, within
+from autotune.scripting.wrappers import (
+    DDP_KNOBS,
+    NO_DDP,
+    Wrappings,
+    change_optimizers,
+    counted,
+    ddp_in,
+    is_eager,
+    or_eager,
+    under_autocast,
+    within,
+    within_ddp,
+)
 from autotune.training.apply_settings import Settings
 from autotune.values.outcome import SETTLED_STEP
 

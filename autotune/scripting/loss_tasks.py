@@ -17,8 +17,7 @@ from torch import Tensor
 from autotune.configuration.job import Observe, Probe, TakeFirstSteps
 from autotune.numerics.trajectory import nudge
 from autotune.scripting.batch_stream import BatchStream
-from autotune.scripting.first_moves import Moves
-from autotune.scripting.losses import LossRecorder, StepLoss, mean_of_last
+from autotune.scripting.losses import LossRecorder, Moves, StepLoss, mean_of_last
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values import outcome as outcomes

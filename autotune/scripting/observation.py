@@ -25,13 +25,12 @@ from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
 from autotune.process.common.imports import own_modules
 from autotune.scripting.batch_stream import BatchStream
-from autotune.scripting.ddp import DDP_KNOBS, NO_DDP, PASSES_IT
-from autotune.scripting.first_moves import Moves
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.loss_tasks import LossTasks
-from autotune.scripting.stages import ScriptStages
-from autotune.scripting.wrappers import watch_acting
+from autotune.scripting.losses import Moves
+from autotune.scripting.timed import ScriptStages
+from autotune.scripting.wrappers import DDP_KNOBS, NO_DDP, PASSES_IT, watch_acting
 from autotune.training.batches import Clock
 from autotune.training.inspection import process_settings
 from autotune.training.profiling import profiling

@@ -1,7 +1,9 @@
-"""Wrappers of what a script calls: models under autocast or with a fallback, optimizers' classes.
+"""Wrappers of what a script calls: models, DistributedDataParallel, optimizers' classes.
 
 A script gets a model's results in float32, as without autocast. An optimizer gets arguments such as
-`fused=True`.
+`fused=True`. Settings of the model are put on the module that DDP wraps. Torch compiles it while
+DDP calls it, and cuts the graph where buckets of gradients are exchanged, whichever of the two the
+script compiles.
 """
 
 from __future__ import annotations
@@ -9,22 +11,39 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import torch
 from torch import nn, optim
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from autotune.knobs import torch_private
+from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs import ALL_KNOBS, torch_private
+from autotune.knobs.base import Knob
 from autotune.knobs.compile import with_tensors
+from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls
+from autotune.training.apply_settings import Settings
 
 Fail = Callable[[str, BaseException], None]
 """Function that notes that a knob, by its name, could not be applied, with the error."""
 
 _SHORT = (torch.float16, torch.bfloat16)
+DDP_KNOBS = tuple(
+    knob
+    for knob in ALL_KNOBS
+    if type(knob).ddp_kwargs is not Knob.ddp_kwargs or type(knob).on_ddp is not Knob.on_ddp
+)
+_HOOKED = tuple(knob for knob in DDP_KNOBS if type(knob).on_ddp is not Knob.on_ddp)
+NO_DDP = "the script wraps no model in DistributedDataParallel"
+PASSES_IT = "the script passes it to DistributedDataParallel itself"
+# Names of the same argument; torch warns if it gets both.
+_SAME = frozenset({"broadcast_buffers", "forward_sync_buffers"})
+_ANY_VALUES = (False, True, 1)
 
 
 def under_autocast(
@@ -179,3 +198,110 @@ def _with_arguments(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any
             original(*bound.args, **bound.kwargs)
 
     return __init__
+
+
+def is_eager(model: nn.Module) -> bool:
+    """Return True unless the script has compiled the model itself."""
+    is_compiled = torch_private.compiled_call(model) is not None
+    return not (is_compiled or torch_private.is_compiled_wrapper(model))
+
+
+def within_ddp(model: nn.Module) -> nn.Module:
+    """Return the module that DDP wraps; others, and a DDP that is compiled itself, as they are."""
+    if isinstance(model, DistributedDataParallel) and is_eager(model):
+        return model.module  # type: ignore[no-any-return]
+    return model
+
+
+def ddp_in(model: nn.Module) -> DistributedDataParallel | None:
+    """Return the DDP that a model is or has within it; None if there is none."""
+    found = (part for part in model.modules() if isinstance(part, DistributedDataParallel))
+    return next(found, None)
+
+
+class Wrappings:
+    """The models that the script wraps in DDP, with its arguments."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        asked: Iterable[str],
+        before: Callable[[nn.Module], None],
+        fail: Callable[[str, BaseException], None],
+    ) -> None:
+        """Prepare to apply the settings.
+
+        Args:
+            config: the settings.
+            asked: names of the knobs to apply.
+            before: called with each module that is about to be wrapped, because DDP lays out its
+                buckets for the parameters as it finds them.
+            fail: notes that a knob could not be applied.
+        """
+        left = {knob.name: knob.default for knob in DDP_KNOBS if knob.name not in asked}
+        self._settings = Settings(config.replace(**left))
+        self._before, self._fail = before, fail
+        self._given: weakref.WeakKeyDictionary[nn.Module, frozenset[str]]
+        self._given = weakref.WeakKeyDictionary()
+
+    def watch(self, observed: ObservedTraining) -> None:
+        """Apply the settings to every DDP from now on; `observed` gets the first one.
+
+        Arguments that the script passes stay. Side effect: patches the constructor of DDP.
+        """
+        original: Any = DistributedDataParallel.__init__
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def __init__(ddp: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            self._before(module)
+            given = set(kwargs)
+            with suppress(TypeError):
+                given = set(signature.bind_partial(ddp, module, *args, **kwargs).arguments)
+            taken = given | (_SAME if given & _SAME else set())
+            added = {n: v for n, v in self._settings.ddp_kwargs().items() if n not in taken}
+            try:
+                original(ddp, module, *args, **kwargs, **added)
+            except Exception as error:
+                if not added:
+                    raise
+                for knob in DDP_KNOBS:
+                    if _arguments(knob) & added.keys():
+                        self._fail(knob.name, error)
+                original(ddp, module, *args, **kwargs)
+            self._given[ddp] = frozenset(taken)
+            if any(self._settings.config[knob.name] for knob in _HOOKED):
+                self._finish_later(ddp)
+            observed.ddp = observed.ddp or ddp
+
+        DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign, assignment]
+
+    def passed(self, ddp: DistributedDataParallel) -> list[str]:
+        """Return the knobs whose arguments the script passed itself, or whose place it took."""
+        given = self._given.get(ddp, frozenset())
+        names = [knob.name for knob in DDP_KNOBS if _arguments(knob) & given]
+        if torch_private.comm_hooks(ddp):
+            names += [knob.name for knob in _HOOKED]
+        return names
+
+    def _finish_later(self, ddp: DistributedDataParallel) -> None:
+        """Register hooks at the first call, since the script may register one of its own before."""
+
+        def finish(*_: object) -> None:
+            handle.remove()
+            try:
+                if not torch_private.comm_hooks(ddp):
+                    self._settings.on_ddp(ddp)
+            except Exception as error:
+                for knob in _HOOKED:
+                    self._fail(knob.name, error)
+
+        # Else it is compiled with a script's compiled DDP.
+        apart: Callable[..., Any] = torch.compiler.disable
+        handle = ddp.register_forward_pre_hook(apart(finish))
+
+
+def _arguments(knob: Knob) -> set[str]:
+    """Return the arguments of DDP that a knob is about."""
+    names = {name for value in _ANY_VALUES for name in knob.ddp_kwargs(value)}
+    return names | (_SAME if names & _SAME else set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from contextlib import chdir
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,14 @@ import yaml
 import seen_script
 from autotune.commands import execute
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.job import Inspect, Job, Observe
+from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.outcome import Inspected, ScriptFlag, Surroundings, TrialOutcome, UserError
 from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import best_config, cpu_machine, edited, written
-from scripted_runner import at
+from scripted_runner import ScriptedRunner, at
 from seen_script import OWN
 
 NOT_FASTER, USAGE, WORKLOAD = 8, 2, 4
@@ -30,31 +30,20 @@ WORKFLOW = Path(__file__).parents[2] / "docs" / "workflow.yaml"
 SEEN = replace(seen_script.SEEN, fixed={"channels_last": "the script does so itself"})
 
 
-@dataclass
-class Sides:
+class Sides(ScriptedRunner):
     """A runner that times the called script by its settings, in the place of real processes."""
 
-    observed: TrialOutcome = SEEN
-    workers_help: bool = True
-    jobs: list[Job] = field(default_factory=list)
+    def __init__(self, observed: TrialOutcome = SEEN, workers_help: bool = True) -> None:
+        def timed(config: TrainingConfig, _: object) -> TrialOutcome:
+            return at(150 if workers_help and config["num_workers"] else 100)
 
-    def __call__(self, *_: object, **__: object) -> Sides:
-        return self
+        super().__init__(timed, observed=observed)
+        self.inspected = Inspected(cpu_machine(), None)
 
-    def __enter__(self) -> Sides:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
-        if isinstance(job.task, Inspect):
-            return Inspected(cpu_machine(), None)
-        if isinstance(job.task, Observe):
-            return self.observed
-        self.jobs.append(job)
-        assert job.config is not None
-        return at(150 if self.workers_help and job.config["num_workers"] else 100)
+    @property
+    def timings(self) -> list[Job]:
+        """The jobs of timings, which follow those that look at machine and script."""
+        return [job for job in self.jobs if job.config is not None]
 
 
 @pytest.fixture
@@ -85,12 +74,12 @@ def test_the_configuration_takes_turns_with_the_untouched_script(
     assert done.code == 0, done.err
     assert json.loads(done.out)["ratio"] == pytest.approx(1.5)
     assert "best.yaml is 1.50x your settings" in done.err
-    calls = [job.script for job in runner.jobs]
+    calls = [job.script for job in runner.timings]
     assert len(calls) == 18
     assert {call.arguments for call in calls if call} == {("--name", "a b")}
     asked = {
         job.config["num_workers"]: set(job.script.asked)
-        for job in runner.jobs
+        for job in runner.timings
         if job.config and job.script
     }
     assert asked[0] == set(), "nothing is changed in the untouched script"
@@ -139,7 +128,7 @@ def test_two_files_are_compared_with_each_other(
     done = compared(monkeypatch, folder, runner := Sides(), *words)
     assert done.code == 0, done.err
     assert "a.yaml is 1.50x b.yaml" in done.out
-    assert all(job.script and job.script.asked for job in runner.jobs)
+    assert all(job.script and job.script.asked for job in runner.timings)
 
 
 def test_a_mapped_setting_reaches_the_script_by_its_flag(
@@ -149,7 +138,7 @@ def test_a_mapped_setting_reaches_the_script_by_its_flag(
     words = ("best.yaml", "--map", "batch_size=--bs", "--", "--bs", "16")
     done = compared(monkeypatch, folder, runner := Sides(), *words)
     assert done.code == 0, done.err
-    calls = {job.script.arguments: job.script for job in runner.jobs if job.script}
+    calls = {job.script.arguments: job.script for job in runner.timings if job.script}
     assert set(calls) == {("--bs", "16"), ("--bs", "64")}
     assert calls["--bs", "64"].by_flag == ("batch_size",)
     assert "amp_dtype" in calls["--bs", "64"].asked
@@ -163,7 +152,7 @@ def test_each_timing_can_have_a_folder_of_its_own(
         monkeypatch, folder, runner := Sides(), "best.yaml", "--workdir", "temporary", "--"
     )
     assert done.code == 0, done.err
-    assert {job.script.workdir for job in runner.jobs if job.script} == {"temporary"}
+    assert {job.script.workdir for job in runner.timings if job.script} == {"temporary"}
 
 
 def test_it_says_first_what_the_script_was_seen_to_write(
@@ -211,20 +200,7 @@ def test_flags_that_the_scripts_parser_does_not_know_are_refused_before_a_timing
         "--map batch_size=--batchsize: the script has no --batchsize. Did you mean '--batch-size'?"
         "\nbest.yaml: the script has no --epoks. Did you mean '--epochs'?"
     ) in done.err
-    assert not runner.jobs
-
-
-def test_a_map_of_a_preset_that_the_script_lacks_is_left_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(folder, batch_size=64)
-    runner = Sides(replace(SEEN, surroundings=Surroundings((BS,), ("--",))))
-    done = compared(monkeypatch, folder, runner, "best.yaml", "--preset", "timm", "--rounds", "6")
-    assert done.code == 0, done.err
-    calls = {job.script.arguments for job in runner.jobs if job.script}
-    assert calls == {(), ("--batch-size", "64")}, "and no --grad-accum-steps"
-    said = "the preset's --map accumulation_steps=--grad-accum-steps is left out"
-    assert f"  {said}: this script has no such flag" in done.err.splitlines()
+    assert not runner.timings
 
 
 @pytest.mark.parametrize("words", [(), ("--map", "none")])
@@ -240,7 +216,7 @@ def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
         return
     assert done.code == 0, done.err
     assert "this script has --batch-size: it sets batch_size (--map none leaves it)" in done.err
-    calls = {job.script.arguments for job in runner.jobs if job.script}
+    calls = {job.script.arguments for job in runner.timings if job.script}
     assert calls == {(), ("--batch-size", "64")}
 
 
@@ -254,7 +230,7 @@ def test_settings_that_cannot_reach_the_script_are_all_named(
     assert "it needs --map batch_size=--FLAG." in done.err
     assert "best.yaml: amp_dtype=float16 cannot be applied" in done.err
     assert "channels_last=true cannot be applied to train.py: the script does so" in done.err
-    assert not runner.jobs
+    assert not runner.timings
 
 
 @pytest.mark.parametrize(

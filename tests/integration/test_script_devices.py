@@ -45,12 +45,6 @@ class Card(ScriptedRunner):
         self.visible = visible
         self.inspected = Inspected(cuda_machine(), None, device_uuid=f"GPU-{visible}")
 
-    def __enter__(self) -> Card:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 def searched(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str, observed: Observed = SEEN

@@ -266,17 +266,6 @@ def test_a_flag_of_which_there_is_doubt_is_left(
     assert note is None or note in said[0]
 
 
-def test_a_flag_of_a_batch_that_does_not_lead_is_not_advised() -> None:
-    """As of a language model that is given (time, batch)."""
-    around = Surroundings((ScriptFlag(("--bs",), 20),))
-    maps, notes = proposals(around, {"batch_size": 35}, (), is_fed=False)
-    assert maps == ()
-    assert notes == (
-        "--bs is 20, and the first dimension of what the model is given is 35: only a batch that "
-        "is the first one can be searched",
-    )
-
-
 def test_a_script_without_a_loader_is_told_which_flag_could_be_searched(tmp_path: Path) -> None:
     around, own = Surroundings((ScriptFlag(("--bs",), 20),)), {"batch_size": 35}
     plan, _ = planned(tmp_path, around, JUDGED, own=own, loader="")

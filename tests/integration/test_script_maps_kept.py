@@ -13,7 +13,6 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from children import autotune
 from command_line import command, told
 from factories import written
 from tuned_scripts import SCRIPTS, best
@@ -39,14 +38,20 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_of_the_measured_script_passes_the_setting(tmp_path: Path, path: Path) -> None:
-    shown = told(tmp_path, "run", "--print-command", path, "train.py")
-    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.out + shown.err
-
-
-def test_a_map_on_the_command_line_comes_first(tmp_path: Path, path: Path) -> None:
-    shown = told(tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "train.py")
-    assert shown.out.strip().endswith("train.py --bs 32"), shown.out + shown.err
+@pytest.mark.parametrize(
+    ("maps", "script", "flag"),
+    [
+        ((), "train.py", "--batch-size"),
+        (("--map", "batch_size=--bs"), "train.py", "--bs"),
+        ((), "again.py", "--batch-size"),
+    ],
+)
+def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(
+    tmp_path: Path, path: Path, maps: tuple[str, ...], script: str, flag: str
+) -> None:
+    shutil.copy(tmp_path / "train.py", tmp_path / "again.py")
+    shown = told(tmp_path, "run", "--print-command", *maps, path, script)
+    assert shown.out.strip().endswith(f"{script} {flag} 32"), shown.out + shown.err
 
 
 def test_another_script_is_told_nothing_and_which_map_it_would_need(
@@ -115,12 +120,6 @@ def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps
     assert kept in shown.err
 
 
-def test_a_copy_of_the_measured_script_is_that_script(tmp_path: Path, path: Path) -> None:
-    shutil.copy(tmp_path / "train.py", tmp_path / "again.py")
-    shown = told(tmp_path, "run", "--print-command", path, "again.py")
-    assert shown.out.strip().endswith("again.py --batch-size 32"), shown.out + shown.err
-
-
 def test_a_typed_value_that_a_setting_replaces_is_said_before_the_start(
     tmp_path: Path, path: Path
 ) -> None:
@@ -185,13 +184,6 @@ def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
         "train.batch_size: conf.yaml has no key train.batch_size with a single value. Did you mean "
         "'train.batchsize'?"
     )
-
-
-@pytest.mark.long
-def test_a_comparison_passes_it_too(tmp_path: Path, path: Path) -> None:
-    done = autotune(tmp_path, "compare", "train.py", path, "--rounds", "6", "--", "--epochs", "999")
-    assert "cannot be applied" not in done.stderr
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

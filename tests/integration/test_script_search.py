@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 import seen_script
 from autotune.calling.flag import Flag, flag_from
-from autotune.configuration.best_config import read_best
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import ScriptOptions
@@ -296,29 +294,6 @@ def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_pa
         search(tmp_path, script)
 
 
-def test_a_real_search_ends_with_an_answer_that_run_takes(tmp_path: Path) -> None:
-    script = shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
-    space = written(tmp_path, "num_workers: [0, 1]\n")
-    flags = ("--space", space, "--trials", "2")
-    done = autotune(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
-    assert done.returncode == 0, done.stderr
-    assert "train.py is run as a training script" in done.stderr
-    assert re.search(r"DataLoader train.py:\d+#0 feeds training\n", done.stderr)
-    best = tmp_path / "studies" / "train" / "best.yaml"
-    assert read_best(best).constraints.accuracy.metric == UNCHANGED
-    ran = autotune(tmp_path, "run", best, script)
-    assert ran.returncode == 0, ran.stderr
-    assert "autotune: applied: " in ran.stderr
-
-
-def test_a_script_that_never_trains_is_the_users_error(tmp_path: Path) -> None:
-    shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
-    done = autotune(tmp_path, "search", "train.py", "--", "never steps")
-    assert done.returncode == 4
-    assert "run as a training script: it ended without training: no torch" in done.stderr
-    assert "`autotune init` writes a template" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -414,17 +389,6 @@ def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_p
     expected = {(str(size), str(64 // size)) for size in (8, 16, 32, 64)}
     assert {(call[1], call[3]) for call in calls} == expected
     assert {(call[0], call[2]) for call in calls} == {("--batch-size", "--accumulate")}
-
-
-def test_a_flag_that_cannot_be_searched_alone_is_not_said_to_be(tmp_path: Path) -> None:
-    seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
-    script = ScriptOptions((), BOTH[:1], metric="accuracy ([0-9.]+)", proposed=BOTH[:1])
-    options = unstored_in(tmp_path, "batch_size: [8, 16]\n", script=script, trials=1)
-    planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=seen))
-    assert isinstance(planned, Planned)
-    notes = "\n".join(planned.context.space.notes)
-    assert "needs --map accumulation_steps=--FLAG" in notes
-    assert "searched as batch_size" not in notes
 
 
 @pytest.mark.parametrize(("start", "own"), [(5.0, True), (30.0, False)])

@@ -72,14 +72,6 @@ def test_gradients_are_asked_for_by_names_in_a_run(tmp_path: Path, who: str) -> 
     assert "num_threads=1" in report_of(done)[0]
 
 
-def test_the_indices_of_a_batch_tell_its_samples(ask: Ask) -> None:
-    """The first tensor of a batch is an image, whose leading dimension is that of channels."""
-    seen = observed(ask("detects.py"))
-    assert seen.workload.baseline["batch_size"] == 12
-    assert seen.samples_per_second == pytest.approx(12 * seen.steps_per_second)
-    assert seen.workload.sample_bytes == (3 * 8 * 8 + 2 * 4) * 4
-
-
 @pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
 def test_a_loader_that_is_read_before_training_does_not_feed_it(ask: Ask, way: str) -> None:
     seen = observed(ask("no_loader.py", way))
@@ -145,13 +137,6 @@ def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask: Ask)
     assert losses[2] == losses[3]
     assert len(set(losses)) == 3
     assert max(losses) < 2 * min(losses), "by chance alone"
-
-
-def test_backward_passes_before_an_optimizers_step_are_accumulation(ask: Ask) -> None:
-    seen = observed(ask("no_loader.py", "optimizer", "--accumulate", "3"))
-    assert seen.workload.baseline["accumulation_steps"] == 3
-    assert seen.workload.baseline["batch_size"] == 16
-    assert seen.samples_per_second == pytest.approx(48 * seen.steps_per_second)
 
 
 def test_flags_are_read_back_without_a_loader(ask: Ask) -> None:

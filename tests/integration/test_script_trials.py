@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,35 +174,6 @@ def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(
     outcome = ask("faulty.py", way, task=Measure(QUICK), settings={"num_workers": 0})
     assert isinstance(outcome, Measured), outcome
     assert only_its_host_is_left(place)
-
-
-def test_a_file_that_each_step_writes_is_named(ask: Ask, tmp_path: Path) -> None:
-    saved = tmp_path / "last.pt"
-    seen = observed(ask("faulty.py", "saves each step", str(saved)))
-    assert str(tmp_path) in seen.surroundings.folders
-    assert seen.surroundings.overwritten == ()
-    seen = observed(ask("faulty.py", "saves each step", str(saved)))
-    assert seen.surroundings.overwritten == (str(saved),)
-
-
-def test_files_that_are_changed_without_being_opened_are_named(ask: Ask, tmp_path: Path) -> None:
-    """In the temporary folder only a file that was there before counts."""
-    folder, kept = tmp_path / "files", Path(tempfile.gettempdir()) / "kept"
-    (folder / "removed").mkdir(parents=True)
-    for file in (folder / "truncated", folder / "renamed", kept):
-        file.write_text("of yesterday")
-    for name in ("written.db", "read.db"):
-        with sqlite3.connect(folder / name) as database:
-            database.execute("create table data (number)")
-        database.close()
-    time.sleep(0.05)
-    around = observed(ask("changes_files.py", str(folder))).surroundings
-    kept.unlink()
-    (kept.parent / "new").unlink()
-    written = {str(folder / "truncated"), str(folder / "written.db"), str(kept)}
-    assert set(around.overwritten) == written
-    assert set(around.deleted) == {str(folder / "renamed"), str(folder / "removed")}
-    assert set(around.folders) == {str(folder)}
 
 
 def test_a_trial_leaves_no_process_and_no_checkpoint(ask: Ask, tmp_path: Path, place: Path) -> None:

@@ -31,15 +31,6 @@ class Processes(ScriptedRunner):
         super().__init__(five_workers_are_best, observed=SEEN)
         self.inspected = Inspected(cpu_machine(cores=8), None)
 
-    def __call__(self, *_: object, **__: object) -> Processes:
-        return self
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     @property
     def trials(self) -> list[Job]:
         """The jobs of the trials, less the baseline's."""

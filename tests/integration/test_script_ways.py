@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -57,14 +56,6 @@ def test_run_passes_a_batch_size_in_each_way(
     assert f"batch_size=64 (by {way})" in report_of(done)[-1]
     assert (folder / "conf.yaml").read_text() == YAML
     assert (folder / "conf.json").read_text() == JSON
-
-
-@pytest.mark.parametrize(("pin", "word"), [(True, "--pin"), (False, "--no-pin")])
-def test_a_pair_of_flags_says_true_and_false(folder: Path, pin: bool, word: str) -> None:
-    maps = ("--map", "pin_memory=--pin/--no-pin")
-    path = best(folder, pin_memory=pin)
-    line = command("run", path, *maps, "--print-command", "train.py", "--pin", "x").out
-    assert line.strip().endswith(f"train.py x {word}")
 
 
 def test_a_copy_of_a_config_file_differs_in_its_key_alone_and_goes_with_the_run(
@@ -240,22 +231,6 @@ def test_a_module_that_is_not_there_is_refused(package: Path, name: str) -> None
     assert "-m pack.trian: there is no module trian in pack. Did you mean 'train'?" in done.err
     assert "there is no module pak in" in asked("pak").err
     assert "the package has no __main__" in asked("pack").err
-
-
-@pytest.mark.slow
-def test_a_module_is_compared_by_its_maps(package: Path) -> None:
-    path = best(package, batch_size=64)
-    maps = ("--map", "batch_size=train.batch_size")
-    done = hurried(package, "compare", "-m", "pack.train", path, *maps, "--json", "--", "forever")
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["ratios"]) >= 6
-
-
-@pytest.mark.slow
-def test_a_module_is_profiled(package: Path) -> None:
-    done = hurried(package, "profile", "-m", "pack.train", "--", "forever")
-    assert done.returncode == 0, done.stderr
-    assert "compute" in done.stdout + done.stderr
 
 
 def test_no_package_is_imported_to_find_a_module(package: Path) -> None:

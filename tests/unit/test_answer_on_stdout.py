@@ -18,14 +18,6 @@ Search = Callable[..., Done]
 FASTER, KEPT = "2.00x faster than your settings", "Keep your settings"
 
 
-class Runner(ScriptedRunner):
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     """`autotune search` of two batch sizes; `rates` has the samples/s of each."""
@@ -34,8 +26,10 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     written(tmp_path, "batch_size: [8, 64]\n", "space.yaml")
 
     def searched(faster: float, *words: str) -> Done:
-        runner = Runner(lambda config, _: at(100 if batch_of(config) == 8 else 100 * faster))
-        monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda *_, **__: runner)
+        runner = ScriptedRunner(
+            lambda config, _: at(100 if batch_of(config) == 8 else 100 * faster)
+        )
+        monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", runner)
         return command("search", "model.py", "--space", "space.yaml", "--trials", "2", *words)
 
     return searched

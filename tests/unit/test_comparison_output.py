@@ -42,12 +42,6 @@ class Runner(ScriptedRunner):
             self.names.append(folder.name)
         return super().run(job, folder)
 
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 Compare = Callable[..., tuple[Done, Runner]]
 

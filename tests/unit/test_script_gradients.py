@@ -18,7 +18,7 @@ from autotune.configuration.job import Probe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
-from autotune.scripting.first_moves import sums_of_gradients
+from autotune.scripting.losses import sums_of_gradients
 from autotune.searching.run.events import Answered
 from autotune.values.outcome import FirstSums, ObservedLoss, TrialOutcome
 from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from autotune.scripting.observation import some_steps
-from autotune.scripting.stages import ScriptStages
+from autotune.scripting.timed import ScriptStages
 from autotune.training.batches import Batches
 from autotune.training.profiling import copy_seconds
 from autotune.values.outcome import Diagnosed
