@@ -49,7 +49,7 @@ _IMPORTED = {
         "autotune.report.data",
         "autotune.searching.search",
         "autotune.searching.trials.workers",
-        "autotune.study.opening",
+        "autotune.study.study",
     ),
 }
 # Variables that are read when they are used, not while something is imported.
