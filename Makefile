@@ -66,7 +66,7 @@ test-promises: $(TEST)
 	$(BIN)/python tests/run_tests.py promises -m 'not long'
 	$(BIN)/python tests/covering.py check build/promises*.xml
 
-# All that those leave out. Then fifty times as many generated inputs, a search that is killed at 200 random moments
+# All that those leave out. Then a hundred times as many generated inputs, a search that is killed at 200 random moments
 # instead of 10, and five seeds of each golden.
 test-long: $(TEST)
 	$(BIN)/python tests/run_tests.py long -m long

@@ -33,6 +33,8 @@ from study_factories import NINE, opened, study_of
 
 # `make test-long`: pytest --hypothesis-profile=long
 settings.register_profile("long", max_examples=5_000, deadline=None)
+settings.register_profile("short", max_examples=40, deadline=None)
+settings.load_profile("short")
 
 
 def pytest_configure(config: pytest.Config) -> None:
