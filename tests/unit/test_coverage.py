@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from autotune.sampling.acquisition import Observations, best_row, times_tried, trials_without_gain
+from autotune.searching.run.coverage import FEWEST, PATIENCE, has_settled, is_at_limit
+from study_factories import CRASHED, HOLDS, trial
 
 
 def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations:
@@ -50,3 +54,45 @@ def test_the_value_that_differs_from_the_best_is_counted() -> None:
 def test_the_value_that_was_tried_least_counts() -> None:
     trials = seen([100.0, 120.0, 150.0, 140.0])
     assert times_tried(np.array([[0, 0]]), np.array([1, 1]), trials).tolist() == [1]
+
+
+def trials(values: Sequence[float], margins: dict[str, float] = HOLDS):
+    return [trial(number, value, margins) for number, value in enumerate(values)]
+
+
+def test_a_search_that_still_gains_goes_on() -> None:
+    assert not has_settled(trials([1.02**number for number in range(60)]))
+
+
+def test_a_search_without_gain_for_long_is_over() -> None:
+    assert has_settled(trials([100.0] * FEWEST))
+
+
+def test_a_start_is_no_plateau() -> None:
+    assert not has_settled(trials([100.0] * (FEWEST - 1)))
+
+
+def test_patience_begins_anew_with_every_gain() -> None:
+    values = [100.0] * FEWEST + [110.0]
+    assert not has_settled(trials([*values, *[100.0] * (PATIENCE - 1)]))
+    assert has_settled(trials([*values, *[100.0] * PATIENCE]))
+
+
+def test_less_than_a_percent_is_no_gain() -> None:
+    assert has_settled(trials([100.0] * FEWEST + [100.9] * 3))
+
+
+def test_an_infeasible_trial_is_no_gain() -> None:
+    crashed = trials([200.0] * 3, CRASHED)
+    assert has_settled([*trials([100.0] * FEWEST), *crashed])
+
+
+@pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True), (121.0, False)])
+def test_at_the_speed_of_computing_alone_nothing_is_left_to_win(rate: float, ends: bool) -> None:
+    at_rate = trial(0, rate, samples_per_second=rate)
+    assert is_at_limit([at_rate], 100.0) == ends
+    assert not is_at_limit([at_rate], None)
+
+
+def test_an_infeasible_trial_reaches_no_limit() -> None:
+    assert not is_at_limit([trial(0, 100.0, CRASHED, samples_per_second=100.0)], 100.0)

@@ -1,29 +1,57 @@
-"""Other users of the machine are told from counters that a test wrote down."""
+"""Noise in a block, from counters that a test wrote down: others on the cores, NVML, energy."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
+from autotune.configuration.best_config import read_best
+from autotune.configuration.training_config import TrainingConfig
+from autotune.production import Best
+from autotune.report.data import read_report
+from autotune.report.explain import explanation
+from autotune.report.html import page
+from autotune.report.tables import json_text
+from autotune.searching.run.search_run import details_of
+from autotune.study.archive import find_study
+from autotune.study.finished import FinishedTrial
 from autotune.training import disturbance
 from autotune.training.disturbance import (
     CpuTimes,
+    EnergyMeter,
     NoiseWatch,
     Quota,
+    _gpu_noise,
+    gpu_energy,
     own_cores,
+    package_energy,
     read_cpu_times,
     watch,
 )
 from autotune.values.machine import CpuQuota
-from autotune.values.measurement import Noise
+from autotune.values.measurement import Measurement, Noise
+from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from children import WORKLOADS, job_for, run_child
+from covering import covers
+from factories import cuda_machine, measurement
+from factories import written as file_with
+from reporting import Page, report_of, trial
+from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
+from shown_events import lines_of
 
 CPU = torch.device("cpu")
 CORES = len(own_cores())
@@ -197,3 +225,250 @@ def _spin(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+THERMAL, POWER, IDLE = 0x20, 0x80, 0x1
+CAP, HARDWARE = 0x4, 0x8
+NOBODY_HERE = 1 << 30
+
+
+class NVMLError(Exception):
+    """The error that the library raises."""
+
+
+def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> SimpleNamespace:
+    """The part of pynvml that is asked."""
+
+    def processes(_: object) -> list[SimpleNamespace]:
+        if fails:
+            raise NVMLError
+        return [SimpleNamespace(pid=pid) for pid in pids]
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: reasons,
+        nvmlDeviceGetComputeRunningProcesses=processes,
+        nvmlDeviceGetClockInfo=lambda *_: 1410,
+        nvmlDeviceGetPowerUsage=lambda _: 350_250,
+        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=64, memory=20),
+        NVML_CLOCK_SM=1,
+        nvmlClocksThrottleReasonSwThermalSlowdown=THERMAL,
+        nvmlClocksThrottleReasonHwThermalSlowdown=0x40,
+        nvmlClocksThrottleReasonHwPowerBrakeSlowdown=POWER,
+        nvmlClocksThrottleReasonHwSlowdown=HARDWARE,
+        nvmlClocksThrottleReasonSwPowerCap=CAP,
+    )
+
+
+@covers("T21")
+@pytest.mark.parametrize(
+    ("library", "says"),
+    [
+        (nvml(), ""),
+        (nvml(IDLE), ""),
+        (nvml(THERMAL), "thermal"),
+        (nvml(THERMAL | POWER), "thermal, power"),
+        (nvml(pids=(os.getpid(),)), ""),
+        (nvml(pids=(os.getpid(), NOBODY_HERE)), "other processes"),
+        (nvml(pids=(NOBODY_HERE,)), ""),
+        (nvml(THERMAL, fails=True), "thermal"),
+        (nvml(HARDWARE), "hardware slowdown"),
+        (nvml(HARDWARE | POWER), "power"),
+    ],
+    ids=[
+        *("quiet", "idle", "hot", "hot and braked", "mine", "shared", "container"),
+        *("no list of processes", "older", "braked"),
+    ],
+)
+def test_the_reason_why_a_gpu_is_slow_is_named(library: SimpleNamespace, says: str) -> None:
+    found = _gpu_noise(library, handle=None)
+    assert found == Noise(gpu=says, clock_mhz=1410, watts=350, gpu_busy=0.64)
+    assert found.disturbs is bool(says)
+
+
+def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody() -> None:
+    found = _gpu_noise(nvml(CAP), handle=None)
+    assert found == Noise(power_capped=True, clock_mhz=1410, watts=350, gpu_busy=0.64)
+    assert not found.disturbs
+    assert _gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
+
+
+def test_a_card_that_tells_no_clock_is_no_disturbance() -> None:
+    library = nvml()
+    for name in (
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetUtilizationRates",
+    ):
+        setattr(library, name, _refuse)
+    assert _gpu_noise(library, handle=None) == Noise()
+
+
+def _refuse(*_: object) -> int:
+    raise NVMLError
+
+
+def busy_at(number: int, *shares: float | None) -> FinishedTrial:
+    """A trial with these readings in its blocks."""
+    made = trial(number, 100.0 + number)
+    run = measurement(100.0)
+    noises = cycle(Noise(gpu_busy=share) for share in shares)
+    blocks = tuple(replace(block, noise=next(noises)) for block in run.blocks)
+    details = details_of(Measured(replace(run, blocks=blocks)), 2.0)
+    return replace(made, details=details)
+
+
+def test_the_report_says_how_busy_the_gpu_was_in_the_fastest_trials() -> None:
+    shown = page(report_of([trial(0), busy_at(1, 0.5, 0.6, 0.7), busy_at(2, None)]))
+    (table,) = re.findall(r"<caption>The fastest trials.*?</table>", shown, re.DOTALL)
+    assert "GPU busy</th>" in table
+    assert table.count('<td class="number">60 %</td>') == 1
+    on_a_cpu = page(report_of([trial(0), trial(1, 200.0)]))
+    assert "GPU busy" not in on_a_cpu
+
+
+RANGE = 262_143_328_850
+
+
+@pytest.fixture
+def powercap(tmp_path: Path) -> Callable[..., Path]:
+    """Write the folders of the kernel: names of zones, each with its microjoules."""
+
+    def write(**zones: int) -> Path:
+        for name, microjoules in zones.items():
+            number, _, named = name.partition("_")
+            zone = tmp_path / f"intel-rapl:{number[1:].replace('z', ':')}"
+            zone.mkdir(exist_ok=True)
+            (zone / "name").write_text(named.replace("_", "-") + "\n")
+            (zone / "max_energy_range_uj").write_text(f"{RANGE}\n")
+            (zone / "energy_uj").write_text(f"{microjoules}\n")
+        return tmp_path
+
+    return write
+
+
+def spending(joules: float | None, rate: float = 100.0) -> Measurement:
+    """A measurement each of whose blocks took so much energy."""
+    run = measurement(rate)
+    return replace(run, blocks=tuple(replace(b, noise=Noise(joules=joules)) for b in run.blocks))
+
+
+def less_for_large(config: TrainingConfig, phase: str) -> TrialOutcome:
+    """Larger batches are faster and take less energy: at a batch of 8, 64 J a block of 32."""
+    batch = batch_of(config)
+    return Measured(spending(512 / batch, batch))
+
+
+def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(powercap) -> None:
+    zones = {"z0_package_0": 5_000_000, "z1_package_1": 7_000_000}
+    root = powercap(**zones, z0z0_core=1_000_000, z2_psys=90_000_000)
+    meter = EnergyMeter(lambda: package_energy(root))
+    powercap(z0_package_0=6_500_000, z1_package_1=7_250_000, z0z0_core=2_000_000)
+    assert meter() == 1.75
+    assert meter() == 0.0
+
+
+def test_a_counter_that_began_again_is_no_loss_of_energy(powercap) -> None:
+    root = powercap(z0_package_0=RANGE - 1_000_000)
+    meter = EnergyMeter(lambda: package_energy(root))
+    powercap(z0_package_0=2_000_000)
+    assert meter() == 3.0
+
+
+def test_counters_that_are_not_there_or_not_readable_tell_nothing(
+    powercap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert EnergyMeter(lambda: package_energy(tmp_path / "none"))() is None
+    root = powercap(z0_package_0=1)
+
+    def refuse(path: Path) -> str:
+        if path.name == "energy_uj":  # as kernels do to all but root
+            raise PermissionError
+        return "package-0"
+
+    monkeypatch.setattr(disturbance, "_text", refuse)
+    assert EnergyMeter(lambda: package_energy(root))() is None
+
+
+def test_a_gpu_counts_millijoules() -> None:
+    told = iter([1_000, 13_500])
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=lambda _: next(told)
+    )
+    meter = EnergyMeter(lambda: gpu_energy(nvml, "handle"))
+    assert meter() == 12.5
+
+
+def test_a_gpu_that_tells_no_energy_has_none() -> None:
+    def refuse(_: object) -> int:
+        raise NVMLError
+
+    nvml = SimpleNamespace(NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=refuse)
+    assert EnergyMeter(lambda: gpu_energy(nvml, "handle"))() is None
+
+
+def test_a_driver_that_was_loaded_anew_tells_nothing_of_that_block() -> None:
+    told = iter([((5_000_000, 0),), ((1_000, 0),), ((3_000, 0),)])
+    meter = EnergyMeter(lambda: next(told))
+    assert meter() is None
+    assert meter() == 0.002
+
+
+def test_the_watch_over_a_block_reads_the_energy_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = iter([((0, RANGE),), ((8_000_000, RANGE),)])
+    monkeypatch.setattr(disturbance, "package_energy", lambda: next(told))
+    watch = disturbance.watch(torch.device("cpu"), lambda: 0.0)
+    assert watch().joules == 8.0
+
+
+@pytest.mark.parametrize(("joules", "each"), [(4.0, 0.125), (None, None), (0.0, None)])
+def test_energy_of_a_sample_is_that_of_the_blocks(joules, each) -> None:
+    """A counter that did not move has told nothing: no training is without energy."""
+    assert spending(joules).joules_per_sample == each
+
+
+def test_it_is_told_wherever_the_answer_is(tmp_path: Path) -> None:
+    inspected = Inspected(cuda_machine(), FACTS)
+    events = events_of(options_in(tmp_path), ScriptedRunner(less_for_large, inspected=inspected))
+    assert "  energy      2 -> 0.125 J a sample, of the GPU" in lines_of(events)
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]
+    assert written["baseline"]["joules_per_sample"] == 2.0
+    assert written["best"]["joules_per_sample"] == 0.125
+    best = Best(read_best(tmp_path / "best.yaml"))
+    assert "2 to 0.125 J a sample, of the GPU" in best.explain()
+    data = read_report(find_study(str(tmp_path)))
+    told = " ".join(explanation(data))
+    assert "A sample takes 2 J of the GPU with your settings, 0.125 J with the answer's." in told
+    trials = json.loads(json_text(data))["trials"]
+    assert {one["joules_per_sample"] for one in trials} == {2.0, 1.0, 0.5, 0.25, 0.125}
+    assert "0.125 Jyours 2, of the GPU" in " ".join(Page(page(data)).text.split())
+
+
+def test_nothing_is_said_where_nothing_tells(tmp_path: Path) -> None:
+    lines = lines_of(events_of(options_in(tmp_path), ScriptedRunner()))
+    assert "energy" not in "\n".join(lines)
+    assert "joules" not in (tmp_path / "best.yaml").read_text()
+    assert read_best(tmp_path / "best.yaml").evidence.joules_per_sample is None
+    assert "Energy" not in Page(page(read_report(find_study(str(tmp_path))))).text
+
+
+COUNTS = """
+import itertools
+from autotune.training import disturbance
+
+joules = itertools.count()
+disturbance.package_energy = lambda: ((next(joules) * 1_000_000, 0),)
+"""
+
+
+def test_a_child_tells_the_energy_of_each_of_its_blocks(tmp_path: Path) -> None:
+    """Its counter, which few machines let anyone read, is a joule further at each reading."""
+    counting = file_with(tmp_path, (WORKLOADS / "plain.py").read_text() + COUNTS, "counts.py")
+    found = run_child(tmp_path, job_for(counting))
+    assert isinstance(found, Measured)
+    blocks = found.measurement.blocks
+    assert [block.noise.joules for block in blocks] == [1.0] * len(blocks)
+    samples = sum(block.samples for block in blocks)
+    assert found.measurement.joules_per_sample == pytest.approx(len(blocks) / samples)

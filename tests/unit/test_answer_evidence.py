@@ -1,4 +1,4 @@
-"""Memory that grows from block to block is told from what warms up, scatters or stays."""
+"""Evidence of an answer: its share of the device's arithmetic, and memory that grows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,79 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.evidence import MemoryEvidence, MemoryGrowth
+from autotune.configuration.best_config import Evidence
+from autotune.configuration.evidence import Arithmetic, MemoryEvidence, MemoryGrowth
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.console.answer_lines import answer_lines
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.answer_lines import answer_lines, arithmetic_lines
 from autotune.process.runner import SubprocessRunner
-from autotune.searching.confirmation.evidence import bytes_per_second
+from autotune.searching.confirmation.evidence import bytes_per_second, used
 from autotune.searching.run.events import Answered
+from autotune.training.arithmetic import is_heavy
 from autotune.values.measurement import Measurement, Noise
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import CountedFlops, Measured, TrialOutcome
 from children import WORKLOADS, job_for
-from factories import GIB, measurement
+from factories import GIB, best_config, measurement
 from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
+
+RUNS = (measurement(100.0), measurement(110.0), measurement(90.0))
+
+
+def with_arithmetic(found: Arithmetic) -> Evidence:
+    settings = TrainingConfig.of({})
+    evidence = best_config(settings, settings).evidence
+    return evidence.model_copy(update={"arithmetic": found})
+
+
+@pytest.mark.parametrize(
+    ("flops", "rate", "mfu"),
+    [(1e6, 4e8, 0.25), (1e6, 1e8, 1.0), (1e6, 0.9e8, None), (None, 4e8, None), (1e6, None, None)],
+)
+def test_the_utilisation_is_the_flops_of_the_throughput_over_the_rate_of_products(
+    flops: float | None, rate: float | None, mfu: float | None
+) -> None:
+    found = CountedFlops(flops_per_sample=flops, number_format="bfloat16")
+    arithmetic = used(found, RUNS, rate)
+    assert arithmetic.mfu == mfu
+    line = "  arithmetic  uses 25 % of the matrix multiplication rate that this machine reached in "
+    if mfu == 0.25:
+        assert arithmetic_lines(with_arithmetic(arithmetic)) == [f"{line}bfloat16"]
+    assert bool(arithmetic_lines(with_arithmetic(arithmetic))) is (mfu is not None)
+
+
+@pytest.mark.parametrize(
+    ("mfu", "percent"), [(0.996, "100"), (1.0, "100"), (0.994, "99"), (0.0000012, "0.00012")]
+)
+def test_the_utilisation_is_no_power_of_ten(mfu: float, percent: str) -> None:
+    arithmetic = Arithmetic(mfu=mfu, number_format="bfloat16")
+    (line,) = arithmetic_lines(with_arithmetic(arithmetic))
+    assert line.startswith(f"  arithmetic  uses {percent} % of the matrix")
+
+
+@pytest.mark.parametrize(
+    ("name", "heavy"),
+    [
+        ("aten.mm.default", True),
+        ("aten._foreach_mm.default", True),
+        ("aten.convolution_backward.default", True),
+        ("aten.mkldnn_rnn_layer.default", True),
+        ("aten._scaled_dot_product_flash_attention_for_cpu.default", True),
+        ("aten._fft_r2c.default", True),
+        ("aten.linalg_eigh.default", True),
+        ("flash_attn._flash_attn_forward.default", True),
+        ("flex_attention", True),
+        ("aten.linalg_vector_norm.default", False),
+        ("aten.upsample_bilinear2d.vec", False),
+        ("aten.lgamma.default", False),
+        ("aten.embedding.default", False),
+        ("aten._foreach_addcmul_.Scalar", False),
+        ("aten.native_layer_norm_backward.default", False),
+        ("profiler._record_function_enter_new.default", False),
+    ],
+)
+def test_operators_that_may_compute_much_are_known_by_their_names(name: str, heavy: bool) -> None:
+    assert is_heavy(name) is heavy
+
 
 MIB = 1 << 20
 LEAK = [MIB * number for number in (100, 101, 102, 103, 104, 105, 106)]
