@@ -164,10 +164,8 @@ def compile_in_place(
 ) -> None:
     """Let calls of `module` in training run code that is compiled at the first of them.
 
-    Args:
-        module: the model or a part of it.
-        graphs: gradients of the whole model, in modes with CUDA graphs; see `for_training`.
-        options: keyword arguments of torch.compile.
+    `graphs` are the gradients of the whole model, in modes with CUDA graphs (see `for_training`);
+    `options` are keyword arguments of torch.compile.
     """
     import torch
     from torch import nn

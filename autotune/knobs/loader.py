@@ -222,11 +222,8 @@ class CopiedAhead:
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            batches: batches on the host, best in pinned memory: a copy from other memory waits.
-            transfer: moves a batch to the device.
-            device: the device.
-            streams: module with the device's streams; None for torch's.
+        The batches should lie in pinned memory: a copy from other memory waits. `streams` is the
+        module with the device's streams; None for torch's.
         """
         import torch
 

@@ -40,12 +40,9 @@ class MemoryModel:
     """A surrogate of the logarithm of the peak memory over its limit."""
 
     def __init__(self, encoding: Encoding, rows: Indices, peaks: Array) -> None:
-        """Fit to trials.
+        """Fit to the configurations of trials, shape (trials, knobs).
 
-        Args:
-            encoding: encodes the configurations.
-            rows: the trials' configurations, shape (trials, knobs).
-            peaks: peak memory over the limit, shape (trials,); NaN where unknown, else `RAN_OUT`.
+        `peaks` is the peak memory over the limit, shape (trials,): NaN where unknown, or `RAN_OUT`.
         """
         self._encoding = encoding
         self._surrogate: Surrogate | None = None

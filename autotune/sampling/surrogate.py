@@ -47,11 +47,9 @@ class Surrogate:
     """A Gaussian process with an additive kernel over knobs and pairs of knobs."""
 
     def __init__(self, kernels: Sequence[Array], prior: Array) -> None:
-        """Take the kernel of each knob.
+        """Take the similarity matrix of each knob's values, and the prior deviation of its effect.
 
-        Args:
-            kernels: a matrix per knob with the similarity of two of its values, 0 to 1.
-            prior: prior deviation of each knob's effect, shape (knobs,).
+        Similarities are 0 to 1; `prior` has the shape (knobs,).
         """
         self._kernels = kernels
         self._prior = prior**2

@@ -128,11 +128,8 @@ def _shares_in_quota(last: CpuTimes, now: CpuTimes) -> tuple[float, float]:
 def _shares(used: float, own: float, wall: float, capacity: float) -> tuple[float, float]:
     """Return the share of `capacity` that others used, and the idle share beyond one core.
 
-    Args:
-        used: CPU seconds of all processes.
-        own: CPU seconds of this process and its children.
-        wall: seconds that passed.
-        capacity: CPU seconds that there were.
+    All are CPU seconds: `used` by all processes, `own` by this one and its children, `capacity` in
+    all; `wall` seconds passed.
     """
     foreign, spare = used - own - _COARSE / _TICKS, capacity - wall - used
     return min(1.0, max(0.0, foreign / capacity)), max(0.0, spare / capacity)

@@ -132,12 +132,7 @@ def launch_seconds(
     """Return the median seconds until a step returns that begins on an idle device.
 
     One step at a time: a deep model's second step would wait for room in the device's queue, and
-    waiting looks like launching.
-
-    Args:
-        step: takes a training step.
-        wait: waits until the device is idle.
-        clock: seconds.
+    waiting looks like launching. `wait` waits until the device is idle.
     """
     seconds = []
     for _ in range(_LAUNCHES):
@@ -167,16 +162,10 @@ def _busy(setup: TrainingSetup, batch: Any) -> float | None:
 
 
 def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
-    """Return the seconds of a step in which at least one kernel runs on the device.
+    """Return the seconds of a step in which at least one kernel runs; None if none was seen.
 
-    Kernels of several streams may overlap, so that their seconds cannot be added up.
-
-    Args:
-        events: events of the profiler, with times in microseconds.
-        steps: number of steps that they are of.
-
-    Returns:
-        None if the profiler saw no kernel.
+    Kernels of several streams may overlap, so that their seconds cannot be added up. `events` of
+    the profiler, with times in microseconds, are of so many `steps`.
     """
     spans = sorted(
         (one.time_range.start, one.time_range.end)
@@ -191,12 +180,7 @@ def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
 
 
 def copy_seconds(events: Iterable[Any], steps: int) -> float:
-    """Return the seconds of a step in which data is copied to the device.
-
-    Args:
-        events: events of the profiler, with times in microseconds.
-        steps: number of steps that they are of.
-    """
+    """Return the seconds of a step in which data is copied to the device; see `busy_seconds`."""
     spans = (one.time_range for one in events if one.key.startswith("Memcpy HtoD"))
     return float(sum(span.end - span.start for span in spans)) / 1e6 / steps
 

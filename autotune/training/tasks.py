@@ -184,10 +184,7 @@ def _unusable(
 ) -> NotApplied | Rejected | None:
     """Return why a timing is not one of the configuration; None if it is.
 
-    Args:
-        setup: the training loop.
-        missed: settings that did not take effect, with the values wanted and found.
-        batches: the batches that it was timed with.
+    `missed` are settings that did not take effect, with the values wanted and found.
     """
     for name, wanted, got in missed:
         return NotApplied(name, spelled(wanted), spelled(got))

@@ -69,11 +69,7 @@ def conclude(
 ) -> Iterator[Event]:
     """Confirm the fastest candidate that passes, or keep the baseline; write best.yaml.
 
-    Args:
-        search: the search, with its trials done.
-        runs: the baseline's processes.
-        accuracy: the accuracy judgement.
-        cut_short: whether the trials ended for lack of time.
+    `runs` are the baseline's processes. The trials were `cut_short` if they ended for lack of time.
 
     Raises:
         NotSearchedEnoughError: too little was measured to say that nothing is faster, or another

@@ -214,11 +214,7 @@ def arithmetic_of(
     """Count the arithmetic of a configuration; None for a script, or if it cannot be counted.
 
     Side effect: notes the machine's rate of matrix products in the study, if it was not known.
-
-    Args:
-        prober: context, runner and study of the search.
-        config: the result's settings.
-        runs: the processes behind the throughput that is stated for it.
+    `runs` are the processes behind the throughput that is stated for it.
     """
     context, notes = prober.context, prober.study.notes
     if context.options.workload.script is not None:
@@ -246,10 +242,7 @@ def used(
 ) -> Arithmetic:
     """Return the use of the arithmetic.
 
-    Args:
-        found: the FLOPs of a sample, and the format of their products.
-        runs: the processes behind the throughput that is stated.
-        matmul_flops_per_second: the rate of matrix products on all devices; None if not known.
+    The rate of matrix products is that of all devices; None if not known.
     """
     rate = median(run.samples_per_second for run in runs)
     return Arithmetic(

@@ -59,11 +59,9 @@ def check_enough(
 ) -> None:
     """Refuse to claim that nothing was faster if too little was measured.
 
-    Args:
-        search: the search, with its trials done.
-        undecided: trials that may be faster but were not confirmed for lack of time.
-        left_open: clause on a faster trial that seeds did not prove to train as well, if any.
-        cut_short: whether the trials ended for lack of time.
+    `undecided` trials may be faster but were not confirmed for lack of time. `left_open` is a
+    clause on a faster trial that seeds did not prove to train as well, if any. The trials were
+    `cut_short` if they ended for lack of time.
 
     Raises:
         NotSearchedEnoughError: one of `undecided` is a candidate, or the trials were cut short
@@ -193,11 +191,8 @@ def has_settled(finished: Sequence[FinishedTrial]) -> bool:
 def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> bool:
     """Return whether the best feasible trial is so near the ceiling that nothing is left to gain.
 
-    A trial above the ceiling shows that it was measured too low; the result is then False.
-
-    Args:
-        finished: the trials so far.
-        ceiling: samples per second of computing alone; None if trials compute otherwise.
+    The ceiling is the samples per second of computing alone, None if trials compute otherwise. A
+    trial above it shows that it was measured too low; the result is then False.
     """
     if ceiling is None:
         return False

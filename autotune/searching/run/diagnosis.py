@@ -418,12 +418,9 @@ def diagnose(context: SearchContext, runner: Runner, study: TuningStudy) -> Diag
 
 
 def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | None) -> Diagnosis:
-    """Return the diagnosis of timed stages.
+    """Return the diagnosis of the baseline's stages.
 
-    Args:
-        context: the search.
-        stages: seconds of each stage of the baseline.
-        reached: samples per second of training as a whole; None if not known.
+    `reached` is the samples per second of training as a whole; None if not known.
     """
     sizes = [int(size or 1) for size in context.space.domains["batch_size"]]
     of = (context.machine, context.baseline, max(sizes), reached, context.rate_unit)

@@ -287,11 +287,8 @@ class FirstEstimates:
         """Return the fewest seconds from the baseline's first process to a result.
 
         Each trial is assumed to take as long as that process, and the fewest rounds to decide. One
-        accuracy seed of the baseline is counted, because some results need no more.
-
-        Args:
-            run: the baseline's first process.
-            trials: number of trials beside the baseline.
+        accuracy seed of the baseline is counted, because some results need no more. `run` is the
+        baseline's first process; `trials` come beside it.
         """
         each = time_budget.process_seconds(run)
         rounds = LOOKS[0] * self._round_seconds(run, each)
@@ -302,10 +299,6 @@ class FirstEstimates:
 
         Beside `least_seconds`, they cover the diagnosis, a drift check, the limits, and the
         accuracy of each trial and of the candidate.
-
-        Args:
-            run: the baseline's first process.
-            trials: number of trials beside the baseline.
         """
         each = time_budget.process_seconds(run)
         start = each - time_budget.timed_seconds(run)
@@ -364,10 +357,6 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
 
     The quickest process tells how long a trial takes. The first one alone refuses nothing if there
     is time for a second: it may have read libraries and data that are in memory from then on.
-
-    Args:
-        search: the search, before its first trial.
-        runs: the baseline's processes so far.
 
     Raises:
         NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.

@@ -35,12 +35,8 @@ def trial_plan(search: SearchRun, incumbent_seconds_per_sample: float | None = N
     """Return the plan of a trial's timing.
 
     The precision is no finer than the noise between processes of the same settings. Blocks are
-    short; more of them follow where the first few are not precise enough.
-
-    Args:
-        search: the search, with its baseline.
-        incumbent_seconds_per_sample: a trial that is clearly slower is stopped early; None stops
-            none.
+    short; more of them follow where the first few are not precise enough. A trial that is clearly
+    slower than the incumbent is stopped early; None stops none.
     """
     usual = MeasurePlan()
     return replace(

@@ -132,13 +132,11 @@ def prepare(search: SearchRun, accuracy: Accuracy) -> None:
     study, sampling = search.study, search.context.options.sampling
     seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
     study.use_sampler(sampling.sampler, seed, trial_cost(search, accuracy))
-    study.is_affordable = lambda config: _is_affordable(search, accuracy, config)
+    # One that can still become the answer: its seeds fit, or are known.
+    study.is_affordable = lambda config: (
+        search.time_budget.fits(None) or not accuracy.prober.unknown([config])[0]
+    )
     study.news()  # drops those of earlier runs
-
-
-def _is_affordable(search: SearchRun, accuracy: Accuracy, config: TrainingConfig) -> bool:
-    """Return whether a configuration can still become the answer: its seeds fit, or are known."""
-    return search.time_budget.fits(None) or not accuracy.prober.unknown([config])[0]
 
 
 def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[Told]:
@@ -248,12 +246,13 @@ def _judge(
 ) -> tuple[Verdict, float | None]:
     """Return the verdict, and the quality if the configuration was fast enough to be probed."""
     objective, limit = search.context.objective, search.context.memory_limit_bytes
-    verdict = judge(outcome, objective, limit)
-    if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(search, outcome)):
+    verdict, best = judge(outcome, objective, limit), best_feasible(search.study.finished())
+    if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(best, outcome)):
         return verdict, None
     if seeds_are_dear(search):
         return verdict, None  # probed after it was the incumbent for long enough
-    validates_now = _leads(search, verdict) and not validates_late(search)
+    leads = best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
+    validates_now = leads and not validates_late(search)
     found = _accuracy_of(accuracy, config, INCUMBENT_SEEDS if validates_now else 1)
     if found == Lost(OUT_OF_TIME):
         return verdict, None
@@ -280,15 +279,8 @@ def _accuracy_of(
     return prober.verdict(config, seeds)
 
 
-def _leads(search: SearchRun, verdict: Verdict) -> bool:
-    """Return whether the trial would become the incumbent."""
-    best = best_feasible(search.study.finished())
-    return best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
-
-
-def _could_win(search: SearchRun, outcome: Measured) -> bool:
+def _could_win(best: FinishedTrial | None, outcome: Measured) -> bool:
     """Return whether the upper bound of the interval reaches the best feasible value so far."""
-    best = best_feasible(search.study.finished())
     if best is None or best.verdict.value is None:
         return True
     run = outcome.measurement
