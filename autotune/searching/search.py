@@ -37,7 +37,7 @@ from autotune.searching.trials.baseline import (
     measure_reference,
     tell_baseline,
 )
-from autotune.searching.trials.parallel import ExtraDevices, check_alike, run_together
+from autotune.searching.trials.trials import ExtraDevices, check_alike, run_together
 from autotune.searching.trials.workers import admit
 from autotune.study.facts import ACCURACY, DIAGNOSIS
 from autotune.study.storage import check_storage, file_of, network_file_system, storage_errors
