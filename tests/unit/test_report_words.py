@@ -130,8 +130,8 @@ def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
 
 
 def test_the_table_has_a_row_for_each_trial_and_null_is_no_gap(url: str) -> None:
-    died = trial(2, None, CRASHED, "died", batch_size=8)
-    read = as_rows(stored(url, [trial(0), lost(1, "disk full", BASELINE), died]))
+    died = trial(1, None, CRASHED, "died", batch_size=8)
+    read = as_rows(stored(url, [trial(0), died, lost(2, "disk full", BASELINE)]))
 
     def column(name: str) -> list[str]:
         return [row[name] for row in read]
@@ -139,10 +139,10 @@ def test_the_table_has_a_row_for_each_trial_and_null_is_no_gap(url: str) -> None
     settings = [knob.name for knob in ALL_KNOBS]
     assert list(read[0]) == [*COLUMNS[:4], *settings, *COLUMNS[4:]]
     assert column("trial") == ["0", "1", "2"]
-    assert column("state") == ["finished", "lost", "finished"]
+    assert column("state") == ["finished", "finished", "lost"]
     assert column("amp_dtype") == ["null"] * 3
-    assert column("outcome") == ["measured", "", "crashed"]
-    assert column("reason") == ["", "disk full", "died"]
+    assert column("outcome") == ["measured", "crashed", ""]
+    assert column("reason") == ["", "died", "disk full"]
 
 
 def test_numbers_that_are_none_become_null_in_json(url: str) -> None:
