@@ -97,7 +97,7 @@ def search(name: str, model: str, flags: list[str], budget: int, smoke: bool) ->
         autotune("search", f"{WORKLOADS}/{model}", *size, *more),
         budget + 50,
         says=ANSWERS,
-        keep={f"{study}/results.jsonl": f"{name}-trials.jsonl"},
+        keep={f"{study}/study.db": f"{name}-study.db"},
         tails=f"{study}/trials",
     )
 
