@@ -209,6 +209,8 @@ class TuningStudy:
                 if not self._is_needless(number, config, total, was_queued=bool(queued)):
                     return number, config
                 self.lose(number, _NOT_NEEDED)
+                if self.exhausted():
+                    return None
 
     def _is_needless(
         self, number: int, config: TrainingConfig, total: int, *, was_queued: bool
