@@ -89,8 +89,8 @@ class Ranks:
 
     @property
     def elsewhere(self) -> list[Started]:
-        """Processes on other hosts."""
-        return [one for one in self._known.values() if not one.is_here]
+        """Processes on other hosts, by rank."""
+        return [one for _, one in sorted(self._known.items()) if not one.is_here]
 
     @property
     def phase(self) -> str:
