@@ -8,43 +8,38 @@ import os
 import sys
 import tempfile
 import traceback
-from typing import NoReturn
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import NoReturn, cast
 
 import click
 
 from autotune import __version__
-from autotune.commands.compare import compare
-from autotune.commands.dashboard import dashboard
-from autotune.commands.export import export
-from autotune.commands.init import init
-from autotune.commands.profile import profile
-from autotune.commands.report import report
-from autotune.commands.run import run
-from autotune.commands.search import search
-from autotune.commands.show import check, doctor, knobs, schema, spaces
-from autotune.commands.worker import worker
 from autotune.console.interrupts import INTERRUPTED
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.text import clean
 
 # Errors of a path that the user gave, reported without a traceback.
 _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
-_COMMANDS = (
-    search,
-    run,
-    report,
-    export,
-    init,
-    profile,
-    compare,
-    dashboard,
-    worker,
-    knobs,
-    spaces,
-    doctor,
-    schema,
-    check,
-)
+COMMANDS = {
+    "search": "Find the fastest settings; write best.yaml.",
+    "run": "Run a script under the settings of a best.yaml.",
+    "report": "Show what a study found, and why.",
+    "export": "Write the settings for another tool.",
+    "init": "Write a model.py to start from.",
+    "profile": "Show what bounds a training.",
+    "compare": "Time two configurations in alternation.",
+    "dashboard": "Open Optuna Dashboard on a study.",
+    "worker": "Work on a study from one more device or host.",
+    "knobs": "List what can be tuned on this machine.",
+    "spaces": "List the shipped search spaces.",
+    "doctor": "Show the facts on this machine.",
+    "schema": "Print the JSON Schema of a file.",
+    "check": "Check files: best.yaml, search spaces.",
+}
+"""Commands with their short help, in the order in which people need them."""
+# Module of a command that does not have its name.
+_MODULES = {"schema": "check", **dict.fromkeys(("knobs", "spaces", "doctor"), "show")}
 
 
 def main() -> None:
@@ -72,22 +67,48 @@ def main() -> None:
         _report_bug(error)
 
 
+class _Imported(Mapping[str, click.Command]):
+    """The commands by name; one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        found = getattr(import_module(f"autotune.commands.{_MODULES.get(name, name)}"), name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
 class _InOrder(click.Group):
-    """A group that lists its commands in the order in which people need them."""
+    """A group that lists its commands in the order of `COMMANDS`, without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Return the names in the order of `_COMMANDS`."""
-        return list(self.commands)
+        """Return the names in their order."""
+        return list(COMMANDS)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write the names with their short help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_InOrder,
+    commands=cast("MutableMapping[str, click.Command]", _Imported()),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="autotune")
 def cli() -> None:
     """Find the settings under which a PyTorch model trains fastest on this machine."""
-
-
-for _command in _COMMANDS:
-    cli.add_command(_command)
 
 
 def _report_bug(error: Exception) -> NoReturn:

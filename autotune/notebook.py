@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from autotune.context.options import SearchOptions
+    from autotune.process.devices import Device
     from autotune.searching.run.events import Answered, NothingFeasible
 
 # Parameters of the command that are no keywords here.
-_ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "devices")
+_ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "front", "quiet")
 # Details of a trial that tables show.
 _FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
@@ -112,7 +113,7 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     Raises:
         AutotuneError: see `autotune.search`.
     """
-    from autotune.commands.execute import run_search as run
+    from autotune.commands.search import run_search as run
     from autotune.console.answer_lines import answer_lines
     from autotune.console.progress import to_stderr
 
@@ -120,8 +121,8 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
     arguments = given.pop("arguments", None)
     values = values_of(model, given)
     progress = values.pop("progress")
-    options = _options(values, arguments)
-    end = run(options, progress)
+    options, devices = _options(values, arguments)
+    end = run(options, progress, devices)
     if progress != "none":
         to_stderr("\n".join(answer_lines(end)))  # stdout is the caller's
     return result_of(options, end)
@@ -156,7 +157,7 @@ def values_of(model: str | Path, flags: Mapping[str, Any]) -> dict[str, Any]:
     known = {p.name: p for p in command.params if p.name and p.name not in _ELSEWHERE}
     values, faults = dict(context.params), []
     for name in _ELSEWHERE[1:]:
-        del values[name]
+        values.pop(name, None)
     for name, value in flags.items():
         if name not in known:
             faults.append(f"autotune.search has no keyword {name!r}.{did_you_mean(name, known)}")
@@ -190,9 +191,10 @@ def _converted(parameter: click.Parameter, value: Any, context: click.Context) -
         raise UsageError(f"{parameter.name}={value!r}: {error}.") from None
 
 
-def _options(values: dict[str, Any], arguments: Sequence[str] | None) -> SearchOptions:
-    from autotune.commands.common import options_of
-    from autotune.commands.script_options import script_options
+def _options(
+    values: dict[str, Any], arguments: Sequence[str] | None
+) -> tuple[SearchOptions, tuple[Device, ...]]:
+    from autotune.commands.search import search_options
 
     # The message shows no value, because arguments may hold secrets.
     words = () if arguments is None else arguments
@@ -201,5 +203,4 @@ def _options(values: dict[str, Any], arguments: Sequence[str] | None) -> SearchO
             "arguments: give a list of strings, a word of the command line each, such as "
             '["--epochs", "3"].'
         )
-    script = script_options(values["model"], values, arguments)
-    return options_of(**values, script=script)
+    return search_options(values, arguments)

@@ -6,25 +6,26 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from autotune.calling.target import is_program
+from autotune.configuration import mismatch
+from autotune.configuration.best_config import read_best
 from autotune.configuration.flag_types import InterpreterType, SettingsType, folder_name
+from autotune.context.options import SearchOptions
 from autotune.process.common.interpreter import SEARCHES, Interpreter, check_installed
+from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
 from autotune.values.text import clean
 
-if TYPE_CHECKING:
-    from autotune.configuration.training_config import TrainingConfig
-    from autotune.context.options import SearchOptions
-
 Command = Callable[..., None]
 
+BEST = "best.yaml"
+"""Name of the result in a study's folder."""
 FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
 
@@ -69,9 +70,8 @@ PROCESSES = click.option(
     help="Train in so many processes at once on this host, as torch's launcher does: one for each "
     "GPU, or several on the CPU; batch_size is of each.",
 )
-LAUNCH = click.option(
+LAUNCHER = click.option(
     "--launcher",
-    "launch",
     metavar="COMMAND",
     help="Let this command start the processes of each trial, perhaps on several hosts: "
     "'torchrun ...', 'srun ...', 'mpirun ...', 'accelerate launch ...'. It is put before ours.",
@@ -90,119 +90,67 @@ STRICT = click.option(
 )
 # Samplers of Optuna's that import it.
 _NEED_SCIPY = ("GPSampler", "QMCSampler")
-# Flags that only `search` has.
-_SHORT = dict.fromkeys(("study", "storage", "out", "time_budget", "memory_limit"))
+# Flags with another name than their option.
+_RENAMED = {
+    "launcher": "launch",
+    "target_samples": "run_samples",
+    "target_epochs": "run_epochs",
+    "time_budget": "time_budget_seconds",
+    "trial_timeout": "trial_timeout_seconds",
+}
 
 
-def options_of(model: Path, **flags: Any) -> SearchOptions:
+def options_of(
+    model: Path,
+    *,
+    study: str | None = None,
+    storage: str | None = None,
+    out: Path | None = None,
+    memory_limit: float | None = None,
+    **flags: Any,
+) -> SearchOptions:
     """Return the options of a search; files go to studies/NAME/ unless a flag says otherwise.
 
-    Raises:
-        UsageError: the model or a flag cannot be used, a package is missing, or see
-            `warm_start_from`.
-    """
-    from autotune.context.options import SearchOptions
+    Args:
+        model: the file to train.
+        study: name of the study; None names it after the model.
+        storage: URL of the study's storage.
+        out: file of the result.
+        memory_limit: bytes as an int, or a share of the device's memory as a float.
+        flags: other flags of the commands.
 
+    Raises:
+        UsageError: the model or a flag cannot be used, or a package is missing.
+    """
     check_model(model, flags.get("python"))
     check_processes(flags)
-    flags = _SHORT | flags
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")
-    study, storage, out = (flags.pop(name) for name in ("study", "storage", "out"))
-    warm_start = flags.pop("warm_start", None)
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
     script = flags.get("script")
     named = script.module if script is not None else None
     study = study or named or (model.resolve().parent.name if model.stem == "model" else model.stem)
     _check_text("--study", study)
-    budget = flags.pop("time_budget")
+    budget = flags.get("time_budget")
     if budget is not None and budget < FEWEST_SECONDS:
         raise UsageError(
             f"--time-budget {budget:g}s is less than any search takes. "
             f"Use {FEWEST_SECONDS:g}s or more."
         )
+    if isinstance(memory_limit, float):
+        flags["memory_headroom"] = round(1 - memory_limit, 9)
+    else:
+        flags["memory_limit_bytes"] = memory_limit
     folder = study_folder(study)
     return SearchOptions.of(
         model_path=model,
         study=study,
-        storage=storage or _storage(folder),
         folder=folder,
-        out=out or _out(folder),
-        time_budget_seconds=budget,
-        memory_limit_bytes=flags.pop("memory_limit"),
-        trial_timeout_seconds=flags.pop("trial_timeout", 600.0),
-        warm_start=warm_start_from(warm_start, storage) if warm_start else (),
-        **flags,
+        storage=storage or storage_in(folder),
+        out=out or folder / BEST,
+        **{_RENAMED.get(name, name): value for name, value in flags.items()},
     )
-
-
-def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingConfig, ...]:
-    """Return the best configurations of an earlier search, the best first.
-
-    Args:
-        source: a STUDY as for other commands, or the name of a study in `storage`.
-        storage: URL of the search's own storage, if the user gave one.
-
-    Raises:
-        UsageError, StorageError: there is no such study, or it cannot be read.
-    """
-    from autotune.configuration.best_config import read_best
-    from autotune.study.archive import find_study, warm_start_from
-
-    try:
-        found = find_study(source)
-    except UsageError as error:
-        if storage is not None and _holds(storage, source):
-            return warm_start_from(storage, source)
-        raise UsageError(f"--warm-start: {error}") from error
-    if found.url is None:
-        assert found.answer is not None
-        return (read_best(found.answer).training_config,)
-    try:
-        return warm_start_from(found.url, _study_meant(found.url, source))
-    except UsageError as error:
-        raise UsageError(f"--warm-start: {error}") from error
-
-
-def _holds(storage: str, study: str) -> bool:
-    from autotune.study.archive import study_names
-    from autotune.study.storage import check_storage, file_of
-
-    check_storage(storage)
-    database = file_of(storage)
-    return (database is None or database.is_file()) and study in study_names(storage)
-
-
-def _study_meant(storage: str, source: str) -> str | None:
-    """Return the study of that name, or of its folder's name; None if the storage has one study.
-
-    Raises:
-        UsageError: the storage holds several studies, none of them of that name.
-    """
-    from autotune.study.archive import study_names
-    from autotune.study.storage import file_of, masked
-
-    names, database = study_names(storage), file_of(storage)
-    if len(names) < 2:  # noqa: PLR2004
-        return None
-    folder = "" if database is None else database.resolve().parent.name
-    for name in (source, *(name for name in names if folder_name(name) == folder)):
-        if name in names:
-            return name
-    raise UsageError(
-        f"{masked(storage)} holds several studies: {', '.join(map(repr, names))}. Choose one by "
-        "its name, --warm-start NAME, in a search with that --storage."
-    )
-
-
-def renamed(options: SearchOptions, study: str) -> SearchOptions:
-    """Return the options under another study name; paths that a flag set stay unchanged."""
-    old, folder = options.study, study_folder(study)
-    storage = _storage(folder) if old.storage == _storage(old.folder) else old.storage
-    out = _out(folder) if old.out == _out(old.folder) else old.out
-    changed = replace(old, name=study, storage=storage, folder=folder, out=out)
-    return replace(options, study=changed)
 
 
 def study_folder(study: str) -> Path:
@@ -210,12 +158,9 @@ def study_folder(study: str) -> Path:
     return Path("studies") / folder_name(study)
 
 
-def _storage(folder: Path) -> str:
+def storage_in(folder: Path) -> str:
+    """Return the URL of the storage in a study's folder."""
     return f"sqlite:///{folder / 'study.db'}"
-
-
-def _out(folder: Path) -> Path:
-    return folder / "best.yaml"
 
 
 def check_model(model: Path, python: Interpreter | None = None) -> None:
@@ -266,20 +211,15 @@ def tell_mismatches(
         UsageError: a file cannot be read.
         MismatchError: there is a difference, and `strict` is set.
     """
-    from autotune.configuration.best_config import read_best
-    from autotune.configuration.mismatch import mismatch_text, mismatches
-
-    found = mismatches(read_best(best), model, processes, python)
+    found = mismatch.mismatches(read_best(best), model, processes, python)
     if found and strict:
-        raise MismatchError(mismatch_text(str(best), found))
+        raise MismatchError(mismatch.mismatch_text(str(best), found))
     if found:
-        say(mismatch_text(str(best), found))
+        say(mismatch.mismatch_text(str(best), found))
 
 
 def say(text: str) -> None:
     """Print a remark to stderr; of several processes that a launcher started, the first does."""
-    from autotune.process.common.launched import this_place
-
     place = this_place()
     if place is None or place.rank == 0:
         click.echo(clean(f"autotune: {text}"), err=True)
@@ -297,7 +237,7 @@ def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
             f"WORLD_SIZE={world} is in the environment: autotune starts the processes of each "
             f"trial itself. Start it alone, without torchrun, with --nproc-per-node {world}."
         )
-    count, launch = flags.get("nproc_per_node") or 1, flags.get("launch")
+    count, launch = flags.get("nproc_per_node") or 1, flags.get("launcher")
     if launch is not None and count > 1:
         raise UsageError(
             f"--nproc-per-node {count} with --launcher: the launcher says itself how many "
@@ -306,7 +246,8 @@ def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
     if has_devices and (launch is not None or count > 1):
         name = "--nproc-per-node" if launch is None else "--launcher"
         raise UsageError(
-            f"--devices runs a trial on each device, {name} one trial on all. Give one."
+            f"--device with several devices runs a trial on each, {name} one trial on all. "
+            "Give one."
         )
 
 

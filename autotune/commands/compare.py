@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from autotune.commands import common
+from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
+from autotune.comparison.compare import ComparisonOptions, side_of
+from autotune.comparison.compare import compare as states_of
+from autotune.comparison.rounds import PairedComparison
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.console.answer_lines import comparison_line, comparison_result, last_round_line
 from autotune.console.interrupts import unwind_on_sigterm
+from autotune.console.plan_lines import written_lines
+from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from autotune.configuration.best_config import BestConfig
+from autotune.values.outcome import Observed
 
 _NOT_FASTER = 8
 
@@ -22,7 +28,6 @@ _NOT_FASTER = 8
 @click.command(
     cls=scripts.ScriptCommand,
     options_metavar="[OPTIONS]",
-    short_help="Time two configurations in alternation.",
 )
 @common.MODEL
 @click.argument("a", type=click.Path(path_type=Path))
@@ -41,12 +46,9 @@ _NOT_FASTER = 8
     type=click.IntRange(min=1),
     help="Train in so many processes at once on this host. Default: as A says.",
 )
-@common.LAUNCH
+@common.LAUNCHER
 @common.FRESH_DATA
-@scripts.AS_MODULE
-@scripts.MAP
-@scripts.PRESET
-@scripts.WORKDIR
+@scripts.for_scripts
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(
     "--require-faster",
@@ -61,10 +63,6 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
     may also be an installed command, or with -m a module.
     """
-    from autotune.commands.execute import execute_comparison
-    from autotune.comparison.compare import ComparisonOptions, side_of
-    from autotune.configuration.best_config import read_best
-
     common.check_processes(flags)
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
     answers = [read_best(path) for path in files]
@@ -75,7 +73,7 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     for best in files:
         common.tell_mismatches(best, model, strict, flags["python"], flags["nproc_per_node"])
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
-    flags["processes"] = flags.pop("nproc_per_node")
+    flags["processes"], flags["launch"] = flags.pop("nproc_per_node"), flags.pop("launcher")
     unwind_on_sigterm()
     is_met = execute_comparison(ComparisonOptions(model, a, b, **flags, script=script), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)
@@ -88,9 +86,35 @@ def _check_hosts(answer: BestConfig, flags: dict[str, Any]) -> None:
         UsageError: neither flag says where the processes are.
     """
     on_each = answer.processes_per_host
-    if on_each is None or flags["launch"] is not None or flags["nproc_per_node"] is not None:
+    if on_each is None or flags["launcher"] is not None or flags["nproc_per_node"] is not None:
         return
     raise UsageError(
         f"{flags['a']} is of {answer.processes} processes, at most {on_each} on a host. Start them "
         "on as many hosts by --launcher COMMAND, or compare on this one by --nproc-per-node N."
     )
+
+
+def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
+    """Compare two configurations to the end; return True if A is as fast as claimed.
+
+    Raises:
+        AutotuneError: see `autotune.comparison.compare.compare`.
+    """
+    comparison = PairedComparison()
+    with (
+        execute.scratch_folder() as folder,
+        kept_files() as keep,
+        execute.one_runner(folder, options.python, keep) as runner,
+        signs_of_life("a round") as write,
+    ):
+
+        def tell(seen: Observed, notes: Sequence[str]) -> None:
+            lines = written_lines(options, seen, options.processes)
+            write("\n".join([*lines, *(f"  {note}" for note in notes)]))
+
+        for now in states_of(options, runner, folder, tell):
+            write(last_round_line(comparison, now))
+            comparison = now
+    data = comparison_result(options, comparison) if as_json else None
+    answer([comparison_line(options, comparison)], data)
+    return options.is_met(comparison)

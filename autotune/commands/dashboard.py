@@ -7,7 +7,7 @@ import click
 from autotune.console.interrupts import unwind_on_sigterm
 
 
-@click.command(short_help="Open Optuna Dashboard on a study.")
+@click.command()
 @click.argument("study", required=False)
 @click.option(
     "--port",

@@ -21,7 +21,7 @@ _FORMATS = (
 )
 
 
-@click.command(short_help="Write the settings for another tool.")
+@click.command()
 @click.argument("best", type=click.Path(path_type=Path))
 @click.option(
     "--format", "form", type=click.Choice(_FORMATS), required=True, help="Write for this tool."

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from autotune.commands import common
+from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
+from autotune.configuration.job import Measure, MeasurePlan, Profile
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.values.errors import UsageError
+from autotune.console.plan_lines import written_lines
+from autotune.console.progress import kept_files, signs_of_life, to_stderr
+from autotune.console.tables import show_profile
+from autotune.context.options import SearchOptions
+from autotune.context.search_context import SearchContext, survey
+from autotune.process.runner import Runner
+from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
+from autotune.values.errors import UsageError, WorkloadError
+from autotune.values.outcome import Diagnosed, Measured, Profiled, as_failure, describe
 
 
 @click.command(
     cls=scripts.ScriptCommand,
     options_metavar="[OPTIONS]",
-    short_help="Show what bounds a training.",
 )
 @common.MODEL
 @common.SPACE
@@ -24,10 +34,7 @@ from autotune.values.errors import UsageError
 @common.PYTHON
 @common.BASELINE
 @common.PROCESSES
-@scripts.AS_MODULE
-@scripts.MAP
-@scripts.PRESET
-@scripts.WORKDIR
+@scripts.for_scripts
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
@@ -39,8 +46,6 @@ def profile(model: Path, trace: Path | None, **flags: Any) -> None:
     MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
     may also be an installed command, or with -m a module.
     """
-    from autotune.commands.execute import execute_profile
-
     model, script = scripts.called_script(model, flags)
     _check_trace(trace)
     unwind_on_sigterm()
@@ -54,3 +59,72 @@ def _check_trace(trace: Path | None) -> None:
         )
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: there is no folder {trace.parent}. Make it first.")
+
+
+def execute_profile(options: SearchOptions, trace: Path | None) -> None:
+    """Show the stage that bounds training and the costly operators; write the steps to `trace`.
+
+    Raises:
+        UsageError: the trace cannot be written, or there is none.
+        WorkloadError: the workload fails with the user's settings.
+    """
+    with (
+        execute.scratch_folder() as folder,
+        kept_files() as keep,
+        execute.one_runner(folder, options.workload.interpreter, keep) as runner,
+    ):
+        # The profiler does not report failed writes. It writes here; a file found here is copied.
+        written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
+        task = Profile(trace_path=None if trace is None else str(written.resolve()))
+        with signs_of_life("the profile") as write:
+            script = options.workload.script
+            workload = replace(options.workload, script=script and script.profiled(task.trace_path))
+            study = replace(options.study, folder=folder)
+            context = survey(replace(options, study=study, workload=workload), runner)
+            for line in written_lines(options.workload, context.observed, context.processes):
+                write(line)
+            stages = time_stages(context, runner)
+            profiled = (context.observed and context.observed.profiled) or runner.run(
+                context.job(task, context.baseline), folder / "trials" / "profile"
+            )
+            rate = _rate(context, runner, folder / "trials" / "whole")
+        # A script's operators are of use without its stages.
+        is_told = isinstance(stages, Diagnosed) or context.observed is not None
+        if not (is_told and isinstance(profiled, Profiled)):
+            failure = as_failure(profiled if is_told else stages)
+            log = folder / "trials" / ("profile" if is_told else "diagnosis") / "stderr.log"
+            raise WorkloadError(
+                f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
+                f"Whole log: {log}"
+            )
+        if isinstance(stages, Diagnosed):
+            diagnosis, known = diagnosis_of(context, stages, rate), context.space.notes
+            notes = narrowed(context.space, diagnosis).notes
+            show_profile(diagnosis, [note for note in notes if note not in known], profiled)
+        else:
+            show_profile(None, [f"{describe(stages)}."], profiled)
+        if trace is not None:
+            _keep_trace(written, trace)
+
+
+def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
+    """Return the samples per second of training as a whole; None if it cannot be timed."""
+    if context.observed is not None:
+        return context.observed.samples_per_second
+    whole = runner.run(context.job(Measure(MeasurePlan()), context.baseline), folder)
+    return whole.measurement.samples_per_second if isinstance(whole, Measured) else None
+
+
+def _keep_trace(written: Path, trace: Path) -> None:
+    if not written.is_file():
+        raise UsageError(
+            f"--trace {trace}: the profiler wrote no trace into {written.parent}. Free some space "
+            "there, or name another folder with TMPDIR."
+        )
+    try:
+        shutil.copyfile(written, trace)
+    except OSError as error:
+        raise UsageError(
+            f"--trace {trace} cannot be written: {error.strerror}. Name another file."
+        ) from error
+    to_stderr(f"Wrote {trace}")

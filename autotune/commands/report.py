@@ -22,7 +22,7 @@ _STDOUT = "-"
 _WIDEST = 100
 
 
-@click.command(short_help="Show what a study found, and why.")
+@click.command()
 @click.argument("study", required=False)
 @click.argument("other", required=False)
 @click.option(

@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import click
 
+from autotune.calling.config_file import check_files
+from autotune.calling.flag import Flag, flag_from, variables_of
+from autotune.calling.target import console_command, module_file
 from autotune.commands import common
-from autotune.process.common.interpreter import APPLIES
+from autotune.configuration import mismatch
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.script import Plan, own_flags, plan_run, with_flags
+from autotune.configuration.training_config import TrainingConfig, environ_of
+from autotune.knobs import KNOBS, knob_named
+from autotune.knobs.base import spelled
+from autotune.process.common.interpreter import APPLIES, Interpreter
 from autotune.values.errors import UsageError
+from autotune.values.text import by_reason
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autotune.calling.flag import Flag
-    from autotune.configuration.best_config import BestConfig
-    from autotune.configuration.script import Plan
-    from autotune.process.common.interpreter import Interpreter
+_ALLOW = "--allow numerics"
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
@@ -52,7 +57,6 @@ class _BeforeTheScript(click.Command):
     cls=_BeforeTheScript,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
-    short_help="Run a script under the settings of a best.yaml.",
 )
 @click.argument("best", type=click.Path(path_type=Path))
 @click.argument("command", metavar="SCRIPT [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
@@ -91,19 +95,14 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     Options stand before SCRIPT; the words after it are passed to it unchanged. Before it starts,
     stderr says which settings are to be applied, and at its end which were.
     """
-    from autotune.calling.config_file import check_files
-    from autotune.calling.flag import flag_from, variables_of
-    from autotune.configuration.best_config import read_best
-    from autotune.configuration.script import with_flags
-    from autotune.configuration.training_config import TrainingConfig, environ_of
-    from autotune.console.run_lines import start_lines
-
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
     answer, (script, *arguments) = read_best(best), command
     python: Interpreter = flags["python"]
-    script = _checked(script, as_module, python)
-    measured = _if_measured(script, as_module, answer, python)
+    script, path = _found(script, as_module, python)
+    # The result of a model.py may run any script.
+    has_name = path.name == Path(answer.provenance.model).name
+    measured = path if has_name or mismatch.is_model(answer, path) else None
     doubt = _doubt(answer, script, measured, arguments)
     allow = flags["allow"] is not None or (not doubt and answer.judged_numerics)
     known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
@@ -113,39 +112,82 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     plan = _planned(answer, maps, allow, is_measured=measured is not None)
     config = TrainingConfig.of(plan.settings)
     common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
-    if flags["strict"]:
-        _refuse_withheld(plan)
-    for line in start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
+    if flags["strict"] and plan.withheld:
+        lines = [f"{setting} {reason}." for setting, reason in plan.withheld.items()]
+        raise UsageError("\n".join([*lines, "Say how to apply them, or go without --strict."]))
+    for line in _start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
         common.say(line)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current folder must not shadow modules of autotune.
     program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
-    program = [*_launcher(python, flags["nproc_per_node"]), *program]
+    if (processes := flags["nproc_per_node"]) is not None:
+        launched = ["--standalone", "--nproc-per-node", str(processes), "--no-python", *program]
+        program = [str(python.path), "-m", "torch.distributed.run", *launched]
     asked = {**environ_of(config, python.torch), **variables_of(maps, config.every())}
     environment = {**python.environ, **asked}
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
         return
-    _become(program, environment)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The program takes the place of this process: it keeps PID, terminal, signals and exit code.
+    os.execve(program[0], program, {**os.environ, **environment})  # noqa: S606 - no shell is meant
+
+
+def _start_lines(
+    plan: Plan,
+    maps: Sequence[Flag],
+    measured: Sequence[str],
+    arguments: Sequence[str],
+    doubt: str,
+) -> Iterator[str]:
+    """Yield the lines; what is left to PyTorch's defaults, here and when measured, has none.
+
+    Args:
+        plan: the settings and how they reach the script.
+        maps: the ways in which the script takes settings.
+        measured: those of them that the search measured, as `--map` spells them.
+        arguments: the script's arguments as they were typed.
+        doubt: why the file's evidence may not hold for this training; empty if it does.
+    """
+    if doubt and plan.withheld:
+        more = any(_ALLOW in reason for reason in plan.withheld.values())
+        others = f"; {_ALLOW} applies the others" if more else ""
+        flags = plan.by_flag.items()
+        named = [f"{name} by {way}" for name, way in flags if knob_named(name).effect != "exact"]
+        kept = f", and {', '.join(named)}," if named else ""
+        yield f"{doubt}: only settings that keep the arithmetic{kept} are applied{others}"
+    told = [plan.setting(name) for name in plan.told]
+    for flag in maps:
+        value = plan.settings.get(flag.knob)
+        if flag.knob not in plan.by_flag or not flag.carries(value):
+            continue
+        line = f"{plan.setting(flag.knob)} by {flag.name}"
+        if flag.text not in measured and knob_named(flag.knob).effect != "exact":
+            line += " (a flag that the search did not measure)"
+        typed = flag.given(arguments)
+        if typed is not None and typed != spelled(value):
+            line += f", in place of your {typed}"
+        told.append(line)
+    if told:
+        yield f"to apply: {', '.join(told)}"
+    for reason, settings in by_reason(plan.withheld).items():
+        yield f"left out: {', '.join(settings)} ({reason})"
 
 
 def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Sequence[str]) -> str:
     """Return why the file's evidence may not hold for this training; empty if it does."""
-    from autotune.configuration.mismatch import changed_files, other_arguments
-    from autotune.knobs.base import spelled
-
     if measured is None:
         made_for = Path(answer.provenance.model).name
         return f"the file was made for {made_for}, and this is {script}"
-    doubts = [f"{file} has changed since" for file in changed_files(answer, measured)]
-    edits = answer.edits.items()
+    doubts = [f"{file} has changed since" for file in mismatch.changed_files(answer, measured)]
     doubts += [
         f"the file has {name}={spelled(now)}, and {spelled(measured)} was measured"
-        for name, (measured, now) in edits
+        for name, (measured, now) in answer.edits.items()
         if answer.effect(name) != "exact"
     ]
-    others = other_arguments(answer, arguments)
+    others = mismatch.other_arguments(answer, arguments)
     if others is not None:
         named = ", ".join(name or "a word that stands alone" for name in others)
         doubts.append(
@@ -157,10 +199,6 @@ def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Se
 
 def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measured: bool) -> Plan:
     """Return what to apply to a script; flags of the user's own are for the measured one alone."""
-    from autotune.calling.flag import flag_from
-    from autotune.configuration.script import own_flags, plan_run
-    from autotune.knobs.base import spelled
-
     config, own = answer.training_config, answer.evidence.baseline.config
     foreign = {} if is_measured else {flag.knob: None for flag in own_flags(config)}
     plan = plan_run(config.replace(**foreign), own, maps, allow, answer.effects or {})
@@ -175,68 +213,27 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
     return plan
 
 
-def _launcher(python: Interpreter, processes: int | None) -> list[str]:
-    """Return the command of torch's launcher, which runs the program that follows so many times."""
-    if processes is None:
-        return []
-    options = ["--standalone", "--nproc-per-node", str(processes), "--no-python"]
-    return [str(python.path), "-m", "torch.distributed.run", *options]
-
-
-def _become(program: list[str], environment: dict[str, str]) -> NoReturn:
-    """Replace this process by the program, which keeps PID, terminal, signals and exit code."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execve(program[0], program, {**os.environ, **environment})  # noqa: S606 - no shell is meant
-
-
-def _checked(script: str, as_module: bool, python: Interpreter) -> str:
-    """Return the script, or the file of the installed command of that name.
+def _found(script: str, as_module: bool, python: Interpreter) -> tuple[str, Path]:
+    """Return the word that `python` runs for SCRIPT, a path or a module's name, and its file.
 
     Raises:
-        UsageError: there is no such file or module, or it is no Python program.
+        UsageError: there is no such file, module or installed command, or it is no Python program.
     """
-    from autotune.calling.target import console_command, module_file
-
     if as_module:
-        module_file(script, python)
-        return script
+        return script, module_file(script, python)
     path = Path(script)
-    if not path.exists() and (command := console_command(script, python)):
-        return str(command)
     if not path.exists():
-        raise UsageError(f"{script} does not exist. Name a script, or a module after -m.")
+        command = console_command(script, python)
+        if not command:
+            raise UsageError(f"{script} does not exist. Name a script, or a module after -m.")
+        return str(command), Path(command)
     if path.is_dir() or not os.access(path, os.R_OK):
         raise UsageError(f"{script} is not a Python file that can be read.")
-    return script
-
-
-def _if_measured(
-    script: str, as_module: bool, answer: BestConfig, python: Interpreter
-) -> Path | None:
-    """Return the file of the script if it has the measured one's name or contents, else None.
-
-    The result of a model.py may run any script.
-    """
-    from autotune.calling.target import module_file
-    from autotune.configuration.mismatch import is_model
-
-    path = module_file(script, python) if as_module else Path(script)
-    has_name = path.name == Path(answer.provenance.model).name
-    return path if has_name or is_model(answer, path) else None
+    return script, path
 
 
 def _known_maps(answer: BestConfig, given: Sequence[str], has_evidence: bool) -> list[str]:
     """Return the maps of the search that none of `given` replaces; without evidence exact ones."""
-    from autotune.calling.flag import flag_from
-    from autotune.knobs import KNOBS
-
     replaced = {text.partition("=")[0] for text in given}
     known = [text for text in answer.maps if text.partition("=")[0] not in replaced]
     return [t for t in known if has_evidence or KNOBS[flag_from(t).knob].effect == "exact"]
-
-
-def _refuse_withheld(plan: Plan) -> None:
-    if plan.withheld:
-        lines = [f"{setting} {reason}." for setting, reason in plan.withheld.items()]
-        raise UsageError("\n".join([*lines, "Say how to apply them, or go without --strict."]))

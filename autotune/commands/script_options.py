@@ -1,52 +1,61 @@
-"""Options of `search` for training scripts, and the distinction from a model.py."""
+"""Options for training scripts, and the distinction from a model.py."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from autotune.calling.config_file import check_files
+from autotune.calling.flag import flag_from, preset_maps
+from autotune.calling.target import console_command, is_script, module_file
 from autotune.commands import common
+from autotune.configuration.script import ScriptOptions, is_harmless
+from autotune.configuration.training_config import BATCH_KNOBS
+from autotune.knobs import KNOBS
+from autotune.process.common.trial_folder import TEMPORARY
 from autotune.values.errors import UsageError
 
-if TYPE_CHECKING:
-    from autotune.calling.flag import Flag
-    from autotune.configuration.script import ScriptOptions
-    from autotune.process.common.interpreter import Interpreter
-
 _ARGUMENTS = "autotune.arguments"
-_NO_MAP = "none"
 _OF_SCRIPTS = (
-    *("as_module", "only", "maps", "preset"),
-    *("metric_regex", "metric_mode", "workdir"),
+    *("as_module", "exact_only", "maps", "no_map", "preset"),
+    *("metric_regex", "metric_mode", "workdir", "temp_workdir"),
 )
-ONLY = click.option(
-    "--only",
-    type=click.Choice(["exact"]),
+EXACT_ONLY = click.option(
+    "--exact-only",
+    is_flag=True,
     help="Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
 )
 AS_MODULE = click.option(
     "-m", "as_module", is_flag=True, help="Run MODEL as a module, as python -m does."
 )
-WORKDIR = click.option(
+_WORKDIR = click.option(
     "--workdir",
-    metavar="DIR|temporary",
-    help="Run each trial of a script in a folder of its own below DIR, or in one that is removed "
-    "when the trial has ended. Default: the current folder.",
+    metavar="DIR",
+    help="Run each trial of a script in a folder of its own below DIR. Default: the current "
+    "folder.",
 )
-MAP = click.option(
+_TEMP_WORKDIR = click.option(
+    "--temp-workdir",
+    is_flag=True,
+    help="Run each trial of a script in a temporary folder, which is removed when it has ended.",
+)
+_MAP = click.option(
     "--map",
     "maps",
     multiple=True,
     metavar="KNOB=WAY",
     help="Set a knob by what the script takes: batch_size=--batch-size, batch_size=train.bs (a "
     "word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its config file). "
-    "Repeatable. Default: a flag of the script whose name and value leave no doubt; none: no flag.",
+    "Repeatable. Default: a flag of the script whose name and value leave no doubt.",
 )
-PRESET = click.option(
+_NO_MAP = click.option(
+    "--no-map", is_flag=True, help="Leave the script's flags alone, unless --map names them."
+)
+_PRESET = click.option(
     "--preset",
     metavar="NAME",
     help="Map the batch flags of a family of scripts: hf, lightning or timm. --map comes before.",
@@ -62,6 +71,13 @@ METRIC_MODE = click.option(
     type=click.Choice(["max", "min"]),
     help="Take a higher (max) or lower (min) quality as better. Default: max.",
 )
+
+
+def for_scripts(command: common.Command) -> common.Command:
+    """Add the options by which every command that runs a script calls it."""
+    for option in (_TEMP_WORKDIR, _WORKDIR, _PRESET, _NO_MAP, _MAP, AS_MODULE):
+        command = option(command)
+    return command
 
 
 class ScriptCommand(click.Command):
@@ -104,71 +120,85 @@ def arguments_given() -> tuple[str, ...] | None:
     return click.get_current_context().meta.get(_ARGUMENTS)
 
 
+def called_script(
+    model: Path, flags: dict[str, Any], known: Sequence[str] = ()
+) -> tuple[Path, ScriptOptions | None]:
+    """Return the file to train, and how a command that keeps no trained model calls a script.
+
+    The options are None for a model.py. Every setting may then be applied: nothing is kept that it
+    could spoil. `known` are maps of searches whose settings are applied; those of --map come
+    before. See `script_options` for the rest.
+    """
+    return script_options(model, flags, arguments_given(), known, keeps_nothing=True)
+
+
 def script_options(
-    model: Path, flags: dict[str, Any], arguments: Sequence[str] | None
-) -> ScriptOptions | None:
-    """Return the options of a script; None if `model` is a model.py.
+    model: Path,
+    flags: dict[str, Any],
+    arguments: Sequence[str] | None,
+    known: Sequence[str] = (),
+    *,
+    keeps_nothing: bool = False,
+) -> tuple[Path, ScriptOptions | None]:
+    """Return the file to train, and the options of a script; None if it is a model.py.
 
     Args:
         model: the file to train, the name of a module, or an installed command.
-        flags: flags of the command; those of scripts are removed, and "model" becomes the file.
+        flags: flags of the command; those of scripts are removed.
         arguments: the script's arguments. None: the file's content decides if it is a script.
+        known: further maps, for knobs that the flags do not map.
+        keeps_nothing: True for a command that keeps no trained model.
 
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
-    from autotune.calling.flag import flag_from, preset_maps
-    from autotune.configuration.script import ScriptOptions
-
-    own = {name: flags.pop(name) for name in _OF_SCRIPTS}
-    module = str(model) if own.pop("as_module") else None
-    model = flags["model"] = _file_of(model, module, flags["python"])
-    common.check_model(model, flags["python"])
-    if arguments is None and module is None and not _is_script(model):
-        given = (f"--{name.rstrip('s').replace('_', '-')}" for name, value in own.items() if value)
-        _check_for_scripts(model, list(given))
-        return None
-    maps = tuple(flag_from(text) for text in own["maps"] if text != _NO_MAP)
+    own = dict.fromkeys(_OF_SCRIPTS) | {n: flags.pop(n) for n in _OF_SCRIPTS if n in flags}
+    module, python = str(model) if own.pop("as_module") else None, flags["python"]
+    if module is not None:
+        model = module_file(module, python)
+    elif not model.exists():
+        model = console_command(str(model), python) or model
+    common.check_model(model, python)
+    if arguments is None and module is None and not is_script(model):
+        for name in (name for name, value in own.items() if value):
+            raise UsageError(
+                f"{model} was read as a model.py, because it defines a part of one; "
+                f"--{name.removesuffix('s').replace('_', '-')} is for training scripts. To have "
+                f"it run as a script, write: {model} --"
+            )
+        return model, None
+    given = list(own["maps"] or ())
+    mapped = {text.partition("=")[0] for text in given}
+    given += [text for text in dict.fromkeys(known) if text.partition("=")[0] not in mapped]
+    maps = tuple(map(flag_from, given))
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
         flags=maps,
         preset=preset_maps(own["preset"], maps),
-        proposes=_NO_MAP not in own["maps"],
-        only_exact=own["only"] is not None,
+        proposes=not own["no_map"],
+        only_exact=bool(own["exact_only"]),
         metric=own["metric_regex"],
         higher_is_better=own["metric_mode"] != "min",
+        keeps_nothing=keeps_nothing,
         module=module,
-        workdir=_workdir(own["workdir"]),
+        workdir=_workdir(own["workdir"], bool(own["temp_workdir"])),
     )
     faults = [*_faults(options), *_misplaced(flags)]
     if faults:
         raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
-    return options
+    return model, options
 
 
-def _file_of(model: Path, module: str | None, python: Interpreter) -> Path:
-    """Return the file of a module, or of an installed command; other files as they are.
-
-    Raises:
-        UsageError: there is no such module, or the command is one of another environment.
-    """
-    from autotune.calling.target import console_command, module_file
-
-    if module is not None:
-        return module_file(module, python)
-    return model if model.exists() else console_command(str(model), python) or model
-
-
-def _workdir(place: str | None) -> str | None:
+def _workdir(place: str | None, is_temporary: bool) -> str | None:
     """Return the folder for trials as an absolute path, or the word for temporary ones.
 
     Raises:
         UsageError: it is a file, or cannot be made.
     """
-    from autotune.process.common.trial_folder import TEMPORARY
-
-    if place is None or place == TEMPORARY:
-        return place
+    if is_temporary and place is not None:
+        raise UsageError(f"--workdir {place} with --temp-workdir. Give one of them.")
+    if is_temporary or place is None:
+        return TEMPORARY if is_temporary else None
     try:
         Path(place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -176,78 +206,17 @@ def _workdir(place: str | None) -> str | None:
     return str(Path(place).resolve())
 
 
-def called_script(
-    model: Path, flags: dict[str, Any], known: Sequence[str] = ()
-) -> tuple[Path, ScriptOptions | None]:
-    """Return the file to train, and how a command that keeps no trained model calls a script.
-
-    The options are None for a model.py. Every setting may then be applied: nothing is kept that it
-    could spoil.
-
-    Args:
-        model: the file to train, the name of a module, or an installed command.
-        flags: flags of the command; those of scripts are removed.
-        known: maps of the searches whose settings are applied; those of --map come before.
-
-    Raises:
-        UsageError: flags that do not fit the kind of file; all are named.
-    """
-    from autotune.calling.config_file import check_files
-    from autotune.calling.flag import flag_from, preset_maps
-    from autotune.configuration.script import ScriptOptions
-
-    module = str(model) if flags.pop("as_module", False) else None
-    maps, preset = flags.pop("maps", ()), flags.pop("preset", None)
-    workdir = flags.pop("workdir", None)
-    model = _file_of(model, module, flags["python"])
-    common.check_model(model, flags["python"])
-    arguments = arguments_given()
-    if arguments is None and module is None and not _is_script(model):
-        named = {"--map": maps, "--preset": preset, "--workdir": workdir}
-        _check_for_scripts(model, [name for name, value in named.items() if value])
-        return model, None
-    given = {text.partition("=")[0] for text in maps}
-    unnamed = dict.fromkeys(text for text in known if text.partition("=")[0] not in given)
-    own = tuple(flag_from(text) for text in (*maps, *unnamed) if text != _NO_MAP)
-    options = ScriptOptions(
-        arguments or (),
-        own,
-        preset_maps(preset, own),
-        proposes=_NO_MAP not in maps,
-        keeps_nothing=True,
-        module=module,
-        workdir=_workdir(workdir),
-    )
-    faults = [*_misplaced(flags), *check_files(options.flags, options.arguments)]
-    if faults:
-        raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
-    return model, options
-
-
-def _check_for_scripts(model: Path, given: Sequence[str]) -> None:
-    """Raise a UsageError if options for scripts are given beside a model.py."""
-    if given:
-        raise UsageError(
-            f"{model} was read as a model.py, because it defines a part of one; {given[0]} is "
-            f"for training scripts. To have it run as a script, write: {model} --"
-        )
-
-
-def _is_script(model: Path) -> bool:
-    from autotune.calling.target import is_script
-
-    return is_script(model)
-
-
 def _faults(options: ScriptOptions) -> Iterator[str]:
-    """Yield the faults of options that a search of a script cannot meet."""
-    from autotune.calling.config_file import check_files
-    from autotune.configuration.training_config import BATCH_KNOBS
-
+    """Yield the faults of options that a command cannot meet."""
     changing = [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
     if changing and options.only_exact:
-        yield f"--only exact contradicts {' and '.join(changing)}. Leave one of them out."
-    yield from _unsearchable(options.flags)
+        yield f"--exact-only contradicts {' and '.join(changing)}. Leave one of them out."
+    for flag in () if options.keeps_nothing else options.flags:
+        if flag.knob not in BATCH_KNOBS and not is_harmless(KNOBS[flag.knob]):
+            yield (
+                f"--map {flag.knob} is for `autotune run` and `compare`; a search maps "
+                f"{' and '.join(BATCH_KNOBS)}, and settings that change nothing in training."
+            )
     yield from check_files(options.flags, options.arguments)
     try:
         re.compile(options.metric or "")
@@ -255,20 +224,8 @@ def _faults(options: ScriptOptions) -> Iterator[str]:
         yield f"--metric-regex {options.metric!r} is no regular expression: {error}."
 
 
-def _unsearchable(flags: Sequence[Flag]) -> Iterator[str]:
-    from autotune.configuration.script import is_harmless
-    from autotune.configuration.training_config import BATCH_KNOBS
-    from autotune.knobs import KNOBS
-
-    for flag in flags:
-        if flag.knob not in BATCH_KNOBS and not is_harmless(KNOBS[flag.knob]):
-            yield (
-                f"--map {flag.knob} is for `autotune run` and `compare`; a search maps "
-                f"{' and '.join(BATCH_KNOBS)}, and settings that change nothing in training."
-            )
-
-
 def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
+    """Yield the faults of flags that are for a model.py."""
     if flags.get("device", "auto") != "auto":
         yield f"--device {flags['device']}: the script chooses its device; use its own arguments."
     if flags.get("baseline"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=scripts.ScriptCommand,
     options_metavar="[OPTIONS]",
-    short_help="Work on a study from one more device or host.",
+
 )
 @click.argument("study")
 @click.option(

@@ -294,7 +294,7 @@ def _mapped(
     changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in configs)]
     script, doubts = with_proposed(script, observed, changed, own)
     taken = (
-        f"this script has {flag.name}: it sets {flag.knob} (--map none leaves it)"
+        f"this script has {flag.name}: it sets {flag.knob} (--no-map leaves it)"
         for flag in script.proposed
     )
     return script, (*lacking, *taken, *doubts)

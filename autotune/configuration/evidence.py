@@ -296,7 +296,7 @@ class AccuracyEvidence(Part):
     epochs: float | None = None
     """The same in epochs; None for a stream without a length."""
     share_of_run: float | None = None
-    """The same as a share of the run of --run-samples or --run-epochs; None without one."""
+    """The same as a share of the run of --target-samples or --target-epochs; None without one."""
     smallest_shown: float | None = None
     """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int

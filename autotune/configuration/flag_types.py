@@ -69,9 +69,11 @@ def _bytes(value: object) -> int:
         raise ValueError from error
 
 
-def _share(value: object) -> float:
-    share, _ = _amount(value)
-    if share is None or not 0 <= share < 1:
+def _bytes_or_share(value: object) -> float:
+    share, is_relative = _amount(value)
+    if not is_relative and not isinstance(value, float):
+        return _bytes(value)
+    if share is None or not 0 < share <= 1:
         raise ValueError
     return share
 
@@ -80,12 +82,12 @@ DURATION = Amount("duration", _seconds, "a duration; write 90s, 10m or 1.5h")
 """Seconds, from "90s", "10m" or "1.5h"; from Python also a number."""
 SIZE = Amount("size", _bytes, "a size above zero; write 16GB or 512MiB")
 """Bytes, from "16GB" (10^9 each), "16GiB" (2^30 each) or a plain number."""
-SHARE = Amount("share", _share, "a share below one; write 8% or 0.08")
-"""A share from 0 to below 1, from "8%" or "0.08"."""
+MEMORY = Amount("memory", _bytes_or_share, "an amount of memory; write 16GB, 512MiB or 92%")
+"""Bytes as an int, as `SIZE` reads them, or a share as a float, from "92%"."""
 
 
 class ToleranceType(ParamType["Tolerance"]):
-    """A tolerance, from "1%" (a share), "0.01" (absolute) or "noise" (1% of the value, widened)."""
+    """A tolerance, from "1%" (a share) or "0.01" (absolute)."""
 
     name = "tolerance"
 
@@ -97,11 +99,9 @@ class ToleranceType(ParamType["Tolerance"]):
 
         if isinstance(value, Tolerance):
             return value
-        if value == "noise":
-            return Tolerance(0.01, relative=True, widened=True)
         amount, relative = _amount(value)
         if amount is None:
-            self.fail(f"{value!r} is not a tolerance; write 1%, 0.01 or noise.", param, ctx)
+            self.fail(f"{value!r} is not a tolerance; write 1% or 0.01.", param, ctx)
         return Tolerance(amount, relative)
 
 

@@ -119,7 +119,7 @@ class ScriptOptions:
         if self.tries_numerics or not (self.only_exact or self.doubt):
             return ""
         if self.only_exact:
-            return "exact settings only, as --only exact asks"
+            return "exact settings only, as --exact-only asks"
         tried = "exact settings"
         if self.compares_gradients:
             tried = "exact settings and those that leave the gradients as they are"

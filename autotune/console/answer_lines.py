@@ -21,7 +21,7 @@ from autotune.configuration.answer_words import (
     processes_text,
     start_text,
 )
-from autotune.configuration.best_config import BestConfig, Evidence, Speedup
+from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.evidence import AccuracyEvidence, Arithmetic, Searched
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
@@ -43,10 +43,11 @@ def answer_lines(event: Answered | NothingFeasible) -> list[str]:
     if best.keeps_baseline:
         headline = keep_headline(evidence)
     else:
-        low, high = evidence.speedup.ci95
+        speedup, (low, high) = evidence.speedup, evidence.speedup.ci95
+        rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
         headline = (
-            f"{evidence.speedup.ratio:.2f}x faster than your settings "
-            f"({low:.2f} to {high:.2f}, {_rounds(evidence.speedup)}): {render(best.changed)}"
+            f"{speedup.ratio:.2f}x faster than your settings "
+            f"({low:.2f} to {high:.2f}, {rounds}): {render(best.changed)}"
         )
     accuracy, memory = best.constraints.accuracy, best.constraints.memory
     lines = [
@@ -64,23 +65,37 @@ def answer_lines(event: Answered | NothingFeasible) -> list[str]:
     lines += [f"  not proven  {text}" for text in not_proven_texts(best)]
     lines += deciding_lines(best)
     lines += searched_lines(evidence.searched, best.changed)
-    lines += [f"  not varied  {text}" for text in _own_settings(event)]
+    own = evidence.baseline.config
+    for why, names in by_reason(event.own_settings).items():
+        lines.append(f"  not varied  {render({name: own.get(name) for name in names})}: {why}")
     if event.script_start is not None:
         lines.append(f"  time        {start_text(event.script_start)}")
+    return [*lines, *_closing_lines(event)]
+
+
+def _closing_lines(event: Answered) -> list[str]:
+    """Return the lines on what the answer is worth, what to check, and how to train with it."""
+    best, lines = event.best, []
     if (text := pays_back_text(best, event.seconds)) is not None:
         lines.append(f"  pays back   {text}")
     if (text := learning_rate_text(best)) is not None:
-        hint = (
-            "" if event.script is not None or best.lr_scaling.factor != 1 else ", or --lr-scaling"
-        )
-        lines.append(f"  learning rate  {text}{hint}")
+        is_scaled = event.script is not None or best.lr_scaling.factor != 1
+        lines.append(f"  learning rate  {text}{'' if is_scaled else ', or --lr-scaling'}")
     if event.remark is not None:
         lines.append(f"  note        {event.remark}")
-    if accuracy.needs_full_run:
+    if best.constraints.accuracy.needs_full_run:
         changes = course_changes(best)
         said = f"{changes[0].upper()}{changes[1:]} changed"
         lines.append(f"  {said}: check one full training before you rely on it.")
-    return [*lines, f"  written to  {event.path}", *_use_lines(event)]
+    lines.append(f"  written to  {event.path}")
+    if best.keeps_baseline:
+        return lines
+    path = shlex.quote(str(event.path))
+    if event.script is None:
+        way = f"autotune.load({str(event.path)!r}), or autotune export {path}"
+    else:
+        way = f"autotune run {path} {command_words(Path(best.provenance.model), event.script)}"
+    return [*lines, f"  use it      {way}"]
 
 
 def deciding_lines(best: BestConfig) -> list[str]:
@@ -93,34 +108,10 @@ def deciding_lines(best: BestConfig) -> list[str]:
     return [f"  to decide   {', '.join(ways)}"]
 
 
-def _own_settings(event: Answered) -> list[str]:
-    """Return a clause for each reason for which settings stayed as the script has them."""
-    own = event.best.evidence.baseline.config
-    return [
-        f"{render({name: own.get(name) for name in names})}: {why}"
-        for why, names in by_reason(event.own_settings).items()
-    ]
-
-
-def _use_lines(event: Answered) -> list[str]:
-    """Return a line on how to train with the answer; none where the settings are kept."""
-    if event.best.keeps_baseline:
-        return []
-    path = shlex.quote(str(event.path))
-    if event.script is not None:
-        words = command_words(Path(event.best.provenance.model), event.script)
-        return [f"  use it      autotune run {path} {words}"]
-    return [f"  use it      autotune.load({str(event.path)!r}), or autotune export {path}"]
-
-
 def processes_lines(best: BestConfig) -> list[str]:
     """Return the line on the processes that trained together; none for one."""
     text = processes_text(best)
     return [] if text is None else [f"  processes   {text}"]
-
-
-def _rounds(speedup: Speedup) -> str:
-    return rounds_text(speedup.rounds, speedup.disturbed_rounds)
 
 
 def searched_lines(searched: Searched | None, changed: Mapping[str, Value]) -> list[str]:

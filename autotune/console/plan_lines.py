@@ -145,7 +145,7 @@ def written_lines(
 
 def observing_line(path: Path, script: ScriptOptions) -> str:
     """Return the line before the first run of a script, which tells what the others will do."""
-    harmless = "" if script.workdir else " (--workdir temporary: in folders that are removed)"
+    harmless = "" if script.workdir else " (--temp-workdir: in folders that are removed)"
     return f"it runs once to be observed: python {command_words(path, script)}{harmless}"
 
 
@@ -174,7 +174,7 @@ def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
         "changed in place"
     )
     if script.workdir is None:
-        yield "--workdir temporary tries it in folders that are removed"
+        yield "--temp-workdir tries it in folders that are removed"
 
 
 def _outermost(folders: Sequence[str]) -> list[str]:

@@ -126,7 +126,6 @@ class Budget:
 class ObjectiveOptions:
     """Objective of the search, which is maximised."""
 
-    name: str = "throughput"
     run_samples: int | None = None
     """Length of the production run in samples, which makes its predicted time the objective."""
     run_epochs: int | None = None
@@ -141,18 +140,15 @@ class ObjectiveOptions:
             UsageError: the options contradict each other or the workload.
         """
         if self.run_samples is not None and self.run_epochs is not None:
-            raise UsageError("--run-samples and --run-epochs say the same. Give one of them.")
-        if self.name == "run_time" and self.run_samples is self.run_epochs is None:
-            raise UsageError(
-                "--objective run_time needs the run: add --run-samples or --run-epochs."
-            )
+            raise UsageError("--target-samples and --target-epochs say the same. Give one of them.")
         if self.run_samples is not None:
             return Objective(self.run_samples)
         if self.run_epochs is None:
             return THROUGHPUT
         if facts.dataset_samples is None:
             raise UsageError(
-                f"--run-epochs {self.run_epochs} needs a dataset with a length; give --run-samples."
+                f"--target-epochs {self.run_epochs} needs a dataset with a length; give "
+                "--target-samples."
             )
         return Objective(self.run_epochs * facts.dataset_samples)
 
@@ -326,7 +322,6 @@ _OTHER_NAMES = {
     ("study", "name"): "study",
     ("workload", "interpreter"): "python",
     ("budget", "seconds"): "time_budget_seconds",
-    ("objective", "name"): "objective",
     ("accuracy", "tolerance"): "accuracy_tolerance",
     ("accuracy", "minimum"): "min_accuracy",
     ("accuracy", "samples"): "accuracy_samples",

@@ -200,11 +200,11 @@ def check_device(observed: outcomes.Observed, device: str) -> None:
     visible, kind = observed.visible_devices, observed.device.partition(":")[0]
     if device != "auto" and visible is not None:
         raise UsageError(
-            f"--devices: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
+            f"--device: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
             "would share a device. Let it keep the variable as it finds it."
         )
     if device != "auto" and kind != device.partition(":")[0]:
         raise UsageError(
-            f"--devices: the script trains on {observed.device}, as its own arguments say. Change "
+            f"--device: the script trains on {observed.device}, as its own arguments say. Change "
             f"these, or name devices of that kind."
         )

@@ -264,7 +264,7 @@ def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]
     """Yield a note on each flag that is searched although no `--map` names it."""
     for flag in script.proposed:
         if flag in script.flags and flag.knob not in (*script.refused, *obstacles):
-            yield f"this script has {flag.name}: searched as {flag.knob} (--map none leaves it)"
+            yield f"this script has {flag.name}: searched as {flag.knob} (--no-map leaves it)"
 
 
 def _kept(obstacles: Mapping[str, str], own: TrainingConfig) -> Iterator[str]:
@@ -331,4 +331,4 @@ def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
 
 
 def _unjudged(script: ScriptOptions) -> str:
-    return "--only exact leaves it out" if script.only_exact else _NEEDS_METRIC
+    return "--exact-only leaves it out" if script.only_exact else _NEEDS_METRIC

@@ -92,7 +92,7 @@ def devices_of(text: str) -> tuple[Device, ...]:
     if twice:
         faults.append(f"{', '.join(twice)} would be used by two trials at once")
     if faults:
-        raise UsageError(f"--devices {text}: {'; '.join(faults)}.")
+        raise UsageError(f"--device {text}: {'; '.join(faults)}.")
     return devices
 
 
@@ -116,11 +116,11 @@ def _seen_alone(device: Device) -> Device:
         entries = [entry for part in text.split(",") if (entry := part.strip())]
     if kind != "cuda":
         raise UsageError(
-            f"--devices {device.name}: a script takes the device that it sees, and its processes "
+            f"--device {device.name}: a script takes the device that it sees, and its processes "
             "can be kept to CUDA devices and to cores: cuda:0,cuda:1 or cpu:0-3,cpu:4-7."
         )
     if place >= len(entries):
-        raise UsageError(f"--devices: there is no {device.name}; CUDA_VISIBLE_DEVICES is {text!r}.")
+        raise UsageError(f"--device: there is no {device.name}; CUDA_VISIBLE_DEVICES is {text!r}.")
     return replace(device, visible=entries[place])
 
 
@@ -141,7 +141,7 @@ def _device(name: str) -> Device:
     match = _CORES.fullmatch(name)
     if not match:
         if name in ("", "auto") or name.startswith("cpu:"):
-            raise UsageError(f"--devices: {name!r} is no device; write cuda:0 or cpu:0-3.")
+            raise UsageError(f"--device: {name!r} is no device; write cuda:0 or cpu:0-3.")
         return Device(name)
     first, last = int(match[1]), int(match[2] or match[1])
     cores = tuple(range(first, last + 1))
@@ -149,7 +149,7 @@ def _device(name: str) -> Device:
     missing = [core for core in cores if core not in allowed]
     if missing or not cores:
         raise UsageError(
-            f"--devices: {name} has cores that this process may not use; "
+            f"--device: {name} has cores that this process may not use; "
             f"it may use {', '.join(map(str, sorted(allowed)))}."
         )
     return Device(name, cores)

@@ -15,8 +15,9 @@ TREES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
-# Whose import is the point: the user's own model.py, and what it imports.
+# Whose import is the point: the user's own model.py, and what it imports; a command's module.
 IMPORTERS = {
+    "cli.py",
     "process/stand_in/autotune.py",
     "training/workload.py",
     "process/child/preload.py",

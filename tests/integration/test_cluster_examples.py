@@ -174,7 +174,7 @@ def test_a_search_on_all_nodes_has_srun_start_torch_s_launcher(
     assert (requests.read_text() if requests.exists() else "") == requeued
     name, *words_told = told.read_text().rstrip("\0").split("\0")
     context = cli.commands[name].make_context(name, words_told)
-    launch = context.params["launch"].split()
+    launch = context.params["launcher"].split()
     assert launch[0] == "srun"
     assert {"--ntasks=2", "--kill-on-bad-exit=1"} <= set(launch)
     torchrun = launch[launch.index("torchrun") :]

@@ -32,7 +32,7 @@ def test_a_file_that_is_edited_during_the_search_begins_no_other_study(monkeypat
     def drive(*_):
         raise FilesChangedError("model.py changed during the search")
 
-    monkeypatch.setattr("autotune.commands.execute.execute_search", drive)
+    monkeypatch.setattr("autotune.commands.search.execute_search", drive)
     done = command("search", WORKLOADS / "plain.py", "--new-study")
     assert done.code == 6
     assert "model.py changed during the search" in done.err
@@ -49,7 +49,7 @@ def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path
             raise StudyMismatchError("something else")
         return True
 
-    monkeypatch.setattr("autotune.commands.execute.execute_search", drive)
+    monkeypatch.setattr("autotune.commands.search.execute_search", drive)
     arguments = ["search", str(WORKLOADS / "plain.py"), "--new-study"]
     arguments += [] if out is None else ["--out", out]
     done = click.testing.CliRunner().invoke(cli, arguments)

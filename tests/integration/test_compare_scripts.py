@@ -148,9 +148,7 @@ def test_each_timing_can_have_a_folder_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(folder, num_workers=2)
-    done = compared(
-        monkeypatch, folder, runner := Sides(), "best.yaml", "--workdir", "temporary", "--"
-    )
+    done = compared(monkeypatch, folder, runner := Sides(), "best.yaml", "--temp-workdir", "--")
     assert done.code == 0, done.err
     assert {job.script.workdir for job in runner.timings if job.script} == {"temporary"}
 
@@ -176,7 +174,7 @@ def test_it_says_first_what_the_script_was_seen_to_write(
         "  each run deletes: old",
         "  files that its Python code changes or deletes are kept as they were, but for large ones "
         "changed in place",
-        "  --workdir temporary tries it in folders that are removed",
+        "  --temp-workdir tries it in folders that are removed",
         "  wandb is switched off, also where the script names a mode",
     ]
     assert "round" in said[7]
@@ -203,7 +201,7 @@ def test_flags_that_the_scripts_parser_does_not_know_are_refused_before_a_timing
     assert not runner.timings
 
 
-@pytest.mark.parametrize("words", [(), ("--map", "none")])
+@pytest.mark.parametrize("words", [(), ("--no-map",)])
 def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
     folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
@@ -215,7 +213,7 @@ def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
         assert "it needs --map batch_size=--FLAG." in done.err
         return
     assert done.code == 0, done.err
-    assert "this script has --batch-size: it sets batch_size (--map none leaves it)" in done.err
+    assert "this script has --batch-size: it sets batch_size (--no-map leaves it)" in done.err
     calls = {job.script.arguments for job in runner.timings if job.script}
     assert calls == {(), ("--batch-size", "64")}
 

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def searching(folder: Path) -> Iterator[Popen[str]]:
     """The search of this folder, on both cores at once: begun, or continued."""
     devices = ",".join(f"cpu:{core}" for core in CORES)
-    search = start_hurried(folder, "search", "waits.py", "--devices", devices, *FLAGS)
+    search = start_hurried(folder, "search", "waits.py", "--device", devices, *FLAGS)
     try:
         yield search
     finally:
@@ -111,7 +111,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     core = CORES[0]
     place(tmp_path)
     hold(tmp_path, core)
-    search = start_hurried(tmp_path, "search", "waits.py", "--devices", f"cpu:{core}", *FLAGS)
+    search = start_hurried(tmp_path, "search", "waits.py", "--device", f"cpu:{core}", *FLAGS)
     try:
         held_on(tmp_path, core, search)
         before = told(trials_of(tmp_path))
@@ -125,7 +125,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     check_ended(tmp_path, before)
     assert [trial.state.name for trial in trials_of(tmp_path)] == ["COMPLETE"] * (len(before) + 1)
     text = said(tmp_path)
-    assert f"the same command continues:\n  autotune search waits.py --devices cpu:{core}" in text
+    assert f"the same command continues:\n  autotune search waits.py --device cpu:{core}" in text
     (so_far,) = tmp_path.rglob(NAME)
     assert f"The fastest trial so far, not confirmed: {so_far.relative_to(tmp_path)}" in text
     assert "trial: 1\n" in so_far.read_text()

@@ -28,8 +28,8 @@ ELSEWHERE = {
     'search train.py --launcher "srun --ntasks=16 --cpus-per-task=8 --kill-on-bad-exit=1"': "Slurm",
     "search train.py --launcher /path/to/the/clone/examples/cluster/torchrun_on_hosts.sh "
     "-- --epochs 90": "several hosts: test_ranks.py",
-    "search model.py --devices cuda:0,cuda:1": "two GPUs",
-    "search model.py --devices cpu:0-3,cpu:4-7": "eight cores: test_script_devices.py",
+    "search model.py --device cuda:0,cuda:1": "two GPUs",
+    "search model.py --device cpu:0-3,cpu:4-7": "eight cores: test_script_devices.py",
     "search --python .venv/bin/python train.py": "an environment: test_other_interpreter.py",
     "search studies/digits_cnn/model.py --space quick": "scikit-learn: test_examples.py",
     "report studies/digits_cnn --tensorboard events": "TensorBoard: test_tensorboard.py",

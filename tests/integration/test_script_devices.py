@@ -69,7 +69,7 @@ def test_each_trial_sees_the_one_device_that_it_runs_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    done, cards = searched(tmp_path, monkeypatch, "--devices", "cuda:0,cuda:1")
+    done, cards = searched(tmp_path, monkeypatch, "--device", "cuda:0,cuda:1")
     assert done.code == 0, done.err
     assert [card.visible for card in cards] == ["4", "7"]
     assert [len(card.batches("trial")) > 0 for card in cards] == [True, True]
@@ -82,7 +82,7 @@ def test_each_trial_sees_the_one_device_that_it_runs_on(
 def test_a_script_that_chooses_its_device_itself_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("--devices", "cuda:0,cuda:1")
+    words = ("--device", "cuda:0,cuda:1")
     sets = replace(SEEN, visible_devices="0")
     done, _ = searched(tmp_path / "sets", monkeypatch, *words, observed=sets)
     assert done.code == 2
@@ -144,7 +144,7 @@ def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path: Path) -
     written(tmp_path, keep + source, "train.py")
     written(tmp_path, "num_workers: [0, 1, 2]\n")
     devices = ",".join(f"cpu:{core}" for core in CORES)
-    flags = ("--space", "space.yaml", "--trials", "3", "--devices", devices, "--json")
+    flags = ("--space", "space.yaml", "--trials", "3", "--device", devices, "--json")
     arguments = ("--", "--epochs", "100000", "--read-seconds", "0.002")
     done = hurried(tmp_path, "search", "train.py", *flags, *arguments)
     assert done.returncode == 0, done.stderr

@@ -192,7 +192,7 @@ JUDGED = ScriptOptions(("--epochs", "3"), metric="acc (.*)")
 def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
     plan, runner = planned(tmp_path, Surroundings((BATCH, EPOCHS)), JUDGED)
     assert maps(plan) == ["batch_size=--batch-size"]
-    note = "this script has --batch-size: searched as batch_size (--map none leaves it)"
+    note = "this script has --batch-size: searched as batch_size (--no-map leaves it)"
     assert note in plan.context.space.notes
     calls = [job.script.arguments for job in runner.jobs if job.script and job.config]
     assert ("--epochs", "3", "--batch-size", "64") in calls
@@ -377,7 +377,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "Comet is switched off (COMET_AUTO_LOG_DISABLE=1)" in text
     assert "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders" in text
     assert "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials'" in text
-    assert "--workdir temporary tries it in folders that are removed" in text
+    assert "--temp-workdir tries it in folders that are removed" in text
 
 
 def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessRunner) -> None:
@@ -535,7 +535,7 @@ def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
 
 def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: Path) -> None:
     shutil.copy(SCRIPT, tmp_path / "train.py")
-    flags = ("--space", "quick", "--time-budget", "9m", "--dry-run", "--workdir", "temporary")
+    flags = ("--space", "quick", "--time-budget", "9m", "--dry-run", "--temp-workdir")
     metric = ("--metric-regex", "loss (.*)", "--metric-mode", "min")
     words = ("argparse", "--epochs", "999")
     done = autotune(tmp_path, "search", "train.py", *flags, *metric, "--", *words)

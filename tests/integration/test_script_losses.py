@@ -221,8 +221,8 @@ def test_a_setting_that_breaks_training_is_infeasible(
 
 
 def test_exact_settings_alone_are_tried_if_asked_for(tmp_path: Path) -> None:
-    words = ("--only", "exact", "--dry-run")
+    words = ("--exact-only", "--dry-run")
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}num_workers: [0, 1]\n")
     assert done.returncode == 0, done.stderr
-    assert "amp_dtype stays null: it changes the arithmetic: --only exact" in done.stderr
-    assert "exact settings only, as --only exact asks" in done.stderr
+    assert "amp_dtype stays null: it changes the arithmetic: --exact-only" in done.stderr
+    assert "exact settings only, as --exact-only asks" in done.stderr

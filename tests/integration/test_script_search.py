@@ -297,8 +297,9 @@ def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--only", "exact", "--map", "batch_size=--bs"), "contradicts --map batch_size=--bs"),
+        (("--exact-only", "--map", "batch_size=--bs"), "contradicts --map batch_size=--bs"),
         (("--map", "amp_dtype=--p"), "--map amp_dtype is for `autotune run`"),
+        (("--workdir", "runs", "--temp-workdir"), "--workdir runs with --temp-workdir"),
         (("--metric-regex", "("), "--metric-regex '(' is no regular expression"),
         (("--device", "cpu", "--baseline", "batch_size=4"), "the script chooses its device"),
     ],
@@ -363,7 +364,7 @@ def test_flags_for_scripts_are_refused_with_a_model_py(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("def build_model(): ...")
-    done = command("search", "model.py", "--only", "exact")
+    done = command("search", "model.py", "--exact-only")
     assert done.code == 2
     assert "model.py was read as a model.py" in done.err
 

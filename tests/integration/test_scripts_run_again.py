@@ -65,7 +65,7 @@ def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do
     assert f"If what that left in {tmp_path / 'runs'} is in its way" in said.replace("\n", " ")
     (tmp_path / "runs" / "last.pt").unlink(missing_ok=True)
     (tmp_path / "runs").rmdir()
-    code, said = searched(tmp_path, MAKES_ITS_FOLDER, "--workdir", "temporary")
+    code, said = searched(tmp_path, MAKES_ITS_FOLDER, "--temp-workdir")
     assert code == 0, said
 
 
@@ -74,7 +74,7 @@ def test_a_script_that_goes_on_from_its_own_checkpoint_is_no_reference(tmp_path:
     code, said = searched(tmp_path, RESUMES)
     assert code == WORKLOAD
     assert "train.py goes on where an earlier run of it ended: its first losses were" in said
-    code, said = searched(tmp_path, RESUMES, "--workdir", "temporary", "--study", "anew")
+    code, said = searched(tmp_path, RESUMES, "--temp-workdir", "--study", "anew")
     assert code == 0, said
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import execute
+from autotune.commands import execute, search
 from autotune.console.progress import Waiting
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event, PhaseStarted
@@ -86,4 +86,4 @@ def test_a_dry_run_keeps_to_the_time_budget(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text(SLOW_IMPORT)
     with pytest.raises(NotSearchedEnoughError, match="took the time budget"):
-        execute.show_plan(options_of(tmp_path, model, time_budget_seconds=2.0))
+        search.show_plan(options_of(tmp_path, model, time_budget_seconds=2.0))

@@ -38,7 +38,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
     hold(leads, first)
     hold(dies, second)
     shared = ["--storage", server_storage]
-    led = ["search", "waits.py", "--study", STUDY, "--devices", f"cpu:{first}", *shared, *FLAGS]
+    led = ["search", "waits.py", "--study", STUDY, "--device", f"cpu:{first}", *shared, *FLAGS]
     leader = start_hurried(leads, *led)
     joins = ["worker", STUDY, *shared, "--model", model, "--device", f"cpu:{second}"]
     started = [leader, dying := start_hurried(dies, *joins)]

@@ -128,7 +128,7 @@ def dies_once_closed(study):
 @covers("S12")
 def test_a_file_takes_no_workers(tmp_path):
     options = options_in(tmp_path)
-    with pytest.raises(UsageError, match="--devices"):
+    with pytest.raises(UsageError, match="--device"):
         list(joined(options, 1, OnDevice(1)))
 
 

@@ -65,7 +65,7 @@ def test_the_flag_of_the_command_reaches_the_search(
         found.append(options)
         return True
 
-    monkeypatch.setattr("autotune.commands.execute.execute_search", driven)
+    monkeypatch.setattr("autotune.commands.search.execute_search", driven)
     model = str(written(tmp_path, "def build_model(): ...\n", "model.py"))
     for flags in ([], ["--fresh-data"]):
         assert CliRunner().invoke(cli, ["search", model, *flags]).exit_code == 0

@@ -5,17 +5,16 @@ from __future__ import annotations
 import click
 import pytest
 
-from autotune.commands.search import search
+from autotune.commands.search import FRONT, SECTIONS, search
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.flag_types import (
     DURATION,
-    SHARE,
+    MEMORY,
     SIZE,
     SettingsType,
     ToleranceType,
     folder_name,
 )
-from autotune.console.help_sections import SECTIONS
 from command_line import command
 from covering import covers
 
@@ -56,19 +55,17 @@ def test_a_text_that_is_no_size_above_zero_is_named_with_an_example(text: object
     assert raised.value.message == f"{text!r} is not a size above zero; write 16GB or 512MiB."
 
 
-@pytest.mark.parametrize(("text", "share"), [("8%", 0.08), ("0.08", 0.08), ("0", 0.0)])
-def test_a_share_is_read_with_or_without_percent(text: str, share: float) -> None:
-    assert SHARE.convert(text, None, None) == pytest.approx(share)
+@pytest.mark.parametrize(
+    ("text", "memory"), [("92%", 0.92), (0.92, 0.92), ("16GB", 16 * 10**9), (7, 7)]
+)
+def test_a_limit_of_memory_is_a_share_or_a_size(text: object, memory: float) -> None:
+    read = MEMORY.convert(text, None, None)
+    assert (type(read), read) == (type(memory), pytest.approx(memory))
 
 
 def test_a_tolerance_with_percent_is_relative_and_without_it_absolute() -> None:
     assert ToleranceType().convert("2%", None, None) == Tolerance(0.02, relative=True)
     assert ToleranceType().convert("0.02", None, None) == Tolerance(0.02, relative=False)
-
-
-def test_noise_allows_what_the_baseline_differs_by_over_seeds() -> None:
-    noise = Tolerance(0.01, relative=True, widened=True)
-    assert ToleranceType().convert("noise", None, None) == noise
 
 
 def test_settings_are_read_with_the_spelling_of_yaml() -> None:
@@ -86,8 +83,8 @@ def test_settings_are_read_with_the_spelling_of_yaml() -> None:
         (DURATION, "ten minutes"),
         (DURATION, True),
         (DURATION, -1.0),
-        (SHARE, "100%"),
-        (SHARE, "-1%"),
+        (MEMORY, "101%"),
+        (MEMORY, "-1%"),
         (ToleranceType(), "nan"),
         (SettingsType(), "batch_size"),
     ],
@@ -134,9 +131,17 @@ def test_the_help_says_that_what_training_gained_counts_for_a_model_py() -> None
 def test_the_help_of_a_search_has_each_option_once_in_a_section() -> None:
     placed = [name for names in SECTIONS.values() for name in names]
     options = [one for one in search.params if isinstance(one, click.Option) and not one.hidden]
-    assert sorted(placed) == sorted(str(one.name) for one in options)
+    assert sorted([*placed, "front"]) == sorted(str(one.name) for one in options)
+    assert set(FRONT) <= set(placed)
     told = command("search", "--help").out
     titles = [told.index(f"\n{title}:\n") for title in SECTIONS]
     assert titles == sorted(titles)
     assert told.count("\n  --time-budget ") == 1
     assert titles[0] < told.index("\n  --time-budget ") < titles[1]
+
+
+def test_the_front_page_has_the_options_that_most_people_need() -> None:
+    told = command("search", "-h").out
+    assert told.count("\n  -") == len(FRONT)
+    assert "autotune search --help" in told
+    assert len(told) < len(command("search", "--help").out) / 2

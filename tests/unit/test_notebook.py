@@ -22,7 +22,7 @@ from autotune.values.outcome import Crashed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 MODEL = "model.py"
-SHELL_ONLY = {"model", "dry_run", "as_json", "devices", "new_study", "force"}
+SHELL_ONLY = {"model", "dry_run", "as_json", "new_study", "force", "front", "quiet"}
 
 
 def on_the_command_line(*words: str) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def test_without_keywords_everything_is_as_on_the_command_line() -> None:
             {"time_budget": "1.5h", "trial_timeout": 30.5},
             ["--time-budget", "1.5h", "--trial-timeout", "30.5s"],
         ),
-        ({"memory_headroom": 0.1}, ["--memory-headroom", "10%"]),
-        ({"memory_headroom": "10%"}, ["--memory-headroom", "10%"]),
+        ({"memory_limit": 0.9}, ["--memory-limit", "90%"]),
+        ({"memory_limit": "90%"}, ["--memory-limit", "90%"]),
         ({"memory_limit": 2 << 30}, ["--memory-limit", "2GiB"]),
         ({"accuracy_tolerance": 1e-5}, ["--accuracy-tolerance", "0.00001"]),
         ({"accuracy_tolerance": Tolerance(0.02, relative=True)}, ["--accuracy-tolerance", "2%"]),
@@ -82,7 +82,7 @@ def test_a_sampler_may_be_any_of_optunas() -> None:
         ({"trials": 0}, "trials=0: "),
         ({"time_budget": -1}, "time_budget=-1: "),
         ({"time_budget": float("nan")}, "time_budget=nan: "),
-        ({"memory_headroom": 1.5}, "memory_headroom=1.5: "),
+        ({"memory_limit": 1.5}, "memory_limit=1.5: "),
         ({"accuracy_tolerance": -0.1}, "accuracy_tolerance=-0.1: "),
         ({"baseline": {"batch_sise": 8}}, "Did you mean 'batch_size'?"),
         ({"sampler": object}, "sampler=<class 'object'>: "),

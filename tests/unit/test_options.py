@@ -22,7 +22,6 @@ GIVEN = {
 }
 # Names of flags, and of what studies store for their workers.
 RENAMED = {
-    "objective": "run_time",
     "run_samples": 1000,
     "time_budget_seconds": 60.0,
     "accuracy_tolerance": Tolerance(0.02, relative=True),
@@ -38,7 +37,7 @@ def test_an_option_that_is_not_named_has_its_default() -> None:
 
 def test_flat_names_come_back() -> None:
     options = SearchOptions.of(**GIVEN, **RENAMED, trials=3)
-    assert (options.study.name, options.objective.name) == ("a", "run_time")
+    assert options.study.name == "a"
     assert (options.budget.seconds, options.accuracy.minimum) == (60.0, 0.9)
     assert options.flat().items() >= {**GIVEN, **RENAMED, "trials": 3}.items()
     assert SearchOptions.of(**options.flat()) == options

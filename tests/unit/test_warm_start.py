@@ -7,13 +7,14 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autotune.commands.common import options_of, study_folder, warm_start_from
+from autotune.commands.common import study_folder
+from autotune.commands.search import warm_start_from
 from autotune.configuration.best_config import write_best
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.values.errors import UsageError
-from factories import best_config, written
+from factories import best_config
 from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
 from sharing import opened
 from study_factories import CRASHED, HOLDS, tell
@@ -116,18 +117,17 @@ def test_a_name_may_be_one_in_the_storage_of_the_search(
     nine: SearchSpace, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    model = written(tmp_path, "# trains\n", "model.py")
     configs = earlier(nine, storage)
     best = (configs[1], configs[3], configs[0])
-    assert options_of(model, warm_start=storage).sampling.warm_start == best
+    assert warm_start_from(storage) == best
     meant = beside_it(nine, storage)
     for name, wanted in (("my net", (meant,)), ("earlier", best)):
-        assert options_of(model, storage=storage, warm_start=name).sampling.warm_start == wanted
+        assert warm_start_from(name, storage) == wanted
     with pytest.raises(UsageError, match="--warm-start: 'absent' is no study: there is neither"):
-        options_of(model, storage=storage, warm_start="absent")
+        warm_start_from("absent", storage)
     absent = tmp_path / "absent.db"
     with pytest.raises(UsageError, match="there is neither"):
-        options_of(model, storage=f"sqlite:///{absent}", warm_start="earlier")
+        warm_start_from("earlier", f"sqlite:///{absent}")
     assert not absent.exists()
     with pytest.raises(UsageError, match="holds several studies: 'earlier', 'my net'"):
-        options_of(model, warm_start=storage)
+        warm_start_from(storage)

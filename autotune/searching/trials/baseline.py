@@ -205,7 +205,7 @@ def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
             f"{search.context.options.workload.model_path} goes on where an earlier run of it "
             f"ended: its first losses were {own:.4g} when it was observed and are {before:.4g} "
             "now. It seems to load a checkpoint that it wrote, so that no two trainings can be "
-            "compared. Give each run a folder of its own in another study (--workdir temporary "
+            "compared. Give each run a folder of its own in another study (--temp-workdir "
             "--study NAME), or the script the arguments with which it begins anew."
         )
 
@@ -246,7 +246,7 @@ def _in_the_way(search: SearchRun) -> str:
     folders = ", ".join(seen.surroundings.folders[:_MOST_NAMED])
     return (
         f"It had run before, to be observed. If what that left in {folders} is in its way, remove "
-        "it, and give each run a folder of its own: --workdir temporary.\n"
+        "it, and give each run a folder of its own: --temp-workdir.\n"
     )
 
 

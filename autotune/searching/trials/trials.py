@@ -325,12 +325,12 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
         found, uuid = inspected.machine, inspected.device_uuid
         if found.fingerprint != context.machine.fingerprint:
             raise UsageError(
-                f"--devices: {device.name} ({found.device_name}) is not like "
+                f"--device: {device.name} ({found.device_name}) is not like "
                 f"{context.machine.device} ({context.machine.device_name}), so that trials on them "
                 "cannot be compared. Give each a search of its own."
             )
         if uuid and uuid in seen:
-            raise UsageError(f"--devices: {device.name} and {seen[uuid]} are one device.")
+            raise UsageError(f"--device: {device.name} and {seen[uuid]} are one device.")
         seen[uuid] = device.name
         if others := neighbours(uuid):
             yield Warned(shared_line(device.name, others))

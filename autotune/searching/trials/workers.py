@@ -61,7 +61,6 @@ _MODULES, _FILES = "modules", "argument_files_sha256"
 _TOLERANCE = "accuracy_tolerance"
 _TOLD = (
     "space",
-    "objective",
     "run_samples",
     "run_epochs",
     "min_accuracy",
@@ -209,7 +208,7 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
     if not is_server(options.storage):
         raise UsageError(
             f"--storage {masked(options.storage)} takes one writing process. Workers need a "
-            "PostgreSQL server; on one host, `autotune search --devices` needs none."
+            "PostgreSQL server; on one host, `autotune search --device` needs none."
         )
     files = WorkloadFiles(options.model_path, options.script)
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
