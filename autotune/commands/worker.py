@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @click.command(
     cls=scripts.ScriptCommand,
     options_metavar="[OPTIONS]",
-
 )
 @click.argument("study")
 @click.option(
