@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import itemgetter
+from textwrap import fill
 from typing import Literal, get_args
 
 from rich.console import Console, Group, RenderableType
@@ -37,6 +38,8 @@ Show = Callable[[events.Event], None]
 _LEAST_SECONDS = 1.0
 # Least width of a terminal to draw on.
 _FEWEST_COLUMNS = 60
+# Indent of a trial's settings, where they go on in the next line.
+_INDENT = 38 * " "
 # Number of the fastest trials that are shown.
 _MOST_TRIALS = 5
 _Estimate = (
@@ -135,8 +138,11 @@ class LiveProgress:
 
     def show(self, event: events.Event) -> None:
         """Note an event, and draw it unless the last drawing was too recent."""
-        for line in self._lines.of(event)[: 1 if isinstance(event, events.TrialEnded) else None]:
-            self._new.append(Text(clean(line), _style(event)))
+        lines = self._lines.of(event)
+        if isinstance(event, events.TrialEnded):  # its second line is the state, which is drawn
+            width = self._console.width
+            lines = [fill(lines[0], width, subsequent_indent=_INDENT, break_on_hyphens=False)]
+        self._new += [Text(clean(line), _style(event)) for line in lines]
         self._note(event)
         if isinstance(event, events.PhaseStarted) or not self._is_soon():
             self._draw()
@@ -160,14 +166,14 @@ class LiveProgress:
         place = f"{self._phase} ({phases.index(self._phase) + 1} of {len(phases)})"
         self._bar.update(self._task, description=place, total=total, completed=now - self._began)
         return Group(
-            *([self._fastest()] if self._trials else []),
+            *([self._fastest(one_line=True)] if self._trials else []),
             Text(clean(f"since {_clock(self._since)}: {doing}")),
             Text(f"{span(now - self._began)} gone at {_clock(now)}{left}"),
             self._bar,
         )
 
-    def _fastest(self) -> Table:
-        """Return the fastest trials and the user's settings, below what computing alone reaches."""
+    def _fastest(self, *, one_line: bool) -> Table:
+        """Return the fastest trials and the user's settings; `one_line` cuts long settings."""
         last, context = self._trials[-1], self._lines.context
         assert context is not None
         values = [
@@ -193,6 +199,9 @@ class LiveProgress:
         def bar(rate: float) -> ProgressBar:
             return ProgressBar(scale, rate, self._console.width // 5, finished_style="bar.complete")
 
+        def cell(text: str) -> Text:
+            return Text(clean(text), no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
+
         for trial, rate in zip(shown, rates, strict=True):
             memory = trial.details.peak_memory_bytes
             table.add_row(
@@ -201,10 +210,10 @@ class LiveProgress:
                 bar(rate),
                 gain_text(trial, last.baseline).strip(),
                 size(memory) if memory else "-",
-                _one_line(self._lines.differences(trial.config)),
+                cell(self._lines.differences(trial.config)),
             )
         if self._light:
-            told = _one_line("computing alone, with your settings")
+            told = cell("computing alone, with your settings")
             table.add_row("", f"{self._light:.1f}", bar(self._light), "", "", told, style="dim")
         return table
 
@@ -251,7 +260,7 @@ class LiveProgress:
         """Erase the state; print lines that were not drawn yet, and the fastest trials."""
         self._live.stop()
         if self._lines.context is not None:
-            fastest = [self._fastest()] if self._trials else []
+            fastest = [self._fastest(one_line=False)] if self._trials else []
             self._console.print(*self._new, *fastest, "", sep="\n")
 
 
@@ -267,11 +276,6 @@ def _style(event: events.Event) -> str:
         case events.Warned():
             return "yellow"
     return ""
-
-
-def _one_line(text: str) -> Text:
-    """Return foreign text literally; it is cut where it does not fit."""
-    return Text(clean(text), no_wrap=True, overflow="ellipsis")
 
 
 def _clock(seconds: float) -> str:
