@@ -71,9 +71,9 @@ test-promises: $(TEST)
 test-long: $(TEST)
 	$(BIN)/python tests/run_tests.py long -m long
 	$(BIN)/python tests/covering.py check-long build/long*.xml
-	$(BIN)/python -m pytest --hypothesis-profile=long tests/property tests/unit/test_strict_yaml.py
-	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/integration/test_kills.py tests/integration/test_real_kills.py
-	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest -m '' tests/integration/test_goldens.py
+	$(BIN)/python -m pytest --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py
+	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/real/kills/test_kills.py tests/real/kills/test_real_kills.py
+	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest -m '' tests/repo/test_goldens.py
 
 # The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With
 # OLDEST_TORCH=2.6.0 on the oldest to which settings are applied.
@@ -81,7 +81,7 @@ test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python $(PIP)
 	$(OLDEST)/bin/python -m pip install --quiet torch==$(OLDEST_TORCH) --editable $(subst $(comma)torch,,$(TESTED)) --group test
-	$(OLDEST)/bin/python -m pytest -m '' tests/contract
+	$(OLDEST)/bin/python -m pytest -m '' tests/pure/contract
 
 fuzz: $(TEST)
 	$(BIN)/python -m pip install --quiet atheris

@@ -75,7 +75,7 @@ def marked() -> list[Mark]:
         Mark(row, f"{file}::{test.name}", is_long or bool({file, f"{file}::{test.name}"} & late))
         for path in sorted(TESTS.rglob("test_*.py"))
         if (file := str(path.relative_to(TESTS)))
-        for test, is_long in _tests(path.read_text(encoding="utf-8"), path.parent.name in late)
+        for test, is_long in _tests(path.read_text(encoding="utf-8"), path.parent.name == "gpu")
         for row in _rows(test)
     ]
 

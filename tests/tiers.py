@@ -1,13 +1,13 @@
-"""The tiers of the suite, a command each. Their tests stand in tiers.txt.
+"""The tiers of the suite, a command each, told by the folder of a test.
 
-`make test` runs what trains nothing: code alone, and searches whose runner is scripted. Beside them
-are one search of a model.py and one of a script with real processes, the [shown]. `make check` adds
-the [real], promises with real processes: an answer is never slower, what was measured is what runs,
-nothing is lost. `make test-long` runs the [long]: frameworks, the zoo, presets, other interpreters,
-the GPU kit, the site, the wheel, documented command lines, bodies of GPU tests on the CPU, goldens,
-pages in a browser but one, and real processes that show once more what others show.
+`make test` runs what trains nothing: `pure` (code alone), `scripted` (searches with a scripted
+runner) and `repo` (the project itself). `make test-real` runs `real`: promises with real processes.
+`make test-long` runs `gpu`, and what tiers.txt calls long: frameworks, the zoo, presets, other
+interpreters, the site, the wheel, and what shows once more what others show.
 
-An entry is a folder, a file or a test. A test may also have the mark `long`, or `slow` for a real.
+An entry of tiers.txt is a folder, a file, a test, or a test with one of its parameters that differs
+from its folder; under [test] are one search of a model.py and one of a script. A test may also have
+the mark `long`, or `slow` for a real one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,34 @@ _TESTS = Path(__file__).parent
 
 def mark(items: Iterable[pytest.Item]) -> None:
     """Mark tests as `real` or `long`."""
-    sections = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n")
-    tiers = {head: set(names) for head, *names in map(str.splitlines, sections)}
+    listed = _listed()
     for item in items:
-        names = set(_names(item))
-        is_real = names & tiers["[real]"] or item.get_closest_marker("slow")
-        if names & tiers["[long]"]:
-            item.add_marker(pytest.mark.long)
-        elif is_real and not names & tiers["[shown]"]:
-            item.add_marker(pytest.mark.real)
+        tier = next((listed[name] for name in _names(item) if name in listed), _own(item))
+        if tier != "test":
+            item.add_marker(tier)
+
+
+def _listed() -> dict[str, str]:
+    """Return the tier of each entry of the file."""
+    sections = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n")
+    lines = (section.splitlines() for section in sections)
+    return {name: head.strip("[]") for head, *names in lines for name in names}
+
+
+def _own(item: pytest.Item) -> str:
+    """Return the tier that the folder and the marks of a test tell."""
+    folder = _path(item).parts[0]
+    if folder == "gpu" or item.get_closest_marker("long"):
+        return "long"
+    return "real" if folder == "real" or item.get_closest_marker("slow") else "test"
 
 
 def _names(item: pytest.Item) -> Iterator[str]:
-    """Yield the names under which a test may stand in the file."""
-    path = item.path.relative_to(_TESTS)
-    yield from map(str, [path, *path.parents])
+    """Yield the names under which a test may stand in the file, the narrowest first."""
+    path = _path(item)
     yield from (f"{path}::{item.name}", f"{path}::{item.name.partition('[')[0]}")
+    yield from map(str, [path, *path.parents])
+
+
+def _path(item: pytest.Item) -> Path:
+    return item.path.relative_to(_TESTS)

@@ -30,7 +30,7 @@ from autotune.values.text import rounds_text, size
 LOOKS = (6, 9, 12, 15, 17)
 """Numbers of rounds after which to decide."""
 # Confidence at each look. By simulation it leaves 95 % over all of them, and less than 4 % for a
-# candidate as fast as the baseline to win (tests/unit/test_sequential_test.py).
+# candidate as fast as the baseline to win (tests/scripted/test_sequential_test.py).
 _EACH_LOOK = 0.98
 # Fewest rounds after which a candidate may be refused, and the standard errors by which it may be
 # faster than they show.

@@ -22,7 +22,7 @@ SETTINGS: list[dict[str, Value]] = [
     {"channels_last": True},
     {"optimizer_impl": "fused"},
 ]
-# Compiling takes longer than all others together; on a CPU tests/integration has one.
+# Compiling takes longer than all others together; on a CPU tests/real has one.
 GRAPHS: dict[str, Value] = {"compile_mode": "reduce-overhead"}
 
 pytestmark = pytest.mark.slow

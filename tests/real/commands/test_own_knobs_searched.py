@@ -19,7 +19,7 @@ from children import autotune as run_autotune
 from dashboards import parameter_shown
 from factories import written
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 MODEL_SPACE = """\
 num_workers: [0]
 env:

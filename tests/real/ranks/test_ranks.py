@@ -18,7 +18,7 @@ from children import QUICK, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
 from needs import installed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAMS = Path(sys.executable).parent
 TORCHRUN = f"{PROGRAMS / 'torchrun'} --standalone --nproc-per-node 2"
 ACCELERATE = (

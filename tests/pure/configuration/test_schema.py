@@ -23,7 +23,7 @@ from command_line import command
 from factories import best_config, written
 from needs import library
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDED = sorted(
     path
     for folder in ("studies", "tests", "benchmarks")

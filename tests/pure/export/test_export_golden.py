@@ -1,7 +1,7 @@
 """Each form of two answers, whole, as it was when somebody last looked at it.
 
-After a wanted change: PYTHONPATH=.:tests python tests/unit/test_export_golden.py, and look at the
-difference before it is committed.
+After a wanted change: `PYTHONPATH=.:tests python tests/pure/export/test_export_golden.py`, and look
+at the difference before it is committed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from answers import ANSWERS
 from autotune import __version__
 from autotune.export import FORMATS, export
 
-GOLDEN = Path(__file__).parents[1] / "exports"
+GOLDEN = Path(__file__).parents[2] / "exports"
 ENDINGS = {"torchrun": "sh", "env": "sh", "json": "json", "python": "py.txt"}
 CASES = [(answer, form) for answer in ANSWERS for form in FORMATS]
 

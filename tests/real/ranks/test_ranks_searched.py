@@ -17,7 +17,7 @@ from factories import written
 
 pytestmark = pytest.mark.slow
 
-MODEL = Path(__file__).parents[2] / "studies" / "digits_cnn" / "model.py"
+MODEL = Path(__file__).parents[3] / "studies" / "digits_cnn" / "model.py"
 TORCHRUN = f"{Path(sys.executable).parent / 'torchrun'} --standalone --nproc-per-node 2"
 TWO = ("--nproc-per-node", "2")
 FLAGS = ("--space", "space.yaml", "--trials", "3", "--study", "s")

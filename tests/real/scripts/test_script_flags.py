@@ -23,7 +23,7 @@ from children import QUICK, autotune
 from needs import installed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "parses_flags.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "parses_flags.py"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
 OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
 OPEN = ScriptFlag(("--batch-size",), None, is_open=True)

@@ -29,7 +29,7 @@ from command_line import told
 from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 Words = Callable[[TrainingConfig], tuple[str, ...]]
 HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot judge that, so it needs --metric-regex"

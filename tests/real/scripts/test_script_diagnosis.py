@@ -22,7 +22,7 @@ from factories import written
 from reporting import Page
 from scripted_runner import ScriptedRunner, events_of, options_in, unstored_in
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 SPACE = "num_workers: [0, 2]\nnum_threads: [1, 2]\n"
 STAGES = Diagnosed(
     batch_size=16,

@@ -13,7 +13,7 @@ from autotune.training.ranks.world import World
 from autotune.training.workload import Workload, load_workload
 from restored import process_state
 
-WORKLOADS = Path(__file__).parents[1] / "workloads"
+WORKLOADS = Path(__file__).parents[2] / "workloads"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from autotune.training.workload import Workload
 from children import autotune
 from factories import best_config
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
 GRAPHS = BASELINE.replace(compile_mode="reduce-overhead")
 

@@ -14,7 +14,7 @@ import pytest
 from answered_study import answered
 from children import HURRIED, WORKLOADS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OPTIONAL = ("optuna_dashboard", "pandas", "psycopg", "pynvml", "scipy", "tensorboard")
 SPACE = "num_workers: [0, 1]\n"  # exact, so that no accuracy is probed
 IN_PYTHON = "import autotune.notebook as n; n.SearchResult(None, None, None, {}).dataframe()"

@@ -20,7 +20,7 @@ from children import autotune
 from covering import covers
 from needs import installed
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 SCRIPT = SCRIPTS / "overwrites.py"
 BEFORE = {
     "last.pt": "the weights of a week",
