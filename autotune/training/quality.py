@@ -41,13 +41,8 @@ from autotune.training.training_setup import (
 )
 from autotune.training.workload import Workload
 
-HELD_OUT_SHARE = 0.1
-"""Share of a map-style training set that is held out."""
-HELD_OUT_MOST = 2048
-"""Upper bound of the held-out samples of a map-style training set."""
-_HELD_OUT_OF_STREAM = 256
-# Seed of the evaluation, so that held-out samples are augmented in the same way each time.
-_HELD_OUT_SEED = 0
+# Held-out samples: a share of a map-style training set, up to a bound; of a stream, so many.
+_HELD_OUT_SHARE, _HELD_OUT_MOST, _HELD_OUT_OF_STREAM = 0.1, 2048, 256
 
 
 class NonFiniteLossError(Exception):
@@ -161,7 +156,7 @@ def _evaluate(setup: TrainingSetup, held_out: Dataset[Any] | None, batch_size: i
     if workload.evaluate is not None:
         return float(workload.evaluate(setup.model, setup.device))
     assert held_out is not None
-    seed_everything(_HELD_OUT_SEED)
+    seed_everything(0)  # so that held-out samples are augmented in the same way each time
     collate = workload.collate_fn or default_collate
     loader = DataLoader(
         held_out, batch_size, collate_fn=lambda samples: (len(samples), collate(samples))
@@ -199,5 +194,5 @@ def probe_data(workload: Workload) -> ProbeData:
         return ProbeData(StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first))
     count = len(dataset)  # type: ignore[arg-type]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
-    held_out = max(1, min(HELD_OUT_MOST, int(HELD_OUT_SHARE * count)))
+    held_out = max(1, min(_HELD_OUT_MOST, int(_HELD_OUT_SHARE * count)))
     return ProbeData(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))
