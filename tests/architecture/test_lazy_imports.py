@@ -20,6 +20,8 @@ LOAD = "import autotune; autotune.load('studies/digits_cnn/recorded_best.yaml')"
         ("import autotune.searching.search", "torch"),
         ("import autotune.export.tensorboard", "torch tensorboard"),
         ("import autotune.process.child.main, autotune.training.tasks", "optuna sqlalchemy"),
+        # A child first takes its lifeline and its cores, which torch reads once.
+        ("import autotune.process.child.warm_host, autotune.process.child.launchers", "torch"),
         ("import autotune.report.terminal, autotune.report.tables", "torch jinja2"),
         ("from autotune.training.timing import CompileClock; CompileClock()", "torch._dynamo"),
     ],

@@ -26,7 +26,6 @@ from autotune.process.child.main import STACKS_AT, failed, leave, work
 from autotune.process.common.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.packages import sets_environment
-from autotune.training.before_fork import fork_obstacle
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -60,13 +59,13 @@ def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
     What the code prints goes to the job's logs. If it raises, the error becomes the job's outcome
     and this process ends.
     """
+    from autotune.training.before_fork import fork_obstacle, prepare_for_forks
+
     job = job_from_json(read_some(folder.job))
     assert job.model_path is not None
     if obstacle := _prepare(job.model_path, is_script=False) or fork_obstacle():
         send(end, {"unchanged": obstacle})
         return None
-    from autotune.training.before_fork import prepare_for_forks
-
     send(end, {"begins": job.model_path})
     _print_to(folder)
     faulthandler.enable()
@@ -99,6 +98,9 @@ def _answer(
     end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: int
 ) -> None:
     """Fork a child for the request and wait for it, or send why that is refused."""
+    from autotune.training import memory
+    from autotune.training.before_fork import fork_obstacle
+
     obstacle = None
     if prepared is None:
         asked = request["model_path"], request["is_script"], tuple(request["packages"])
@@ -107,8 +109,6 @@ def _answer(
         send(end, {"refused": obstacle})
         os.close(lifeline)
         return
-    from autotune.training import memory
-
     held = memory.file_bytes()
     child = os.fork()
     if child == 0:
