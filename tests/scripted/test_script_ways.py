@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from autotune.calling.flag import Flag, flag_from, preset_maps
-from autotune.commands import execute
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
@@ -271,8 +270,9 @@ def test_each_command_calls_the_script_that_a_search_calls(
     tool: Path, package: Path, monkeypatch: pytest.MonkeyPatch, is_module: bool
 ) -> None:
     executed = Executed()
-    for command_ in ("search", "comparison", "profile", "worker"):
-        monkeypatch.setattr(execute, f"execute_{command_}", executed)
+    places = ("search.execute_search", "compare.execute_comparison")
+    for place in (*places, "profile.execute_profile", "execute.execute_worker"):
+        monkeypatch.setattr(f"autotune.commands.{place}", executed)
     flags, name = (("-m",), "pack.train") if is_module else ((), "train-it")
     for each in ("search", "compare", "profile", "worker"):
         first, *words = words_of(each, package, name)
