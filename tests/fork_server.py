@@ -45,7 +45,8 @@ _IMPORTED = {
     "commands": (
         "optuna",
         "autotune.cli",
-        "autotune.commands.execute",
+        "autotune.commands.compare",
+        "autotune.commands.search",
         "autotune.report.data",
         "autotune.searching.search",
         "autotune.searching.trials.workers",
