@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.comparison.rounds import (
-    TASK,
+    PLAN,
     Course,
     PairedComparison,
     Participant,
@@ -34,6 +34,7 @@ from autotune.comparison.rounds import (
     play_round,
     time_in_round,
 )
+from autotune.configuration.job import Measure
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.context.options import SearchOptions
@@ -160,7 +161,7 @@ def course_of(name: str, folder: Path, runner: SubprocessRunner) -> Course:
     context = survey(options, runner)
 
     def timed(config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
-        return time_in_round(runner, replace(context.job(TASK, config), host=host), place)
+        return time_in_round(runner, replace(context.job(Measure(PLAN), config), host=host), place)
 
     return Course(
         time=timed,
