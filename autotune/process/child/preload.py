@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.process.common.imports import is_installed
-from autotune.scripting.packages import sets_environment, tree_sets_environment
+from autotune.scripting.surroundings import sets_environment, tree_sets_environment
 from autotune.scripting.trackers import TRACKERS
 
 _OURS = __name__.partition(".")[0]

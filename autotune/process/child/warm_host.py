@@ -25,7 +25,7 @@ from autotune.process.child import preload
 from autotune.process.child.main import STACKS_AT, failed, leave, work
 from autotune.process.common.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.process.common.trial_folder import TrialFolder
-from autotune.scripting.packages import sets_environment
+from autotune.scripting.surroundings import sets_environment
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:

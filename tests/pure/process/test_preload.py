@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.process.child.preload import preload, sets_variables_before_torch, shadowed
-from autotune.scripting.packages import sets_environment
+from autotune.scripting.surroundings import sets_environment
 
 # Modules of the standard library that nothing here imports otherwise.
 SOURCE = """
