@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Literal, get_args
 
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named, own_fault
@@ -17,6 +18,8 @@ from autotune.values.text import did_you_mean
 LrRule = Literal["none", "linear", "sqrt"]
 LR_RULES: tuple[LrRule, ...] = get_args(LrRule)
 _MOST_LINEAR = 8.0
+# Characters of a key; a database server keeps 512 of the name of an attribute.
+_LONGEST_KEY = 400
 
 
 def lr_factor(rule: LrRule, batch_size: int, baseline_batch_size: int) -> float:
@@ -144,10 +147,13 @@ class TrainingConfig:
     def note_key(self, names: Iterable[str]) -> str:
         """Return the settings of these knobs as a text by which a study keeps its notes.
 
-        It names those that differ from their default.
+        It names those that differ from their default. A long text ends with a digest.
         """
         changed = {name: self[name] for name in names if self[name] != knob_named(name).default}
-        return render(changed) or "defaults"
+        text = render(changed) or "defaults"
+        if len(text) <= _LONGEST_KEY:
+            return text
+        return f"{text[:_LONGEST_KEY]}... {sha256(text.encode()).hexdigest()[:16]}"
 
 
 BATCH_KNOBS = ("batch_size", "accumulation_steps")
