@@ -45,8 +45,10 @@ class Knowledge:
     def __init__(self) -> None:
         self.finished: tuple[FinishedTrial, ...] = ()
         """Finished trials in the order of their numbers."""
-        self.given_up: frozenset[TrainingConfig] = frozenset()
-        """Configurations that were lost twice, or whose process died twice: they may be why."""
+        self.lost: Counter[TrainingConfig] = Counter()
+        """Times that this process lost a configuration to a fault of the infrastructure."""
+        self.died: Counter[TrainingConfig] = Counter()
+        """Times that a process died while it measured a configuration, which may be why."""
         self._worse: tuple[_Training, ...] = ()
         self._undecided: frozenset[_Training] = frozenset()
         self._revocations: Mapping[str, Revocation] = {}
@@ -171,6 +173,10 @@ class Knowledge:
     def _cannot_compile(self) -> bool:
         """True if a compile mode left training eager and none ran: what it calls is at fault."""
         return not self._ran_modes - {None} and any(knob == MODE for knob, _ in self._ineffective)
+
+    def is_given_up(self, config: TrainingConfig) -> bool:
+        """Return True if `config` was tried again after it was lost, and lost again."""
+        return max(self.lost[config], self.died[config]) > 1
 
     def left_out(self) -> list[str]:
         """Return what is not tried any more, each with the reason."""

@@ -2,7 +2,7 @@
 
 A configuration that cannot run is told as a finished trial with violated constraints, because
 samplers learn nothing from failed trials. FAIL is for faults of the infrastructure and for
-interruptions: such a trial is queued once more.
+interruptions. An interrupted trial is queued again, one that was lost comes after the others.
 
 An SQLite file has one writing process, which a lock on its folder ensures: its running trials are
 nobody's when it is opened. On a server several processes work on a study. Each tells by heartbeats
@@ -54,8 +54,6 @@ from autotune.values.errors import StudyMismatchError, UsageError
 INTERRUPTED = "interrupted"
 """Reason of a trial that was lost because its search was stopped; it is tried first later."""
 _NOT_NEEDED = "not needed"
-# Number of the trial that a queued one repeats; Optuna's own callback has the same name.
-_HISTORY = "retry_history"
 # Size up to which all configurations of a space are checked for one that is left to measure.
 _MOST_ENUMERATED = 2000
 
@@ -193,8 +191,8 @@ class TuningStudy:
     ) -> tuple[int, TrainingConfig] | None:
         """Start a trial; None if finished and running ones reach `total`, or the study is closed.
 
-        Queued configurations come first, which were interrupted or lost before, then those in
-        `wanted`, then the sampler's proposals.
+        Queued configurations come first, which were interrupted, then those in `wanted`, then the
+        sampler's proposals.
         """
         wanted = tuple(wanted)
         while True:
@@ -219,7 +217,8 @@ class TuningStudy:
 
         Of processes that claim at once, those with the lowest numbers go on.
         """
-        if was_queued and (self._knowledge.is_known(config) or self._is_given_up(config)):
+        known = self._knowledge
+        if was_queued and (known.is_known(config) or known.is_given_up(config)):
             return True
         if not self.is_shared:
             return False
@@ -278,16 +277,20 @@ class TuningStudy:
             return self._knowledge.learn(FinishedTrial(number, running.config, verdict, details))
 
     def lose(self, number: int, reason: str) -> None:
-        """Mark a trial as lost to a fault of the infrastructure, and queue it once more.
+        """Mark a trial as lost to a fault of the infrastructure; queue an interrupted one again.
 
         A second call for the same trial does nothing, even if the storage failed in the first.
         """
         with self._lock:
-            if self._running.pop(number, None) is not None:
-                self._fail(number, reason)
+            running = self._running.pop(number, None)
+            if running is None:
+                return
+            if reason not in (INTERRUPTED, _NOT_NEEDED):
+                self._knowledge.lost[running.config] += 1
+            self._fail(number, reason)
 
     def take_back(self) -> int:
-        """Queue running trials of a file, whose process has died, once more; return their number.
+        """Queue running trials of a file again, whose process has died; return their number.
 
         A trial that has no configuration yet is only failed.
         """
@@ -403,12 +406,13 @@ class TuningStudy:
         return self._knowledge.left_out()
 
     def is_worth_a_try(self, config: TrainingConfig) -> bool:
-        """Return True if `config` is unknown and affordable."""
-        return not self.is_settled(config) and self.is_affordable(config)
+        """Return True if `config` is unknown and affordable, and this process has not lost it."""
+        is_new = config not in self._knowledge.lost and not self.is_settled(config)
+        return is_new and self.is_affordable(config)
 
     def is_settled(self, config: TrainingConfig) -> bool:
         """Return True if `config` is known, or was lost too often to be tried again."""
-        return self._is_given_up(config) or self.is_known(config)
+        return self._knowledge.is_given_up(config) or self.is_known(config)
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` was measured, runs, is skipped, or would certainly fail."""
@@ -416,9 +420,6 @@ class TuningStudy:
         skipped = config[MODE] in self.skipped_modes
         elsewhere = config in self._elsewhere.values()
         return running or elsewhere or skipped or self._knowledge.is_known(config)
-
-    def _is_given_up(self, config: TrainingConfig) -> bool:
-        return config in self._knowledge.given_up
 
     def _trials(self, state: TrialState) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=(state,))
@@ -432,7 +433,7 @@ class TuningStudy:
             self._storage.set_trial_user_attr(self._id_of(number), REASON, reason)
             failed = self._study.tell(number, state=TrialState.FAIL)
             self._see(failed)
-            if reason != _NOT_NEEDED:
+            if reason == INTERRUPTED:
                 _queue_again(self._study, failed)
 
     def _beat(self, running: _Running) -> None:
@@ -454,11 +455,9 @@ class TuningStudy:
         if trial.state == TrialState.COMPLETE:
             self._knowledge.learn(finished_trial(trial))
             return
-        settings, reason = map(trial.user_attrs.get, (CONFIG, REASON))
-        if settings is None or reason in (INTERRUPTED, _NOT_NEEDED) or not _history(trial):
-            return
-        config = TrainingConfig.of(settings)
-        self._knowledge.given_up = frozenset((*self._knowledge.given_up, config))
+        settings = trial.user_attrs.get(CONFIG)
+        if settings is not None and REASON not in trial.user_attrs:
+            self._knowledge.died[TrainingConfig.of(settings)] += 1
 
 
 class _Heart:
@@ -506,27 +505,15 @@ def _settled(
 
 
 def _queue_again(study: optuna.Study, failed: FrozenTrial) -> None:
-    """Queue a failed trial's configuration; one that was lost before is lost for good.
-
-    Interruptions by a person do not count.
-    """
-    history = _history(failed)
-    is_interrupted = failed.user_attrs.get(REASON) == INTERRUPTED
-    if CONFIG not in failed.user_attrs or (history and not is_interrupted):
-        return
-    study.add_trial(
-        create_trial(
+    """Queue the configuration of a trial that was interrupted, or whose process died."""
+    if CONFIG in failed.user_attrs:
+        again = create_trial(
             state=TrialState.WAITING,
             params=failed.params,
             distributions=failed.distributions,
             user_attrs={CONFIG: failed.user_attrs[CONFIG]},
-            system_attrs={_HISTORY: history if is_interrupted else [*history, failed.number]},
         )
-    )
-
-
-def _history(trial: FrozenTrial) -> list[int]:
-    return list(trial.system_attrs.get(_HISTORY, ()))
+        study.add_trial(again)
 
 
 def _attributes(verdict: Verdict, details: TrialDetails) -> dict[str, Any]:

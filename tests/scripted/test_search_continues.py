@@ -95,7 +95,7 @@ def test_an_interrupted_trial_is_failed_and_comes_again(tmp_path):
     options, stopped = options_in(tmp_path), Interrupting(in_proportion)
     with pytest.raises(KeyboardInterrupt):
         events_of(options, stopped)
-    assert states(options) == ["COMPLETE", "COMPLETE", "FAIL"]
+    assert states(options) == ["COMPLETE", "COMPLETE", "FAIL", "WAITING"]
 
     resumed, interrupted = ScriptedRunner(in_proportion), stopped.batches("trial")[-1]
     another = min({16, 32, 64, 128} - set(stopped.batches("trial")))

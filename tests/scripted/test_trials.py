@@ -128,7 +128,8 @@ def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
         return at(100 * batch_of(config) / 7)
 
     trials = ended_in(events_of(options_in(tmp_path), ScriptedRunner(uneven)))
-    for told in (trial.details.as_attributes() for trial in trials):
+    for attributes in (trial.details.as_attributes() for trial in trials):
+        told = {**attributes, **attributes["details"]}
         names = {name for name in told if name.endswith("seconds")} | {"samples_per_second"}
         numbers = [*(told[name] for name in names), *told["samples_per_second_ci95"]]
         assert all(len(f"{number!r}".replace(".", "").strip("0")) <= 6 for number in numbers)
