@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
-from autotune.study.facts import CONFIG, REASON, StudyFacts
+from autotune.study.facts import CONFIG, NOT_NEEDED, REASON, StudyFacts
 from autotune.study.finished import FinishedTrial, as_known, finished_trial
 from autotune.study.identity import FORMAT
 from autotune.study.storage import (
@@ -90,7 +90,8 @@ def read_archive(url: str, name: str | None = None) -> Archive:
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
         finished = tuple(as_known(finished_trial(trial), notes) for trial in complete)
-        opened = tuple(_open(trial) for trial in trials if trial.state in _STATES)
+        left = [t for t in trials if t.state in _STATES and t.user_attrs.get(REASON) != NOT_NEEDED]
+        opened = tuple(map(_open, left))
     except (AttributeError, KeyError, TypeError, ValueError, AutotuneError) as error:
         raise UsageError(
             f"{masked(url)}: study {chosen!r} was not made by autotune: its trials have no "

@@ -38,6 +38,7 @@ from autotune.study import storage as storages
 from autotune.study.facts import (
     CONFIG,
     CONSTRAINTS_ATTRIBUTE,
+    NOT_NEEDED,
     OWN,
     REASON,
     Plan,
@@ -53,7 +54,6 @@ from autotune.values.errors import StudyMismatchError, UsageError
 
 INTERRUPTED = "interrupted"
 """Reason of a trial that was lost because its search was stopped; it is tried first later."""
-_NOT_NEEDED = "not needed"
 # Size up to which all configurations of a space are checked for one that is left to measure.
 _MOST_ENUMERATED = 2000
 
@@ -206,7 +206,7 @@ class TuningStudy:
                 number, config = self.ask(None if queued else fresh)
                 if not self._is_needless(number, config, total, was_queued=bool(queued)):
                     return number, config
-                self.lose(number, _NOT_NEEDED)
+                self.lose(number, NOT_NEEDED)
                 if self.exhausted():
                     return None
 
@@ -285,7 +285,7 @@ class TuningStudy:
             running = self._running.pop(number, None)
             if running is None:
                 return
-            if reason not in (INTERRUPTED, _NOT_NEEDED):
+            if reason not in (INTERRUPTED, NOT_NEEDED):
                 self._knowledge.lost[running.config] += 1
             self._fail(number, reason)
 

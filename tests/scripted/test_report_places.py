@@ -95,7 +95,7 @@ def judged(best: BestConfig, **told: Any) -> BestConfig:
 CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)
 
 
-@pytest.mark.parametrize("place", ["terminal", "sentences", "page", "note", "end of a search"])
+@pytest.mark.parametrize("place", ["terminal", "sentences", "page", "end of a search"])
 def test_the_answer_says_how_much_its_probes_can_tell(place: str, url: str) -> None:
     trials = [trial(0), trial(1, 150.0, num_workers=2)]
     told = PLACES[place](stored(url, trials, CONFIRMED_RATES), CONFIRMED_RATES)
@@ -113,7 +113,7 @@ def test_the_length_of_probes_is_told_in_epochs(epochs: float, said: str) -> Non
     assert f"({said}, " in accuracy.probe_text
 
 
-@pytest.mark.parametrize("place", ["terminal", "note", "end of a search", "production"])
+@pytest.mark.parametrize("place", ["terminal", "end of a search", "production"])
 def test_a_confirmed_throughput_says_so_wherever_it_stands(place: str, url: str) -> None:
     """The factory's answer: 150 samples/s, where the user's settings reach 100."""
     trials = [trial(0), trial(1, 150.0, num_workers=2)]
@@ -130,7 +130,7 @@ def test_the_page_says_which_throughputs_were_confirmed(url: str) -> None:
     assert said.count("training, in the confirmation") == 2, "in the diagram of the stages"
 
 
-@pytest.mark.parametrize("place", ["terminal", "page", "note", "end of a search"])
+@pytest.mark.parametrize("place", ["terminal", "page", "end of a search"])
 @pytest.mark.parametrize("rounds", [0, 9])
 def test_the_throughput_of_kept_settings_is_of_the_rounds_if_there_were_any(
     place: str, rounds: int, url: str

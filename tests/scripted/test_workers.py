@@ -43,9 +43,11 @@ def test_workers_share_a_search_and_measure_nothing_twice(server_storage, tmp_pa
         ),
     )
     assert isinstance(events[0], list), events
-    trials = trials_in(server_storage)
-    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 16
-    assert len({str(trial.user_attrs["config"]) for trial in trials}) == 16
+    begun = trials_in(server_storage)
+    trials = [trial for trial in begun if trial.state.name == "COMPLETE"]
+    assert len({str(trial.user_attrs["config"]) for trial in trials}) == len(trials) == 16
+    left = [trial.user_attrs["reason"] for trial in begun if trial not in trials]
+    assert set(left) <= {"not needed"}, "another began the same at that moment"
     by_each = [len(runner.batches("trial")) for runner in runners]
     assert sum(by_each) == 15
     assert sum(count > 0 for count in by_each) > 1, "no turn is given in an order"
@@ -58,7 +60,8 @@ def test_workers_share_a_search_and_measure_nothing_twice(server_storage, tmp_pa
             "gate",
         }
     shown = [event.trial.number for event in events[0] if isinstance(event, TrialEnded)]
-    assert sorted(shown) == list(range(16)), "the search shows what others told"
+    told = [trial.number for trial in trials]
+    assert sorted(shown) == told, "the search shows what others told"
     assert events[0][-1].best.config["batch_size"] == 128
 
 
