@@ -272,8 +272,9 @@ def refuse(storage: str | None, error: Exception) -> NoReturn:
         StorageError: always.
     """
     lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
-    if "readonly" in lines[0]:  # SQLite's word for a file that was deleted, too
-        check_still_there(storage)
+    file = file_of(storage)
+    if "readonly" in lines[0] and file is not None and file.parent.is_dir():
+        check_still_there(storage)  # it is SQLite's word for a file that was deleted, too
     advice = [text for word, text in _ADVICE.items() if word in lines[0]]
     helps = advice[0] if advice else "Check that it exists and can be reached and written."
     if "{restore}" in helps:

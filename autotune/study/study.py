@@ -163,7 +163,7 @@ class TuningStudy:
             )
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
-        self._study.sampler = NoRepeatSampler(base, self._space, self.is_known, seed)
+        self._study.sampler = NoRepeatSampler(base, self._space, self.is_settled, seed)
 
     def narrow(self, space: SearchSpace) -> None:
         """Replace the search space by a part of it; must be called before the first trial."""

@@ -11,6 +11,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
+from autotune.sampling.surrogate_sampler import Proposals
 from autotune.study import storage as storages
 from autotune.study.facts import Revocation
 from autotune.study.shown import Shown
@@ -230,9 +231,8 @@ def test_a_database_that_was_deleted_is_not_made_by_a_study_that_closes(told, tm
 
 def test_the_sampler_learns_that_it_is_not_feasible(told, monkeypatch):
     seen = []
-    sampler = told._study.sampler
-    plain = sampler._seen
-    monkeypatch.setattr(sampler, "_seen", lambda *a: seen.append(plain(*a)) or seen[-1])
+    plain = Proposals._seen
+    monkeypatch.setattr(Proposals, "_seen", lambda *a: seen.append(plain(*a)) or seen[-1])
     told.ask()
     told.revoke("large", Revocation(0.02, "accuracy: worse"))
     told.ask()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 from pathlib import Path
@@ -227,28 +226,6 @@ def test_trials_that_someone_else_told_are_data_and_refused(
         opened(url, nine)
     with pytest.raises(UsageError, match=r"'s' was not made by autotune"):
         reported(url)
-
-
-@pytest.mark.parametrize("number", [None, math.inf])
-def test_a_study_that_another_program_told_is_not_backed_up(
-    nine: SearchSpace, url: str, tmp_path: Path, number: float | None
-) -> None:
-    foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
-    ours = {"config": {}, "value": 1.0, "reason": ""}
-    foreign.add_trial(
-        optuna.create_trial(
-            value=1.0,
-            params={"x": number},
-            distributions={"x": optuna.distributions.CategoricalDistribution([number])},
-            user_attrs={"config": {}} if number is None else ours,
-            system_attrs={"constraints": [-1.0, -1.0, -1.0]},
-        )
-    )
-    with pytest.raises(
-        StudyMismatchError, match="trial 0 of the study was not written by this version"
-    ):
-        opened(url, nine)
-    assert not (tmp_path / "study.db.bak").exists()
 
 
 @pytest.mark.parametrize("margins", [None, [-1.0], ["a", "b", "c"], 7, {"memory": -1.0}])
