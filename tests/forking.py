@@ -179,14 +179,20 @@ def connected(folder: Path, kind: str) -> socket.socket:
             command = [sys.executable, str(_TESTS / "fork_server.py"), str(path), "-" * 8192]
             # Room for the environments of forks, which are seen in /proc.
             room = {PLACE: str(folder), "_ROOM": "-" * 100_000}
-            with _STARTED(
-                command,
-                env={**environ, **room},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            ) as starting:
-                assert starting.wait() == 0, f"no {kind} server"
+            # Its log is a file, because the pipe of who starts it would stay open with it.
+            said = folder / f"{kind}.log"
+            with (
+                said.open("wb") as log,
+                _STARTED(
+                    command,
+                    env={**environ, **room},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                ) as starting,
+            ):
+                assert starting.wait() == 0, f"no {kind} server: {said.read_text()}"
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.connect(str(path))
     return server

@@ -1,8 +1,9 @@
 """The command line with its budgets cut short: `python hurried_command.py search model.py ...`.
 
 All is as `autotune` does it, in real processes, but for how long each child measures, how many
-rounds decide, and that their processes are forked from the host of the trials. A processor without
-bfloat16 instructions counts as one that has them: torch then emulates them.
+rounds decide, when a worker is taken for dead, and that their processes are forked from the host of
+the trials. A processor without bfloat16 instructions counts as one that has them: torch then
+emulates them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import autotune.comparison.sequential_test
 from autotune.cli import main
 from autotune.configuration.job import Job
 from autotune.process.runner import SubprocessRunner
+from autotune.study import storage
 from autotune.values.outcome import Inspected, TrialOutcome
 from hurried_runner import shortened
 from one_host import from_one_host
@@ -38,6 +40,7 @@ def hurry() -> None:
     """Cut the budgets of all searches of this process short."""
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
     autotune.comparison.sequential_test.LOOKS = (2,)
+    storage.BEAT_SECONDS, storage.GRACE_SECONDS = 1, 8
     autotune.comparison.sequential_test.confidence = lambda family: 0.5
 
 

@@ -12,8 +12,9 @@ that it still runs its trials, and reads what the others did whenever it claims 
 from __future__ import annotations
 
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,6 +57,9 @@ INTERRUPTED = "interrupted"
 """Reason of a trial that was lost because its search was stopped; it is tried first later."""
 # Size up to which all configurations of a space are checked for one that is left to measure.
 _MOST_ENUMERATED = 2000
+# Seconds to wait until another process that began a trial before has chosen its configuration, and
+# between two looks.
+_PROPOSAL_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 def open_study(
@@ -137,6 +141,8 @@ class TuningStudy:
         self.notes = StudyFacts(attributes, study.set_user_attr, process)
         self._running: dict[int, _Running] = {}
         self._elsewhere: dict[int, TrainingConfig] = {}
+        self._choosing: Set[int] = frozenset()
+        """Running trials of other processes that have no configuration yet."""
         self._knowledge = Knowledge()
         self._seen: set[int] = set()
         self._heart: _Heart | None = None
@@ -218,15 +224,23 @@ class TuningStudy:
         Of processes that claim at once, those with the lowest numbers go on.
         """
         known = self._knowledge
-        if was_queued and (known.is_known(config) or known.is_given_up(config)):
-            return True
         if not self.is_shared:
-            return False
-        self.catch_up()
+            return was_queued and (known.is_known(config) or known.is_given_up(config))
+        self._wait_for_others_before(number)
+        if known.is_known(config) or known.is_given_up(config):
+            return True
         before = [other for other in self._elsewhere if other < number]
         is_full = len(self._knowledge.finished) + len(self._running) - 1 + len(before) >= total
         is_known = config in (self._elsewhere[other] for other in before)
         return is_full or is_known or self.is_closed
+
+    def _wait_for_others_before(self, number: int) -> None:
+        """Catch up until the trials begun before this one have their configurations."""
+        end = time.monotonic() + _PROPOSAL_SECONDS
+        self.catch_up()
+        while any(other < number for other in self._choosing) and time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
+            self.catch_up()
 
     def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
         """Start a trial with `wanted` or a proposal of the sampler; return number and settings.
@@ -320,6 +334,7 @@ class TuningStudy:
                     running[trial.number] = trial.user_attrs.get(CONFIG)
             begun = {n: config for n, config in running.items() if config is not None}
             self._elsewhere = {n: TrainingConfig.of(config) for n, config in begun.items()}
+            self._choosing = running.keys() - begun.keys()
             self._knowledge.revoke(self.notes.revocations)
 
     def others_run(self) -> bool:

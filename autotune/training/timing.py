@@ -294,7 +294,9 @@ class Timer:
     def _telling(self, blocks: Sequence[Block]) -> list[Part]:
         """Return the seconds and samples of the blocks that count, see `telling_blocks`."""
         calm = [block for block in blocks if not block.is_disturbed]
-        counted = calm if calm and UNEVEN not in self.flags else blocks
+        if UNEVEN in self.flags:
+            calm = [block for block in blocks if not block.noise.stopped]
+        counted = calm or blocks
         return [(block.seconds, block.counted_samples) for block in counted]
 
     def _is_narrow(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
@@ -324,7 +326,8 @@ class Timer:
                 gpu=", ".join(filter(None, (noise.gpu, lap.gpu))),
             ),
         )
-        self.log.keep(block.is_disturbed)
+        if not block.noise.stopped:
+            self.log.keep(block.is_disturbed)
         return block
 
     def _time(self, steps: int) -> StepRequests[Lap]:

@@ -385,10 +385,10 @@ class Measurement:
         """Return the undisturbed blocks if there are enough of them, else all.
 
         All count where steps are uneven: the longer a block, the more often it is disturbed, so
-        that the slow steps would be left out.
+        that the slow steps would be left out. Only those in which the process was stopped do not.
         """
         if UNEVEN in self.flags:
-            return self.blocks
+            return tuple(one for one in self.blocks if not one.noise.stopped) or self.blocks
         calm = tuple(block for block in self.blocks if not block.is_disturbed)
         half = max(_FEWEST_BLOCKS, (len(self.blocks) + 1) // 2)
         return calm if len(calm) >= min(_ENOUGH_BLOCKS, half) else self.blocks

@@ -64,8 +64,9 @@ def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path: Path, ur
             break
     running.close()  # type: ignore[attr-defined]
     study = optuna.load_study(study_name=options.study.name, storage=options.study.storage)
-    last = study.trials[-1]
+    last, again = study.trials[-2:]
     assert (last.state, last.user_attrs["reason"]) == (TrialState.FAIL, "interrupted")
+    assert again.state == TrialState.WAITING
 
 
 def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> SearchRun:

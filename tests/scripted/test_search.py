@@ -93,7 +93,7 @@ def test_an_interrupted_search_says_that_it_can_be_continued(interrupted):
     assert "Traceback" not in said
     assert nobody_is_left(interrupted)
     states = [trial.state.name for trial in study_in(interrupted).trials]
-    assert states == ["COMPLETE", "COMPLETE", "FAIL"]
+    assert states == ["COMPLETE", "COMPLETE", "FAIL", "WAITING"]
 
 
 def test_the_continued_search_measures_the_rest_and_keeps_what_was_there(finished):

@@ -28,7 +28,7 @@ def test_ctrl_c_ends_a_search_and_leaves_the_terminal_as_it_was(tmp_path):
     )
     begun = tmp_path / "studies" / "plain" / "trials" / "0000" / "0" / "job.json"
     assert wait_until(begun.exists, seconds=60), terminal.so_far
-    assert wait_until(lambda: "▸ baseline" in terminal.so_far, seconds=10)
+    assert wait_until(lambda: "baseline" in terminal.so_far, seconds=10)
     terminal.type("\x03")
     assert search.wait(timeout=60) == INTERRUPTED
     assert terminal.settings == before

@@ -118,8 +118,8 @@ def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path: Path) -> 
     assert done.code == 0, done.err
     words = Page((tmp_path / "report.html").read_text()).words
     place = words.index("loader, num_workers=0")
-    drawn = [word for word in words[place:] if word.strip()][:8]
-    rates = dict(zip(drawn[::2], drawn[1::2], strict=True))
+    drawn = [word for word in words[place:] if word.strip()][:12]
+    rates = dict(zip(drawn[::3], drawn[2::3], strict=True))  # between them the bar's share
     assert rates == {
         "loader, num_workers=0": "160,000 →",
         "copy to device": "1,600 →",
