@@ -21,7 +21,7 @@ writes this page from the classes in `autotune/knobs/`. `autotune knobs` suggest
 machine, and says which it cannot have.
 
 [Knobs of your own](own_knobs.md) stand in a space file.
-`autotune knobs model.py` lists the latter.
+`autotune knobs model.py` also says which knobs that model cannot use.
 """
 
 

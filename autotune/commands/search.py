@@ -259,8 +259,8 @@ def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Show space, plan and estimated time, and stop. A script is started once, for its first "
-    "steps.",
+    help="Show space, plan and estimated time, and stop. A script is started once "
+    "or twice, for its first steps.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option(

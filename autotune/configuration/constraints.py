@@ -1,4 +1,4 @@
-"""What a search maximises, its constraints, the verdict on one trial, and the rule of accuracy.
+"""The objective of a search, its constraints, the verdict on a trial, and the rule of accuracy.
 
 Every constraint is a margin in Optuna's sense: feasible at or below 0; above 0, the relative excess
 over the limit. Each trial carries all margins, in the order of `CONSTRAINTS`. An unknown margin is

@@ -21,7 +21,7 @@ class EventLines:
 
     def __init__(self) -> None:
         self.context: SearchContext | None = None
-        """What is searched; None before the search is planned."""
+        """Context of the search; None before it is known."""
         self.doing = ""
         """The current step, in a few words."""
         self._timed: TrainingConfig | None = None

@@ -125,7 +125,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What workers need: the options with which trials are judged, and their number."""
+    """The options with which workers judge trials, and the number of trials."""
 
     options: Mapping[str, Any]
     trials: PositiveInt

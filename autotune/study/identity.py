@@ -80,7 +80,7 @@ class Identity:
 
     @property
     def unit(self) -> str:
-        """What throughput counts: samples, or steps where a script's samples are unknown."""
+        """The unit of throughput: samples, or steps where a script's samples are unknown."""
         return str(self.facts.get("unit", "samples"))
 
     @property

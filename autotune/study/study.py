@@ -2,11 +2,12 @@
 
 A configuration that cannot run is told as a finished trial with violated constraints, because
 samplers learn nothing from failed trials. FAIL is for faults of the infrastructure and for
-interruptions. An interrupted trial is queued again, one that was lost comes after the others.
+interruptions. An interrupted trial is queued again; one that was lost comes after the others.
 
-An SQLite file has one writing process, which a lock on its folder ensures: its running trials are
-nobody's when it is opened. On a server several processes work on a study. Each tells by heartbeats
-that it still runs its trials, and reads what the others did whenever it claims one.
+A lock on the folder of an SQLite file ensures that one process writes it, so trials that are
+running when it is opened are left from a dead process. On a server several processes work on a
+study. Heartbeats show that a process still runs its trials, and each process reads what the others
+did before it claims a trial.
 """
 
 from __future__ import annotations
