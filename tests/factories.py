@@ -41,7 +41,6 @@ IMAGE_FACTS = WorkloadFacts(
     optimizer_options=True,
     has_evaluate=True,
     baseline={},
-    model_parameters=1000,
     repeated_blocks=True,
     has_checkpoint=True,
     attention=True,

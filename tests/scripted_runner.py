@@ -61,7 +61,6 @@ FACTS = WorkloadFacts(
     optimizer_options=True,
     has_evaluate=True,
     baseline={"batch_size": 8},
-    model_parameters=18,
 )
 LOSSES = FirstLosses(
     (2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1), backwards_per_step=1.0, moves=(0.3, 0.4)

@@ -11,7 +11,7 @@ import click
 
 from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
-from autotune.comparison.compare import ComparisonOptions, side_of
+from autotune.comparison.compare import FEWEST_ROUNDS, ComparisonOptions, side_of
 from autotune.comparison.compare import compare as states_of
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import BestConfig, read_best
@@ -34,10 +34,10 @@ _NOT_FASTER = 8
 @click.argument("b", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--rounds",
-    type=click.IntRange(min=6),
+    type=click.IntRange(min=FEWEST_ROUNDS),
     default=9,
     show_default=True,
-    help="Time both this many times; at least 6, which a 95 % interval needs.",
+    help=f"Time both this many times; at least {FEWEST_ROUNDS}, which a 95 % interval needs.",
 )
 @common.DEVICE
 @common.PYTHON

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
+from types import MappingProxyType
 
 from autotune.console.interrupts import interrupts
 from autotune.console.live import Mode, display
@@ -38,10 +39,23 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def one_runner(
-    folder: Path, python: Interpreter, keep: Path | None = None, *, warm: bool = True
+    folder: Path,
+    python: Interpreter,
+    keep: Path | None = None,
+    *,
+    warm: bool = True,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    stop: Stop | None = None,
 ) -> SubprocessRunner:
     """Return what runs children with `python`; `folder` has its cache, `keep` changed files."""
-    return SubprocessRunner(folder / "inductor", warm=warm, interpreter=python, keep=keep)
+    is_cancelled = (stop or Stop()).is_at_once
+    return SubprocessRunner(folder / "inductor", warm, environ, is_cancelled, python, keep)
+
+
+def environs(devices: Sequence[Device]) -> list[dict[str, str]]:
+    """Return the variables by which processes keep to each device and its share of the cores."""
+    cores = shared_cores(devices)
+    return [replace(one, cores=cores[one]).environ for one in devices]
 
 
 @contextmanager
@@ -50,32 +64,26 @@ def search_runners(
 ) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
     """Open the runner of the search and those of extra devices.
 
-    If others may run trials on the same host, each runner waits until its device is free.
+    Where a device is named, or others may run trials on the same host, each runner waits until its
+    device is free.
     """
-    cache = options.study.folder / "inductor"
+    folder, python = options.study.folder, options.workload.interpreter
+    check_storage(options.study.storage)
+    waits = ":" in options.resources.device or is_server(options.study.storage)
+    chosen = devices or [Device(options.resources.device)]
     with ExitStack() as opened:
-
-        def runner(environ: Mapping[str, str]) -> SubprocessRunner:
-            made = SubprocessRunner(
-                cache,
-                environ=environ,
-                is_cancelled=stop.is_at_once,
-                interpreter=options.workload.interpreter,
-                keep=keep,
-            )
-            return opened.enter_context(made)
-
-        check_storage(options.study.storage)
-        if not devices and not is_server(options.study.storage):
-            yield runner({}), {}
-            return
-        chosen = devices or [Device(options.resources.device)]
-        cores = shared_cores(chosen)
         first, *others = (
-            DeviceRunner(runner(replace(device, cores=cores[device]).environ), device, stop)
-            for device in chosen
+            opened.enter_context(one_runner(folder, python, keep, environ=environ, stop=stop))
+            for environ in environs(chosen)
         )
-        yield first, dict(zip(chosen[1:], others, strict=True))
+        if not devices and not waits:
+            yield first, {}
+            return
+        runners = [
+            DeviceRunner(runner, device, stop)
+            for device, runner in zip(chosen, (first, *others), strict=True)
+        ]
+        yield runners[0], dict(zip(chosen[1:], runners[1:], strict=True))
 
 
 def execute_worker(options: WorkerOptions, progress: Mode) -> None:
@@ -85,18 +93,13 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
         AutotuneError: see `autotune.searching.trials.workers.join`.
         KeyboardInterrupt, SystemExit: the worker was stopped.
     """
-    stop = Stop()
-    cache, device = options.folder / "inductor", options.device
+    stop, device = Stop(), options.device
     with (
         interrupts(stop),
         display("none" if progress == "none" else "plain") as show,
         kept_files(options.folder) as keep,
-        SubprocessRunner(
-            cache,
-            environ=device.environ,
-            is_cancelled=stop.is_at_once,
-            interpreter=options.python,
-            keep=keep,
+        one_runner(
+            options.folder, options.python, keep, environ=device.environ, stop=stop
         ) as runner,
     ):
         for event in join(options, DeviceRunner(runner, device, stop), stop):

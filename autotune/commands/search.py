@@ -17,7 +17,7 @@ from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
 from autotune.configuration import flag_types
 from autotune.configuration.best_config import read_best
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.training_config import LR_RULES, TrainingConfig
 from autotune.console.answer_lines import answer_lines, not_enough_result, result
 from autotune.console.interrupts import interrupts, unwind_on_sigterm
 from autotune.console.live import Mode, display
@@ -189,7 +189,7 @@ def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
 )
 @click.option(
     "--lr-scaling",
-    type=click.Choice(["none", "linear", "sqrt"]),
+    type=click.Choice(LR_RULES),
     default="none",
     show_default=True,
     help="Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
@@ -289,13 +289,13 @@ def search(
     may also be an installed command, or with -m a module.
     """
     progress = "none" if quiet else progress
-    options, devices = search_options(flags, scripts.arguments_given(), new_study=new_study)
+    options, devices = search_options(flags, scripts.arguments_given())
     script = options.workload.script
     if script is not None and progress != "none":
         to_stderr(observing_line(options.workload.model_path, script))
     if dry_run:
         unwind_on_sigterm()
-        show_plan(options)
+        show_plan(options, devices)
         return
     name = options.study.name
     named = (f"{name}-{number}" for number in count(2))
@@ -310,14 +310,13 @@ def search(
 
 
 def search_options(
-    flags: Mapping[str, Any], arguments: Sequence[str] | None, *, new_study: bool = False
+    flags: Mapping[str, Any], arguments: Sequence[str] | None
 ) -> tuple[SearchOptions, tuple[Device, ...]]:
     """Return the options that the command's flags give, and the devices that run trials at once.
 
     Args:
         flags: flags of the command by their names there, with "model".
         arguments: the script's arguments. None: the file's content decides if it is a script.
-        new_study: True if another name is taken for a study that was made for something else.
 
     Raises:
         UsageError: a flag cannot be used; see `warm_start_from` too.
@@ -335,9 +334,7 @@ def search_options(
         given["device"] = device
     common.check_processes(given, has_devices=bool(devices))
     warm_start = warm_start_from(source, given["storage"]) if source else ()
-    options = common.options_of(
-        model, **given, script=script, warm_start=warm_start, new_study=new_study
-    )
+    options = common.options_of(model, **given, script=script, warm_start=warm_start)
     return options, devices
 
 
@@ -410,7 +407,7 @@ def _folder_to_lock(options: SearchOptions) -> Path:
     return database.resolve().parent
 
 
-def show_plan(options: SearchOptions) -> None:
+def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
     """Print the plan of a search and an estimate of its time, without measuring anything.
 
     Raises:
@@ -418,7 +415,9 @@ def show_plan(options: SearchOptions) -> None:
     """
     clock = Clock(time_budget_of(options))
     with execute.scratch_folder() as folder, kept_files() as keep, signs_of_life(""):
-        runner = execute.one_runner(folder, options.workload.interpreter, keep, warm=False)
+        python = options.workload.interpreter
+        environ = next(iter(execute.environs(devices)), {})
+        runner = execute.one_runner(folder, python, keep, warm=False, environ=environ)
         context = survey(options, BudgetedRunner(runner, clock), folder)
     for line in plan_lines(context):
         to_stderr(line)

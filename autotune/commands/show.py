@@ -21,7 +21,7 @@ from autotune.values.outcome import Inspected
 def knobs(model: Path | None, device: str, python: Interpreter) -> None:
     """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
     if model is not None:
-        common.check_model(model)
+        common.check_model(model, python)
     inspected = _inspected(device, model, python)
     tables.show_knobs(inspected.machine, inspected.workload)
 

@@ -239,7 +239,8 @@ class LiveProgress:
     def _is_soon(self) -> bool:
         """Return True if others may be timed now and the last drawing was too recent."""
         context = self._lines.context
-        assert context is not None
+        if context is None:
+            return False
         options = context.options
         others = is_server(options.study.storage) or (
             self._phase == "search" and options.resources.at_once > 1

@@ -104,9 +104,6 @@ class StudyOptions:
     """Folder for trials, logs and the result."""
     out: Path
     """File of the result."""
-    new_study: bool = False
-    """True if another name is taken for a study that was made for something else, so that it
-    need not go on as it was begun."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from autotune.values.outcome import (
     outcome_from_json,
 )
 from autotune.values.strict_json import read_some
+from autotune.values.text import signal_name
 
 _MARK = "AUTOTUNE_FAMILY"
 _POLL_SECONDS = 0.02
@@ -341,10 +342,9 @@ class RunningChild:
         if code is None:
             return Lost("the warm host was killed, so it is unknown how its child ended")
         if code < 0:
-            name = signal.Signals(-code).name
             if -code == signal.SIGBUS:
                 return OutOfMemory("shared", "bus error: /dev/shm is full", self.peak_bytes or None)
-            return Crashed(f"killed by {name}")
+            return Crashed(f"killed by {signal_name(-code)}")
         return Crashed(f"exited with code {code} without a result")
 
     def _look(self, limit: int | None) -> None:

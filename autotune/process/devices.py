@@ -140,14 +140,13 @@ def shared_cores(devices: Sequence[Device]) -> dict[Device, tuple[int, ...]]:
 def _device(name: str) -> Device:
     match = _CORES.fullmatch(name)
     if not match:
-        if name in ("", "auto") or name.startswith("cpu:"):
+        if not re.fullmatch(r"(?!auto|cpu:)[a-z]+(:\d+)?", name):
             raise UsageError(f"--device: {name!r} is no device; write cuda:0 or cpu:0-3.")
         return Device(name)
     first, last = int(match[1]), int(match[2] or match[1])
-    cores = tuple(range(first, last + 1))
     allowed = os.sched_getaffinity(0)
-    missing = [core for core in cores if core not in allowed]
-    if missing or not cores:
+    cores = tuple(range(first, last + 1)) if last <= max(allowed) else ()
+    if not cores or not allowed.issuperset(cores):
         raise UsageError(
             f"--device: {name} has cores that this process may not use; "
             f"it may use {', '.join(map(str, sorted(allowed)))}."

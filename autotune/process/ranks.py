@@ -24,6 +24,7 @@ from autotune.process.common.trial_folder import TrialFolder
 from autotune.values import outcome
 from autotune.values.outcome import Crashed, Failure, Lost, TrialOutcome
 from autotune.values.strict_json import read_some
+from autotune.values.text import signal_name
 
 PATIENCE_SECONDS = 120.0
 """Seconds in which all processes have to begin once one has."""
@@ -203,8 +204,7 @@ def _told(files: TrialFolder) -> dict[TrialFolder, Failure]:
 def _killed(rank: TrialFolder, number: int) -> Failure:
     if number == signal.SIGBUS:
         return outcome.OutOfMemory("shared", f"rank {rank.rank}: bus error: /dev/shm is full")
-    name = signal.Signals(number).name
-    return Crashed(f"rank {rank.rank} was killed by {name}; {_log(rank)}")
+    return Crashed(f"rank {rank.rank} was killed by {signal_name(number)}; {_log(rank)}")
 
 
 def _log(rank: TrialFolder) -> str:

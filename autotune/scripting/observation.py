@@ -232,7 +232,6 @@ class Observation:
             optimizer_options=True,
             has_evaluate=False,
             baseline=settings,
-            model_parameters=sum(weight.numel() for weight in weights),
             model_tensors=len(weights),
             sample_bytes=self._stream.sample_bytes,
             # By their path from the script, or from where -m imports it.

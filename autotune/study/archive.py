@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
 from autotune.study.facts import CONFIG, NOT_NEEDED, REASON, StudyFacts
-from autotune.study.finished import FinishedTrial, as_known, finished_trial
+from autotune.study.finished import FinishedTrial, as_known, best_first, finished_trial
 from autotune.study.identity import FORMAT
 from autotune.study.storage import (
     check_storage,
@@ -179,8 +179,7 @@ def warm_start_from(storage: str, study: str | None = None) -> tuple[TrainingCon
         StorageError: see `read_archive`.
     """
     archive = read_archive(storage, study)
-    feasible = [t for t in archive.finished if t.verdict.feasible and t.verdict.value is not None]
-    feasible.sort(key=lambda trial: -(trial.verdict.value or 0.0))
+    feasible = best_first(archive.finished)
     if not feasible:
         raise UsageError(
             f"no trial of study {archive.name!r} in {archive.storage} was feasible. "

@@ -186,10 +186,6 @@ class Entries(Generic[K, T]):
     def __get__(self, study: StudyFacts | None, owner: type) -> Entries[K, T] | Mapping[K, T]:
         return self if study is None else study.parsed(self.key, self._parse)
 
-    def __set__(self, study: StudyFacts, entries: Mapping[K, T]) -> None:
-        for key, value in entries.items():
-            self.enter(study, key, value)
-
     def enter(self, study: StudyFacts, key: K, value: Any) -> None:
         """Write one entry."""
         study.store(f"{self.key}:{key}", value)
@@ -377,10 +373,6 @@ class StudyFacts:
         """Write the accuracy margin of a training."""
         StudyFacts.margins.enter(self, training, margin)
 
-    def revoke(self, training: str, revocation: Revocation) -> None:
-        """Write a revocation of a training, or of a trial `alone`."""
-        StudyFacts.revocations.enter(self, training, revocation)
-
     def set_numerics_check(self, settings: str, outcome: TrialOutcome) -> None:
         """Write the outcome of the numerics check of these settings."""
         StudyFacts.numerics_checks.enter(self, settings, outcome_to_json(outcome))
@@ -400,14 +392,6 @@ class StudyFacts:
         with self._lock:
             before = self.re_timings.get(trial, ())
             StudyFacts.re_timings.enter(self, trial, [*before, *rates])
-
-    def set_seconds_again(self, trial: int, seconds: float) -> None:
-        """Write the seconds of one more timing of the trial of that number."""
-        StudyFacts.seconds_again.enter(self, trial, round(seconds, 3))
-
-    def set_matmul_rate(self, key: str, flops_per_second: float) -> None:
-        """Write a rate of matrix products; `key` is as of `matmul_rate_key`."""
-        StudyFacts.matmul_rates.enter(self, key, flops_per_second)
 
     def add_drift_check(self, worker: str, check: DriftCheck) -> None:
         """Add a drift check; `worker` is as for `drift_checks`."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
@@ -142,6 +142,7 @@ class TuningStudy:
         self.notes = StudyFacts(attributes, study.set_user_attr, process)
         self._running: dict[int, _Running] = {}
         self._elsewhere: dict[int, TrainingConfig] = {}
+        self._others_seen: set[int] = set()
         self._choosing: Set[int] = frozenset()
         """Running trials of other processes that have no configuration yet."""
         self._knowledge = Knowledge()
@@ -180,10 +181,9 @@ class TuningStudy:
     def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
         """Add a finished trial that was not asked for, in one transaction."""
         with self._lock:
-            varied = self._space.varied()
             trial = create_trial(
-                params=params_of(config, varied),
-                distributions={n: CategoricalDistribution(v) for n, v in varied.items()},
+                params=params_of(config, self._space.varied()),
+                distributions=self._distributions,
                 value=self._knowledge.stored_value(verdict),
                 user_attrs={CONFIG: config.as_dict(), **_attributes(verdict, details)},
                 system_attrs={CONSTRAINTS_ATTRIBUTE: _margins(verdict)},
@@ -252,15 +252,14 @@ class TuningStudy:
         with self._lock:
             if wanted is not None:
                 self._study.enqueue_trial(params_of(wanted, self._space.varied()))
-            others = self._trials(TrialState.RUNNING) if self.is_shared else ()
-            before = {trial.number for trial in others}
             try:
                 with warnings.catch_warnings():  # that heartbeats are meant for Study.optimize
                     warnings.simplefilter("ignore")
                     trial = self._study.ask(self._distributions)
             except (UsageError, KeyboardInterrupt, SystemExit) as error:
-                for asked in self._trials(TrialState.RUNNING):
-                    if asked.number not in before and CONFIG not in asked.user_attrs:
+                # On a server another process may have asked meanwhile; missing beats tell there.
+                for asked in () if self.is_shared else self._trials(TrialState.RUNNING):
+                    if asked.number not in self._running:
                         with suppress(UsageError):  # the sampler may fail again when it is told
                             self._fail(asked.number, str(error) or type(error).__name__)
                 raise
@@ -278,7 +277,7 @@ class TuningStudy:
         If another process took it for dead and it was failed, it is added as a new one.
         """
         with self._lock:
-            running = self._running.pop(number)
+            running = self._running[number]
             try:
                 for name, value in _attributes(verdict, details).items():
                     self._storage.set_trial_user_attr(running.trial_id, name, value)
@@ -286,8 +285,12 @@ class TuningStudy:
                     running.trial_id, CONSTRAINTS_ATTRIBUTE, _margins(verdict)
                 )
                 self._study.tell(number, self._knowledge.stored_value(verdict))
-            except UpdateFinishedTrialError:
+            except (UpdateFinishedTrialError, ValueError):
+                if not self._storage.get_trial(running.trial_id).state.is_finished():
+                    raise
+                del self._running[number]
                 return self.add(running.config, verdict, details)
+            del self._running[number]
             self._seen.add(number)
             return self._knowledge.learn(FinishedTrial(number, running.config, verdict, details))
 
@@ -323,6 +326,7 @@ class TuningStudy:
         """Read what other processes wrote: facts, finished trials, and those that they run."""
         if not self.is_shared:
             return
+        assert isinstance(self._storage, RDBStorage)
         with self._lock:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -333,6 +337,10 @@ class TuningStudy:
                 self._see(trial)
                 if trial.state == TrialState.RUNNING and trial.number not in self._running:
                     running[trial.number] = trial.user_attrs.get(CONFIG)
+            for number in running.keys() - self._others_seen:
+                # Optuna takes no trial from a process that died before its first heartbeat.
+                self._storage.record_heartbeat(self._id_of(number))
+                self._others_seen.add(number)
             begun = {n: config for n, config in running.items() if config is not None}
             self._elsewhere = {n: TrainingConfig.of(config) for n, config in begun.items()}
             self._choosing = running.keys() - begun.keys()
@@ -379,24 +387,20 @@ class TuningStudy:
         if (plan := self.notes.plan) is not None:
             self.notes.plan = replace(plan, open=False)
 
-    def differences(self, identity: Mapping[str, Any]) -> list[str]:
-        """Return a line for each fact that differs from the study's identity; none if it is new."""
-        known = self.notes.identity
-        return [] if known is None else differences(known.facts, identity)
-
     def check_identity(self, identity: Mapping[str, Any]) -> None:
         """Store the identity of a new study, or compare it with the stored one.
 
         Raises:
             StudyMismatchError: it was made for something else; every difference is named.
         """
-        if changed := self.differences(identity):
+        known = self.notes.identity
+        if known is not None and (changed := differences(known.facts, identity)):
             raise StudyMismatchError(
                 f"study {self.name!r} was made for something else:\n"
                 + "\n".join(changed)
                 + "\n--new-study gives this search a study of its own, as --study NAME does."
             )
-        if self.notes.identity is None:
+        if known is None:
             self.notes.identity = Identity(identity)
 
     def disconnect(self) -> None:
@@ -414,7 +418,7 @@ class TuningStudy:
     def revoke(self, training: str, revocation: Revocation) -> None:
         """Revoke all trials of a training: they count as infeasible from now on."""
         with self._lock:
-            self.notes.revoke(training, revocation)
+            StudyFacts.revocations.enter(self.notes, training, revocation)
             self._knowledge.revoke(self.notes.revocations)
 
     def left_out(self) -> list[str]:

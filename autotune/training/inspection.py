@@ -137,7 +137,6 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         optimizer_options=workload.optimizer_options,
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
-        model_parameters=sum(w.numel() for w in weights),
         model_tensors=len(weights),
         sample_bytes=tensor_bytes(batch) // size,
         local_modules=own_modules(workload.path),

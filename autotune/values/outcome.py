@@ -91,7 +91,6 @@ class WorkloadFacts:
     has_evaluate: bool
     baseline: dict[str, bool | int | float | str | None]
     """The workload's BASELINE, with the settings that importing the file makes in the process."""
-    model_parameters: int
     model_tensors: int = 0
     """Parameter tensors of the model; 0 if unknown."""
     sample_bytes: int = 0

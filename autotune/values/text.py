@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -105,3 +106,9 @@ def in_a_study(path: Path) -> str:
         found = sorted(Path("studies").glob(f"*/{path.name}"), key=lambda one: one.stat().st_mtime)
         return f", such as {found[-1]}" if found else ""
     return ""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as "SIGKILL"; real-time signals have numbers alone."""
+    known = {int(one): one.name for one in signal.Signals}
+    return known.get(number, f"signal {number}")

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from secrets import token_hex
 
 import pytest
 
+from autotune.commands import execute
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.inspection import inspection
@@ -25,7 +26,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
 from covering import covers
 from factories import cuda_machine
-from scripted_runner import ScriptedRunner
+from scripted_runner import ScriptedRunner, options_in
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 HOLDER = """
@@ -226,8 +227,29 @@ def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path: Path) -> None:
         ("cpu:0,cpu:4000", "may not use"),
         ("cpu:x", "is no device"),
         ("", "is no device"),
+        ("cuda:one", "is no device"),
+        ("cpu:0-99999999999", "cores that this process may not use"),
     ],
 )
 def test_devices_that_make_no_sense_are_refused(text: str, fault: str) -> None:
     with pytest.raises(UsageError, match=fault):
         devices_of(text)
+
+
+def test_a_search_on_one_named_device_waits_until_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted, stop = ScriptedRunner(), Stop()
+    monkeypatch.setattr(execute, "SubprocessRunner", lambda *_, **__: nullcontext(scripted))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"3,GPU-{token_hex(4)}")
+    options = options_in(tmp_path, device="cuda:1")
+    with (
+        execute.search_runners(options, (), stop, tmp_path) as (runner, _),
+        device_locks(Device("cuda:1").locks(), refuse),
+    ):
+        timer = threading.Timer(0.05, stop.request_at_once)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(TIMED, tmp_path)
+        timer.join()
+    assert scripted.asked == []

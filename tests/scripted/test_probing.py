@@ -136,3 +136,16 @@ def test_a_lost_seed_of_the_baseline_loses_no_search(tmp_path):
 
     runner = Losing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
     assert events_of(unstored_in(tmp_path), runner)[-1].best.keeps_baseline
+
+
+def test_a_lost_probe_says_nothing_about_the_configuration(tmp_path):
+    lost = iter([True])
+
+    class Losing(ScriptedRunner):
+        def run(self, job, folder):
+            outcome = super().run(job, folder)
+            largest = isinstance(job.task, Probe) and job.config["batch_size"] == 128
+            return Lost("no process") if largest and next(lost, False) else outcome
+
+    answered = events_of(unstored_in(tmp_path), Losing(in_proportion))[-1]
+    assert answered.best.config["batch_size"] == 128

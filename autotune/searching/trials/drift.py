@@ -182,7 +182,7 @@ def time_candidate_again(search: SearchRun) -> None:
     rates, seconds = timed_again(search, one, drift_now(search))
     if not rates:
         seconds = max(seconds, budget.seconds_again(one))
-    search.study.notes.set_seconds_again(one.number, seconds)
+    StudyFacts.seconds_again.enter(search.study.notes, one.number, round(seconds, 3))
 
 
 def timed_again(

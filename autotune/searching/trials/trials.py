@@ -175,6 +175,8 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
             yield LeftOut(what)
         if isinstance(trial, FinishedTrial):
             breaker.finished(trial)
+        elif trial == OUT_OF_TIME:
+            continue
         elif trial is not None:
             breaker.lost(trial)
         elif not _nothing_comes(search):
@@ -271,7 +273,7 @@ def _judge(
     leads = best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
     validates_now = leads and not validates_late(search)
     found = _accuracy_of(accuracy, config, INCUMBENT_SEEDS if validates_now else 1)
-    if found == Lost(OUT_OF_TIME):
+    if isinstance(found, Lost):  # which says nothing about the configuration
         return verdict, None
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)

@@ -30,7 +30,6 @@ FLAT_FACTS = WorkloadFacts(
     optimizer_options=False,
     has_evaluate=False,
     baseline={},
-    model_parameters=10,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import optuna
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
@@ -46,6 +47,18 @@ def test_a_trial_of_a_process_that_is_silent_comes_first_and_is_told_all_the_sam
     assert finish(first, number, 50.0).config == left, "it only slept"
     states = [trial.state.name for trial in trials_in(server_storage, "s")]
     assert states == ["FAIL", "RUNNING", "COMPLETE"]
+
+
+@covers("S10")
+def test_a_trial_of_a_process_that_died_before_its_first_heartbeat_is_taken_from_it(
+    two: tuple[TuningStudy, TuningStudy], server_storage: str
+) -> None:
+    _, second = two
+    optuna.load_study(study_name="s", storage=server_storage).ask()
+    assert second.others_run(), "not yet"
+    time.sleep(5)
+    assert not second.others_run()
+    assert second.claim(9) is not None
 
 
 @covers("S10")
