@@ -48,8 +48,8 @@ def one_runner(
     stop: Stop | None = None,
 ) -> SubprocessRunner:
     """Return what runs children with `python`; `folder` has its cache, `keep` changed files."""
-    is_cancelled = (stop or Stop()).is_at_once
-    return SubprocessRunner(folder / "inductor", warm, environ, is_cancelled, python, keep)
+    cancelled = (stop or Stop()).is_at_once
+    return SubprocessRunner(folder / "inductor", warm, environ, cancelled, python, keep)
 
 
 def environs(devices: Sequence[Device]) -> list[dict[str, str]]:
@@ -72,17 +72,15 @@ def search_runners(
     waits = ":" in options.resources.device or is_server(options.study.storage)
     chosen = devices or [Device(options.resources.device)]
     with ExitStack() as opened:
-        first, *others = (
+        own = [
             opened.enter_context(one_runner(folder, python, keep, environ=environ, stop=stop))
             for environ in environs(chosen)
-        )
-        if not devices and not waits:
-            yield first, {}
-            return
-        runners = [
-            DeviceRunner(runner, device, stop)
-            for device, runner in zip(chosen, (first, *others), strict=True)
         ]
+        if not devices and not waits:
+            yield own[0], {}
+            return
+        pairs = zip(chosen, own, strict=True)
+        runners = [DeviceRunner(runner, device, stop) for device, runner in pairs]
         yield runners[0], dict(zip(chosen[1:], runners[1:], strict=True))
 
 
