@@ -55,6 +55,5 @@ def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path
     done = click.testing.CliRunner().invoke(cli, arguments)
     assert done.exit_code == 0, done.output
     assert [options.study.name for options in tried] == ["plain", "plain-2", "plain-3"]
-    assert all(options.study.new_study for options in tried)
     assert tried[-1].study.storage == "sqlite:///studies/plain-3/study.db"
     assert str(tried[-1].study.out) == (out or "studies/plain-3/best.yaml")

@@ -52,7 +52,7 @@ def searched(
     """A search at the command line whose processes are scripted, and its runners."""
     cards: list[Card] = []
 
-    def runner(*_: object, environ: Mapping[str, str], **__: object) -> Card:
+    def runner(_: Path, __: bool, environ: Mapping[str, str], *___: object) -> Card:
         cards.append(Card(environ.get("CUDA_VISIBLE_DEVICES"), observed))
         return cards[-1]
 
