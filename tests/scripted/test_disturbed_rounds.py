@@ -220,4 +220,5 @@ def test_a_disturbed_further_timing_is_repeated_once(stays: bool, tmp_path: Path
     assert len(rates) == len(runner.batches("again")) // (1 if stays else 2)
     if not stays:
         assert min(rates) > 60
-        assert min(check.samples_per_second for check in notes.drift_checks("")) > 60
+    speeds = [check.samples_per_second for check in notes.drift_checks("")]
+    assert all(speed > 60 or (stays and not speed) for speed in speeds), "0: nothing was learnt"

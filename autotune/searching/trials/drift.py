@@ -19,6 +19,7 @@ from autotune.searching.run.time_budget import process_seconds, trial_seconds
 from autotune.searching.trials.trial_plan import deadline, trial_plan
 from autotune.study.facts import DriftCheck, StudyFacts, TrialDetails
 from autotune.study.finished import FinishedTrial
+from autotune.values.measurement import disturbance_of
 from autotune.values.outcome import TrialOutcome, waiting_text
 from autotune.values.statistics import bounds
 from autotune.values.text import readable
@@ -161,13 +162,17 @@ def conditions(details: TrialDetails) -> list[str]:
 
 
 def _measure(search: SearchRun, told: int) -> float:
-    """Return the samples per second of the baseline now; 0 if timing it fails."""
+    """Return the samples per second of the baseline now; 0 if timing it fails, or was disturbed.
+
+    What another program takes from it differs from what it takes from trials: a baseline on all
+    cores may run at a hundredth of its speed beside one that a trial on one core does not notice.
+    """
     job = search.context.job(Measure(_PLAN), search.context.baseline)
     runs = timed_calmly(
         lambda suffix: search.runner.run(job, search.folder("anchors", f"{told:04d}{suffix}")),
         may_start=lambda: not search.clock.is_over,
     )
-    return median(run.samples_per_second for run in runs) if runs else 0.0
+    return 0.0 if not runs or disturbance_of(runs) else runs[-1].samples_per_second
 
 
 def time_candidate_again(search: SearchRun) -> None:
