@@ -23,6 +23,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "example_studies",
         "digits_cnn_budgets",
         "budget_real",
+        "uneven",
         "dear_data",
         "reproduction",
         "repeat",
