@@ -22,20 +22,20 @@ from autotune.values.text import clean
 # Errors of a path that the user gave, reported without a traceback.
 _FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 COMMANDS = {
-    "search": "Find the fastest settings; write best.yaml.",
-    "run": "Run a script under the settings of a best.yaml.",
+    "search": "Find the fastest settings and write best.yaml.",
+    "run": "Run a script with the settings of a best.yaml.",
     "report": "Show what a study found, and why.",
     "export": "Write the settings for another tool.",
     "init": "Write a model.py to start from.",
-    "profile": "Show what bounds a training.",
+    "profile": "Show the bottleneck of a training.",
     "compare": "Time two configurations in alternation.",
     "dashboard": "Open Optuna Dashboard on a study.",
-    "worker": "Work on a study from one more device or host.",
-    "knobs": "List what can be tuned on this machine.",
+    "worker": "Run trials of a study on another device or host.",
+    "knobs": "List the settings that can be tuned on this machine.",
     "spaces": "List the shipped search spaces.",
-    "doctor": "Show the facts on this machine.",
-    "schema": "Print the JSON Schema of a file.",
-    "check": "Check files: best.yaml, search spaces.",
+    "doctor": "Show what autotune finds on this machine.",
+    "schema": "Print the JSON Schema of best.yaml or a search space.",
+    "check": "Check best.yaml and search space files.",
 }
 """Commands with their short help, in the order in which people need them."""
 # Module of a command that does not have its name.
@@ -104,7 +104,7 @@ class _InOrder(click.Group):
 @click.group(
     cls=_InOrder,
     commands=cast("MutableMapping[str, click.Command]", _Imported()),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="autotune")
 def cli() -> None:
@@ -117,8 +117,7 @@ def _report_bug(error: Exception) -> NoReturn:
         file.write(clean("".join(traceback.format_exception(error))))
     said = clean(f"{type(error).__name__}: {error}")
     click.echo(
-        f"autotune: a fault of autotune itself: {said}\n"
-        f"The details are in {name}; please report them.",
+        f"autotune: internal error: {said}\nPlease report it with the traceback in {name}.",
         err=True,
     )
     sys.exit(AutotuneError.exit_code)

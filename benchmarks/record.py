@@ -32,19 +32,17 @@ from autotune.values.text import span
 from benchmarks.recording import Recorded, recording
 
 
-@click.command(cls=script_options.ScriptCommand)
-@common.MODEL
-@common.SPACE
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Such as table.jsonl.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes for each configuration.",
+@click.command(
+    cls=script_options.ScriptCommand,
+    params=[
+        common.MODEL,
+        common.SPACE,
+        common.option("--out", "Such as table.jsonl.", common.PATH, required=True),
+        common.option("--repeats", "Processes for each configuration.", click.IntRange(min=1), 1),
+        common.DEVICE,
+        common.option("--seed", "Seed of the order.", click.IntRange(0, 2**32 - 1), 0),
+    ],
 )
-@common.DEVICE
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the order.")
 def record(model: Path, out: Path, repeats: int, **flags: Any) -> None:
     """Measure every configuration of a space into a table for replays; continue one.
 

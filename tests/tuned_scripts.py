@@ -12,8 +12,8 @@ from autotune.knobs.base import Value
 from children import autotune
 from factories import best_config
 
-_PLAN = re.compile("to apply: |left out: ")
-_BEFORE = re.compile(f"{_PLAN.pattern}|.*(not made for|only settings that keep)")
+_PLAN = re.compile("applying: |not applying: ")
+_BEFORE = re.compile(f"{_PLAN.pattern}|.*(not made for|applying only settings)")
 SCRIPTS = Path(__file__).parent / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
 

@@ -7,33 +7,38 @@ from pathlib import Path
 
 import click
 
+from autotune.commands import common
 from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import read_space
 from autotune.export import schema as schemas
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import read
 
+_KIND = click.Choice(["best", "space"])
 
-@click.command()
-@click.argument("kind", type=click.Choice(["best", "space"]))
+
+@click.command(params=[click.Argument(["kind"], type=_KIND)])
 def schema(kind: schemas.Kind) -> None:
     """Print the JSON Schema of best.yaml or of a search space, for editors and other programs."""
     click.echo(json.dumps(schemas.schema(kind), indent=2))
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--kind",
-    type=click.Choice(["best", "space"]),
-    help="Take every file for one of this kind. Default: a file with the key `autotune` is a "
-    "best.yaml.",
+@click.command(
+    params=[
+        click.Argument(["files"], nargs=-1, required=True, type=common.PATH),
+        common.option(
+            "--kind",
+            "Read every file as one of this kind. Default: a file with the key `autotune` is a "
+            "best.yaml, any other a search space.",
+            _KIND,
+        ),
+    ]
 )
 def check(files: tuple[Path, ...], kind: schemas.Kind | None) -> None:
     """Check each of FILES: a best.yaml, or a search space.
 
-    Exit with 2 if any has a fault; each is named with file, line and column. Nothing is measured,
-    and values are not held against this machine.
+    Report each fault with file, line and column, and exit with 2 if there is any. Nothing is
+    measured, and values are not checked against this machine.
     """
     faults = []
     for path in files:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,72 +21,85 @@ from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
 from autotune.values.text import clean
 
-Command = Callable[..., None]
-
 BEST = "best.yaml"
 """Name of the result in a study's folder."""
 FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
+PATH = click.Path(path_type=Path)
+"""Type of an argument or option that names a file or directory."""
 
 
-def python_option(oldest_torch: tuple[int, int]) -> Callable[[Command], Command]:
+def option(
+    flags: str, text: str, kind: Any = None, default: Any = None, **more: Any
+) -> click.Option:
+    """Return an option with its spellings, its help, its type and its default.
+
+    Args:
+        flags: spellings, and the parameter's name where they do not give it.
+        text: help, an imperative; click adds the default.
+        kind: type of the value, as click has it.
+        default: value where the option is not given.
+        more: further arguments of `click.Option`.
+    """
+    given = more if default is None else {"default": default, **more}
+    return click.Option(flags.split(), help=text, type=kind, **given)
+
+
+def flag(flags: str, text: str, **more: Any) -> click.Option:
+    """Return an option without a value; see `option`."""
+    return click.Option(flags.split(), help=text, is_flag=True, **more)
+
+
+def python_option(oldest_torch: tuple[int, int]) -> click.Option:
     """Return the option that names the Python that trains; it is checked as it is read."""
-    return click.option(
+    return option(
         "--python",
-        type=InterpreterType(oldest_torch),
+        "Train with this Python, such as .venv/bin/python, if autotune is installed elsewhere. "
+        "Default: $AUTOTUNE_PYTHON, else the Python of this command.",
+        InterpreterType(oldest_torch),
+        "",
         metavar="PATH",
-        default="",
         envvar="AUTOTUNE_PYTHON",
-        help="Train with this Python, such as .venv/bin/python, where autotune is installed apart "
-        "from torch. Default: AUTOTUNE_PYTHON of the environment, else the Python of this command.",
+        show_default=False,
     )
 
 
-MODEL = click.argument("model", type=click.Path(path_type=Path))
-DEVICE = click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="Use this device: auto, cpu, cuda or cuda:N.",
-)
-SPACE = click.option(
+MODEL = click.Argument(["model"], type=PATH)
+DEVICE = option("--device", "Use this device: auto, cpu, cuda or cuda:N.", default="auto")
+SPACE = option(
     "--space",
+    "Use this search space: a name from `autotune spaces`, or a YAML file.",
     default="default",
-    show_default=True,
-    help="Use this search space: a shipped one, see `autotune spaces`, or a YAML file.",
 )
-BASELINE = click.option(
+BASELINE = option(
     "--baseline",
-    type=SettingsType(),
-    default={},
-    help="Override BASELINE of MODEL, such as batch_size=64,num_workers=2.",
+    "Override BASELINE of MODEL, such as batch_size=64,num_workers=2.",
+    SettingsType(),
+    {},
+    show_default=False,
 )
-PROCESSES = click.option(
+PROCESSES = option(
     "--nproc-per-node",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Train in so many processes at once on this host, as torch's launcher does: one for each "
-    "GPU, or several on the CPU; batch_size is of each.",
+    "Train in this many processes on this host, as torchrun does, each with batches of batch_size.",
+    click.IntRange(min=1),
+    1,
 )
-LAUNCHER = click.option(
+LAUNCHER = option(
     "--launcher",
+    "Start the processes of each trial by this command, also on several hosts: 'torchrun ...', "
+    "'srun ...', 'mpirun ...', 'accelerate launch ...'.",
     metavar="COMMAND",
-    help="Let this command start the processes of each trial, perhaps on several hosts: "
-    "'torchrun ...', 'srun ...', 'mpirun ...', 'accelerate launch ...'. It is put before ours.",
 )
 PYTHON = python_option(SEARCHES)
-FRESH_DATA = click.option(
+FRESH_DATA = flag(
     "--fresh-data",
-    is_flag=True,
-    help="Build the dataset anew in each process. Default: once, for all forked processes.",
+    "Build the dataset again in each process. Default: once, shared by forked processes.",
 )
-STRICT = click.option(
+STRICT = flag(
     "--strict",
-    is_flag=True,
-    help="Exit with 6 if a best.yaml was made for another machine, PyTorch or model. "
-    "Default: warn.",
+    "Exit with 6 if best.yaml was made for another machine, PyTorch or model. Default: warn.",
 )
+JSON = flag("--json as_json", "Print the result as JSON on stdout.")
 # Samplers of Optuna's that import it.
 _NEED_SCIPY = ("GPSampler", "QMCSampler")
 # Flags with another name than their option.
@@ -127,7 +139,7 @@ def options_of(
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")
     if out is not None and out.is_dir():
-        raise UsageError(f"--out {out} is a folder. Name a file, such as {out / 'best.yaml'}.")
+        raise UsageError(f"--out {out} is a directory. Name a file, such as {out / BEST}.")
     script = flags.get("script")
     named = script.module if script is not None else None
     study = study or named or (model.resolve().parent.name if model.stem == "model" else model.stem)
@@ -135,7 +147,7 @@ def options_of(
     budget = flags.get("time_budget")
     if budget is not None and budget < FEWEST_SECONDS:
         raise UsageError(
-            f"--time-budget {budget:g}s is less than any search takes. "
+            f"--time-budget {budget:g}s is too short for any search. "
             f"Use {FEWEST_SECONDS:g}s or more."
         )
     if isinstance(memory_limit, float):
@@ -171,12 +183,12 @@ def check_model(model: Path, python: Interpreter | None = None) -> None:
     """
     if not model.exists():
         raise UsageError(
-            f"{model} does not exist. Name your training script, or a model.py: `autotune init` "
-            "writes a template of one."
+            f"{model} does not exist. Name your training script, or a model.py; `autotune init` "
+            "writes a template."
         )
-    _check_text("the model's path", str(model))
+    _check_text("MODEL", str(model))
     if not is_program(model, python):
-        raise UsageError(f"{model} is not a Python file. Name the model.py with your functions.")
+        raise UsageError(f"{model} is not a Python file. Name a training script or a model.py.")
     _warn_of_strangers(model)
 
 
@@ -187,9 +199,9 @@ def _warn_of_strangers(model: Path) -> None:
             found = path.stat()
             is_sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
             if found.st_mode & stat.S_IWOTH and not is_sticky:
-                said = f"may be changed by every user of this machine; `chmod o-w {path}` helps"
+                said = f"can be changed by every user of this machine; run `chmod o-w {path}`"
             elif path == model and found.st_uid not in (os.getuid(), 0):
-                said = f"belongs to another user ({found.st_uid})"
+                said = f"belongs to another user (ID {found.st_uid})"
             else:
                 continue
             click.echo(clean(f"warning: {path} {said}. Its code runs as you."), err=True)
@@ -225,8 +237,10 @@ def say(text: str) -> None:
         click.echo(clean(f"autotune: {text}"), err=True)
 
 
-def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
+def check_processes(flags: dict[str, Any], devices: str = "") -> None:
     """Check the flags that say how many processes a trial has, and that this command is one.
+
+    `devices` is the --device that gives each trial one device of its own; empty without it.
 
     Raises:
         UsageError: they contradict each other, or a launcher started this command several times.
@@ -234,20 +248,22 @@ def check_processes(flags: dict[str, Any], has_devices: bool = False) -> None:
     world = os.environ.get("WORLD_SIZE", "1")
     if world not in ("", "1"):
         raise UsageError(
-            f"WORLD_SIZE={world} is in the environment: autotune starts the processes of each "
-            f"trial itself. Start it alone, without torchrun, with --nproc-per-node {world}."
+            f"WORLD_SIZE={world} is set: a launcher started this command, but autotune starts the "
+            f"processes of each trial itself. Run it without torchrun, with --nproc-per-node "
+            f"{world}."
         )
     count, launch = flags.get("nproc_per_node") or 1, flags.get("launcher")
     if launch is not None and count > 1:
         raise UsageError(
-            f"--nproc-per-node {count} with --launcher: the launcher says itself how many "
-            "processes it starts. Give one of them."
+            f"--nproc-per-node {count} with --launcher: the launcher decides how many processes it "
+            "starts. Leave one of them out."
         )
-    if has_devices and (launch is not None or count > 1):
-        name = "--nproc-per-node" if launch is None else "--launcher"
+    if devices and (launch is not None or count > 1):
+        name = f"--nproc-per-node {count}" if launch is None else "--launcher"
         raise UsageError(
-            f"--device with several devices runs a trial on each, {name} one trial on all. "
-            "Give one."
+            f"--device {devices} gives each trial one device, but {name} spreads the processes of "
+            "a trial over all of them. Leave one of them out; CUDA_VISIBLE_DEVICES chooses the "
+            "GPUs that processes may use."
         )
 
 
@@ -260,12 +276,12 @@ def write_new(path: Path, text: str, force: bool) -> None:
     try:
         if path.is_symlink():
             raise UsageError(
-                f"{path} is a symbolic link, which is not followed. Name a file itself."
+                f"{path} is a symbolic link, which is not followed. Name the file itself."
             )
         if path.exists() and not path.is_file():
-            raise UsageError(f"{path} is not a file that can be replaced. Name another.")
+            raise UsageError(f"{path} is not a regular file. Choose another name.")
         if path.exists() and not force:
-            raise UsageError(f"{path} exists. Choose another name, or overwrite with --force.")
+            raise UsageError(f"{path} exists. Choose another name, or overwrite it with --force.")
         write_atomically(path, text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

@@ -27,41 +27,40 @@ _NOT_FASTER = 8
 
 @click.command(
     cls=scripts.ScriptCommand,
-    options_metavar="[OPTIONS]",
+    params=[
+        common.MODEL,
+        click.Argument(["a"], type=common.PATH),
+        click.Argument(["b"], type=common.PATH, required=False),
+        common.option(
+            "--rounds",
+            f"Time both this many times; a 95 % interval needs at least {FEWEST_ROUNDS}.",
+            click.IntRange(min=FEWEST_ROUNDS),
+            9,
+        ),
+        common.DEVICE,
+        common.PYTHON,
+        common.option(
+            "--nproc-per-node",
+            "Train in this many processes on this host. Default: as A says.",
+            click.IntRange(min=1),
+        ),
+        common.LAUNCHER,
+        common.FRESH_DATA,
+        *scripts.CALLED,
+        common.JSON,
+        common.flag(
+            "--require-faster",
+            "Exit with 8 if A no longer has its confirmed speed-up, or, if B is given or A was "
+            "edited, if A is not faster.",
+        ),
+        common.STRICT,
+    ],
 )
-@common.MODEL
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=FEWEST_ROUNDS),
-    default=9,
-    show_default=True,
-    help=f"Time both this many times; at least {FEWEST_ROUNDS}, which a 95 % interval needs.",
-)
-@common.DEVICE
-@common.PYTHON
-@click.option(
-    "--nproc-per-node",
-    type=click.IntRange(min=1),
-    help="Train in so many processes at once on this host. Default: as A says.",
-)
-@common.LAUNCHER
-@common.FRESH_DATA
-@scripts.for_scripts
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-@click.option(
-    "--require-faster",
-    is_flag=True,
-    help="Exit with 8 if A no longer has its confirmed speed-up or, given B or edited in the file, "
-    "is not faster.",
-)
-@common.STRICT
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or against MODEL's own, in alternation.
 
-    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
-    may also be an installed command, or with -m a module.
+    MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
+    module). Arguments of the script go after `--`.
     """
     common.check_processes(flags)
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
@@ -80,7 +79,7 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
 
 
 def _check_hosts(answer: BestConfig, flags: dict[str, Any]) -> None:
-    """Refuse to start on this host the processes that A spread over several.
+    """Refuse to start processes on this host that A spread over several.
 
     Raises:
         UsageError: neither flag says where the processes are.
@@ -89,8 +88,9 @@ def _check_hosts(answer: BestConfig, flags: dict[str, Any]) -> None:
     if on_each is None or flags["launcher"] is not None or flags["nproc_per_node"] is not None:
         return
     raise UsageError(
-        f"{flags['a']} is of {answer.processes} processes, at most {on_each} on a host. Start them "
-        "on as many hosts by --launcher COMMAND, or compare on this one by --nproc-per-node N."
+        f"{flags['a']} was measured with {answer.processes} processes, at most {on_each} on a "
+        "host. Start them on several hosts with --launcher COMMAND, or on this one with "
+        "--nproc-per-node N."
     )
 
 

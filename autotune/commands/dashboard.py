@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import click
 
+from autotune.commands import common
 from autotune.console.interrupts import unwind_on_sigterm
 
 
-@click.command()
-@click.argument("study", required=False)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Listen on this port, or on the next free one; 0: any.",
+@click.command(
+    params=[
+        click.Argument(["study"], required=False),
+        common.option(
+            "--port",
+            "Listen on this port, or on the next free one; 0: any free port.",
+            click.IntRange(0, 65535),
+            8080,
+        ),
+        common.flag("--no-browser", "Do not open a browser."),
+    ]
 )
-@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def dashboard(study: str | None, port: int, no_browser: bool) -> None:
-    """Open Optuna Dashboard on STUDY, read-only: a name, folder, study.db or storage URL.
+    """Open Optuna Dashboard on STUDY, read-only: a name, directory, study.db or storage URL.
 
-    STUDY may be left out if there is one study here.
+    STUDY may be left out if there is only one here.
     """
     from autotune.process.common.interpreter import check_installed
 

@@ -9,9 +9,12 @@ import click
 from autotune.commands import common
 
 
-@click.command()
-@click.argument("path", type=click.Path(path_type=Path), default=Path("model.py"))
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.command(
+    params=[
+        click.Argument(["path"], type=common.PATH, default=Path("model.py")),
+        common.flag("--force", "Overwrite an existing file."),
+    ]
+)
 def init(path: Path, force: bool) -> None:
     """Write a commented model.py to start from."""
     template = Path(__file__).parents[1] / "model_template.py"

@@ -26,25 +26,17 @@ from autotune.values.outcome import Diagnosed, Measured, Profiled, as_failure, d
 
 @click.command(
     cls=scripts.ScriptCommand,
-    options_metavar="[OPTIONS]",
-)
-@common.MODEL
-@common.SPACE
-@common.DEVICE
-@common.PYTHON
-@common.BASELINE
-@common.PROCESSES
-@scripts.for_scripts
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Write a Chrome trace of the steps to this file.",
+    params=[
+        *(common.MODEL, common.SPACE, common.DEVICE, common.PYTHON),
+        *(common.BASELINE, common.PROCESSES, *scripts.CALLED),
+        common.option("--trace", "Write a Chrome trace of the steps to this file.", common.PATH),
+    ],
 )
 def profile(model: Path, trace: Path | None, **flags: Any) -> None:
-    """Show what bounds MODEL's training, which knobs cannot matter, and the costly operators.
+    """Show the bottleneck of MODEL's training, settings that cannot matter, and costly operators.
 
-    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
-    may also be an installed command, or with -m a module.
+    MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
+    module). Arguments of the script go after `--`.
     """
     model, script = scripts.called_script(model, flags)
     _check_trace(trace)
@@ -55,10 +47,10 @@ def profile(model: Path, trace: Path | None, **flags: Any) -> None:
 def _check_trace(trace: Path | None) -> None:
     if trace is not None and trace.is_dir():
         raise UsageError(
-            f"--trace {trace} is a folder. Name a file, such as {trace / 'trace.json'}."
+            f"--trace {trace} is a directory. Name a file, such as {trace / 'trace.json'}."
         )
     if trace is not None and not trace.parent.is_dir():
-        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}. Make it first.")
+        raise UsageError(f"--trace {trace}: there is no directory {trace.parent}. Make it first.")
 
 
 def execute_profile(options: SearchOptions, trace: Path | None) -> None:
@@ -118,8 +110,8 @@ def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
 def _keep_trace(written: Path, trace: Path) -> None:
     if not written.is_file():
         raise UsageError(
-            f"--trace {trace}: the profiler wrote no trace into {written.parent}. Free some space "
-            "there, or name another folder with TMPDIR."
+            f"--trace {trace}: the profiler wrote nothing to {written.parent}. Free some space "
+            "there, or set TMPDIR to another directory."
         )
     try:
         shutil.copyfile(written, trace)

@@ -5,42 +5,51 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from autotune.commands.common import flag, option, write_new
+from autotune.export.tensorboard import own_files, write_events
+from autotune.process.common.interpreter import how_to_get, is_installed
+from autotune.report.data import read_report
+from autotune.report.explain import explanation
+from autotune.report.html import page
+from autotune.report.tables import csv_text, json_text
+from autotune.report.terminal import show_both, show_report
+from autotune.study.archive import find_study
 from autotune.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from autotune.report.data import ReportData
+from autotune.values.text import clean
 
 _STDOUT = "-"
+_FORMS = {"html": page, "csv": csv_text, "json": json_text}
 # Most columns of a line of prose: longer lines are hard to read.
 _WIDEST = 100
 
 
-@click.command()
-@click.argument("study", required=False)
-@click.argument("other", required=False)
-@click.option(
-    "--study",
-    "names",
-    multiple=True,
-    help="Choose this study in a storage that holds several; a second --study chooses OTHER.",
+@click.command(
+    params=[
+        click.Argument(["study"], required=False),
+        click.Argument(["other"], required=False),
+        option(
+            "--study names",
+            "Choose this study of a storage that holds several; a second --study chooses OTHER.",
+            multiple=True,
+        ),
+        option("--html", "Write one page that opens offline.", metavar="FILE"),
+        option("--csv", "Write one row for each trial; -: to stdout.", metavar="FILE|-"),
+        option("--json", "Write all data for programs; -: to stdout.", metavar="FILE|-"),
+        option(
+            "--tensorboard",
+            "Write settings and results of the trials for TensorBoard (needs its package).",
+            metavar="DIR",
+        ),
+        flag("--explain", "Explain the result in sentences."),
+        flag("--force", "Overwrite existing files."),
+    ]
 )
-@click.option("--html", metavar="FILE", help="Write one page that opens offline.")
-@click.option("--csv", metavar="FILE|-", help="Write one row per trial; -: to stdout.")
-@click.option("--json", metavar="FILE|-", help="Write all data for programs; -: to stdout.")
-@click.option(
-    "--tensorboard",
-    metavar="FOLDER",
-    help="Write settings and numbers of the trials for TensorBoard; needs the package tensorboard.",
-)
-@click.option("--explain", is_flag=True, help="Explain the result in sentences.")
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def report(
     study: str | None,
     other: str | None,
@@ -49,142 +58,85 @@ def report(
     force: bool,
     **outputs: Any,
 ) -> None:
-    """Report the results of STUDY: a name, folder, study.db, best.yaml or storage URL.
+    """Report the results of STUDY: a name, directory, study.db, best.yaml or storage URL.
 
-    STUDY may be left out if there is one study here. Without an option, print a table. With OTHER,
+    STUDY may be left out if there is only one here. Without an option, print a table. With OTHER,
     print both studies side by side. A search may run at the same time.
     """
-    from autotune.report.data import read_report
-    from autotune.study.archive import find_study
-
     explain = outputs.pop("explain")
     wanted = {form: target for form, target in outputs.items() if target is not None}
     if other is not None and (wanted or explain or tensorboard):
         raise UsageError(
-            f"{study} and {other}: two studies are shown side by side in the terminal alone. Leave "
-            "out the other options, or name one study."
+            f"{study} and {other}: two studies can only be shown in the terminal. Leave out the "
+            "other options, or name one study."
         )
     if len(names) > (1 if other is None else 2):
-        raise UsageError(f"--study {names[-1]}: give it once for each study, STUDY and OTHER.")
-    _check(wanted, explain, force, tensorboard)
+        raise UsageError(f"--study {names[-1]}: give it once for STUDY, and once for OTHER.")
+    if faults := [*_faults(wanted, explain, force), *_folder_faults(tensorboard, force)]:
+        raise UsageError("\n".join(faults))
     of_first, of_other = (*names, None, None)[:2]
     data = read_report(find_study(study), of_first)
     if other is not None:
-        from autotune.report.terminal import show_both
-
         show_both(data, read_report(find_study(other), of_other))
         return
     for form, target in wanted.items():
-        _write(target, _FORMS[form](data))
+        # Names in a study may hold lone surrogates, which UTF-8 cannot encode.
+        text = clean(_FORMS[form](data)).encode("utf-8", "replace").decode("utf-8")
+        if target == _STDOUT:
+            sys.stdout.write(text)
+        else:
+            write_new(Path(target), text, force)
+            click.echo(f"Wrote {target}", err=True)
     if tensorboard is not None:
-        _write_events(data, Path(tensorboard))
+        try:
+            write_events(data, Path(tensorboard))
+        except OSError as error:
+            raise UsageError(
+                f"--tensorboard {tensorboard} cannot be written: {error.strerror}."
+            ) from error
+        click.echo(f"Wrote {tensorboard}. Next: tensorboard --logdir {tensorboard}", err=True)
     if explain:
-        _tell(data)
+        _print_paragraphs(explanation(data))
     elif not wanted and tensorboard is None:
-        from autotune.report.terminal import show_report
-
         show_report(data)
 
 
-def _check(wanted: Mapping[str, str], explain: bool, force: bool, tensorboard: str | None) -> None:
-    """Check the outputs before the study is read.
-
-    Raises:
-        UsageError: outputs exist, collide or cannot be written; all faults are named.
-    """
-    faults = [
-        f"--{form} {target} exists already. Choose another name, or overwrite with --force."
-        for form, target in wanted.items()
-        if target != _STDOUT and Path(target).exists() and not force
-    ]
-    faults += [
-        f"--{form} {target}: there is no folder {Path(target).parent}. Make it first."
-        for form, target in wanted.items()
-        if target != _STDOUT and not Path(target).parent.is_dir()
-    ]
+def _faults(wanted: Mapping[str, str], explain: bool, force: bool) -> Iterator[str]:
+    """Yield why outputs exist, collide or cannot be written, before the study is read."""
+    files = {form: Path(target) for form, target in wanted.items() if target != _STDOUT}
+    for form, file in files.items():
+        if file.exists() and not force:
+            yield f"--{form} {file} exists. Choose another name, or overwrite it with --force."
+        if not file.parent.is_dir():
+            yield f"--{form} {file}: there is no directory {file.parent}. Make it first."
     piped = [f"--{form} -" for form, target in wanted.items() if target == _STDOUT]
     piped += ["--explain"] if explain else []
     if len(piped) > 1:
-        faults.append(f"{' and '.join(piped)} all write to stdout. Name a file for all but one.")
-    files = [Path(target).resolve() for target in wanted.values() if target != _STDOUT]
-    if len(set(files)) < len(files):
-        faults.append("two outputs have the same file. Give each a name of its own.")
-    faults += [] if tensorboard is None else _folder_faults(Path(tensorboard), force)
-    if faults:
-        raise UsageError("\n".join(faults))
+        yield f"{' and '.join(piped)} all write to stdout. Name a file for all but one."
+    if len({file.resolve() for file in files.values()}) < len(files):
+        yield "two outputs have the same file. Give each its own name."
 
 
-def _folder_faults(folder: Path, force: bool) -> Iterator[str]:
+def _folder_faults(tensorboard: str | None, force: bool) -> Iterator[str]:
     """Yield why nothing can be written for TensorBoard into a folder."""
-    from autotune.export.tensorboard import own_files
-    from autotune.process.common.interpreter import how_to_get, is_installed
-
+    if tensorboard is None:
+        return
+    folder = Path(tensorboard)
     if not is_installed("tensorboard"):
         yield f"--tensorboard needs {how_to_get('tensorboard')}"
     if folder.exists() and not folder.is_dir():
-        yield f"--tensorboard {folder} is a file. Name a folder."
+        yield f"--tensorboard {folder} is a file. Name a directory."
     elif own_files(folder) and not force:
         yield (
-            f"--tensorboard {folder} holds an earlier report. Choose another folder, or replace it "
-            "with --force."
+            f"--tensorboard {folder} holds an earlier report. Choose another directory, or replace "
+            "it with --force."
         )
     elif not folder.exists() and not folder.parent.is_dir():
-        yield f"--tensorboard {folder}: there is no folder {folder.parent}. Make it first."
+        yield f"--tensorboard {folder}: there is no directory {folder.parent}. Make it first."
 
 
-def _write_events(data: ReportData, folder: Path) -> None:
-    from autotune.export.tensorboard import write_events
-
-    try:
-        write_events(data, folder)
-    except OSError as error:
-        raise UsageError(f"--tensorboard {folder} cannot be written: {error.strerror}.") from error
-    click.echo(f"Wrote {folder}; look at it with: tensorboard --logdir {folder}", err=True)
-
-
-def _write(target: str, text: str) -> None:
-    from autotune.process.common.trial_folder import write_atomically
-    from autotune.values.text import clean
-
-    # Names in a study may hold lone surrogates, which UTF-8 cannot encode.
-    text = clean(text).encode("utf-8", "replace").decode("utf-8")
-    if target == _STDOUT:
-        sys.stdout.write(text)
-        return
-    try:
-        write_atomically(Path(target), text)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}.") from error
-    click.echo(f"Wrote {target}", err=True)
-
-
-def _tell(data: ReportData) -> None:
-    from autotune.report.explain import explanation
-    from autotune.values.text import clean
-
-    paragraphs = [clean(paragraph) for paragraph in explanation(data)]
+def _print_paragraphs(paragraphs: list[str]) -> None:
     if sys.stdout.isatty():
         width = min(_WIDEST, shutil.get_terminal_size().columns)
         paragraphs = [textwrap.fill(text, width, break_on_hyphens=False) for text in paragraphs]
-    sys.stdout.write("\n\n".join(paragraphs) + "\n")
-
-
-def _html(data: ReportData) -> str:
-    from autotune.report.html import page
-
-    return page(data)
-
-
-def _csv(data: ReportData) -> str:
-    from autotune.report.tables import csv_text
-
-    return csv_text(data)
-
-
-def _json(data: ReportData) -> str:
-    from autotune.report.tables import json_text
-
-    return json_text(data) + "\n"
-
-
-_FORMS: Mapping[str, Callable[[ReportData], str]] = {"html": _html, "csv": _csv, "json": _json}
+    sys.stdout.write(clean("\n\n".join(paragraphs)) + "\n")

@@ -15,6 +15,7 @@ from autotune.calling.config_file import check_files
 from autotune.calling.flag import Flag, flag_from, variables_of
 from autotune.calling.target import console_command, module_file
 from autotune.commands import common
+from autotune.commands import script_options as scripts
 from autotune.configuration import mismatch
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.script import Plan, own_flags, plan_run, with_flags
@@ -25,13 +26,13 @@ from autotune.process.common.interpreter import APPLIES, Interpreter
 from autotune.values.errors import UsageError
 from autotune.values.text import by_reason
 
-_ALLOW = "--allow numerics"
+_ALLOW = "--allow-numerics"
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
 
 class _BeforeTheScript(click.Command):
-    """A command with options on either side of BEST; words after SCRIPT belong to the script."""
+    """A command with options on either side of BEST; arguments after SCRIPT are the script's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Move the options to the front, then parse."""
@@ -55,45 +56,38 @@ class _BeforeTheScript(click.Command):
 
 @click.command(
     cls=_BeforeTheScript,
+    params=[
+        click.Argument(["best"], type=common.PATH),
+        click.Argument(
+            ["command"], metavar="SCRIPT [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED
+        ),
+        scripts.AS_MODULE,
+        common.flag(
+            "--allow-numerics",
+            "Also apply settings that change the arithmetic (compile, bfloat16, fused optimizer, "
+            "channels_last) if BEST has no evidence that they suit SCRIPT.",
+        ),
+        scripts.MAP,
+        common.flag(
+            "--strict",
+            "Refuse another machine, a changed script, edited settings, and settings that cannot "
+            "be applied. Default: warn.",
+        ),
+        common.option(
+            "--nproc-per-node",
+            "Run SCRIPT in this many processes, started by torchrun. Default: in this process.",
+            click.IntRange(min=1),
+        ),
+        common.python_option(APPLIES),
+        common.flag("--print-command", "Print environment and command, and run nothing."),
+    ],
     context_settings={"allow_interspersed_args": False},
-    options_metavar="[OPTIONS]",
 )
-@click.argument("best", type=click.Path(path_type=Path))
-@click.argument("command", metavar="SCRIPT [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "as_module", is_flag=True, help="Run SCRIPT as a module, as python -m does.")
-@click.option(
-    "--allow",
-    type=click.Choice(["numerics"]),
-    help="Also apply settings that change the arithmetic (compile, bfloat16, fused optimizer, "
-    "channels_last) where BEST has no evidence of them for SCRIPT.",
-)
-@click.option(
-    "--map",
-    "maps",
-    multiple=True,
-    metavar="KNOB=WAY",
-    help="Set a knob by what the script takes: batch_size=--batch-size, amp_dtype:float16=--fp16, "
-    "batch_size=train.bs (a word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its "
-    "config file). Repeatable.",
-)
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Refuse another machine, a changed script, edited settings, and what cannot be applied. "
-    "Default: warn.",
-)
-@click.option(
-    "--nproc-per-node",
-    type=click.IntRange(min=1),
-    help="Run SCRIPT in so many processes, by torch's launcher. Default: in this process.",
-)
-@common.python_option(APPLIES)
-@click.option("--print-command", is_flag=True, help="Print environment and command; run nothing.")
 def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> None:
     """Run SCRIPT, unchanged, under the settings of BEST.
 
-    Options stand before SCRIPT; the words after it are passed to it unchanged. Before it starts,
-    stderr says which settings are to be applied, and at its end which were.
+    Options go before SCRIPT; everything after its name goes to the script. autotune reports on
+    stderr which settings it is going to apply, and at the end which ones took effect.
     """
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
@@ -104,7 +98,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     has_name = path.name == Path(answer.provenance.model).name
     measured = path if has_name or mismatch.is_model(answer, path) else None
     doubt = _doubt(answer, script, measured, arguments)
-    allow = flags["allow"] is not None or (not doubt and answer.judged_numerics)
+    allow = flags["allow_numerics"] or (not doubt and answer.judged_numerics)
     known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
     maps = [flag_from(text) for text in (*flags["maps"], *known)]
     if faults := list(check_files(maps, arguments)):
@@ -113,8 +107,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     config = TrainingConfig.of(plan.settings)
     common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
     if flags["strict"] and plan.withheld:
-        lines = [f"{setting} {reason}." for setting, reason in plan.withheld.items()]
-        raise UsageError("\n".join([*lines, "Say how to apply them, or go without --strict."]))
+        lines = [f"{setting}: {reason}." for setting, reason in plan.withheld.items()]
+        raise UsageError("\n".join([*lines, "Map them with --map, or leave out --strict."]))
     for line in _start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
         common.say(line)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
@@ -142,22 +136,22 @@ def _start_lines(
     arguments: Sequence[str],
     doubt: str,
 ) -> Iterator[str]:
-    """Yield the lines; what is left to PyTorch's defaults, here and when measured, has none.
+    """Yield lines on the settings to apply, except PyTorch's defaults that were measured too.
 
     Args:
         plan: the settings and how they reach the script.
         maps: the ways in which the script takes settings.
-        measured: those of them that the search measured, as `--map` spells them.
-        arguments: the script's arguments as they were typed.
+        measured: ways that the search measured, as `--map` spells them.
+        arguments: the script's arguments, as typed.
         doubt: why the file's evidence may not hold for this training; empty if it does.
     """
     if doubt and plan.withheld:
         more = any(_ALLOW in reason for reason in plan.withheld.values())
-        others = f"; {_ALLOW} applies the others" if more else ""
+        others = f" ({_ALLOW} applies the others)" if more else ""
         flags = plan.by_flag.items()
         named = [f"{name} by {way}" for name, way in flags if knob_named(name).effect != "exact"]
-        kept = f", and {', '.join(named)}," if named else ""
-        yield f"{doubt}: only settings that keep the arithmetic{kept} are applied{others}"
+        kept = f" and {', '.join(named)}" if named else ""
+        yield f"{doubt}: applying only settings that preserve results{kept}{others}"
     told = [plan.setting(name) for name in plan.told]
     for flag in maps:
         value = plan.settings.get(flag.knob)
@@ -165,35 +159,32 @@ def _start_lines(
             continue
         line = f"{plan.setting(flag.knob)} by {flag.name}"
         if flag.text not in measured and knob_named(flag.knob).effect != "exact":
-            line += " (a flag that the search did not measure)"
+            line += " (which the search did not measure)"
         typed = flag.given(arguments)
         if typed is not None and typed != spelled(value):
-            line += f", in place of your {typed}"
+            line += f" instead of your {typed}"
         told.append(line)
     if told:
-        yield f"to apply: {', '.join(told)}"
+        yield f"applying: {', '.join(told)}"
     for reason, settings in by_reason(plan.withheld).items():
-        yield f"left out: {', '.join(settings)} ({reason})"
+        yield f"not applying: {', '.join(settings)} ({reason})"
 
 
 def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Sequence[str]) -> str:
     """Return why the file's evidence may not hold for this training; empty if it does."""
     if measured is None:
         made_for = Path(answer.provenance.model).name
-        return f"the file was made for {made_for}, and this is {script}"
+        return f"the settings are for {made_for}, not for {script}"
     doubts = [f"{file} has changed since" for file in mismatch.changed_files(answer, measured)]
     doubts += [
-        f"the file has {name}={spelled(now)}, and {spelled(measured)} was measured"
+        f"{name}={spelled(now)} was edited; {spelled(measured)} was measured"
         for name, (measured, now) in answer.edits.items()
         if answer.effect(name) != "exact"
     ]
     others = mismatch.other_arguments(answer, arguments)
     if others is not None:
-        named = ", ".join(name or "a word that stands alone" for name in others)
-        doubts.append(
-            f"{script} was measured with other arguments{named and f' ({named})'}, beyond its "
-            "length, seed and places of results"
-        )
+        named = ", ".join(name or "a positional argument" for name in others)
+        doubts.append(f"{script} was measured with other arguments{named and f' ({named})'}")
     return ", and ".join(doubts)
 
 
@@ -202,11 +193,11 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
     config, own = answer.training_config, answer.evidence.baseline.config
     foreign = {} if is_measured else {flag.knob: None for flag in own_flags(config)}
     plan = plan_run(config.replace(**foreign), own, maps, allow, answer.effects or {})
-    plan.withheld.update(dict.fromkeys(foreign, "is a flag of another script"))
+    plan.withheld.update(dict.fromkeys(foreign, "a flag of another script"))
     for flag in map(flag_from, answer.maps):
         setting = f"{flag.knob}={spelled(config[flag.knob])}"
         if setting in plan.withheld:
-            way = "needs --allow numerics" if is_measured else f"needs --map {flag.text}"
+            way = f"needs {_ALLOW}" if is_measured else f"needs --map {flag.text}"
             plan.withheld[setting] = way
     if (factor := answer.lr_scaling.factor) != 1:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
@@ -214,7 +205,7 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
 
 
 def _found(script: str, as_module: bool, python: Interpreter) -> tuple[str, Path]:
-    """Return the word that `python` runs for SCRIPT, a path or a module's name, and its file.
+    """Return a path or a module's name for `python` to run, and its file.
 
     Raises:
         UsageError: there is no such file, module or installed command, or it is no Python program.
@@ -225,10 +216,10 @@ def _found(script: str, as_module: bool, python: Interpreter) -> tuple[str, Path
     if not path.exists():
         command = console_command(script, python)
         if not command:
-            raise UsageError(f"{script} does not exist. Name a script, or a module after -m.")
+            raise UsageError(f"{script} does not exist. Name a script, or a module with -m.")
         return str(command), Path(command)
     if path.is_dir() or not os.access(path, os.R_OK):
-        raise UsageError(f"{script} is not a Python file that can be read.")
+        raise UsageError(f"{script} is not a readable Python file.")
     return script, path
 
 

@@ -20,64 +20,53 @@ from autotune.process.common.trial_folder import TEMPORARY
 from autotune.values.errors import UsageError
 
 _ARGUMENTS = "autotune.arguments"
-_OF_SCRIPTS = (
-    *("as_module", "exact_only", "maps", "no_map", "preset"),
-    *("metric_regex", "metric_mode", "workdir", "temp_workdir"),
-)
-EXACT_ONLY = click.option(
+EXACT_ONLY = common.flag(
     "--exact-only",
-    is_flag=True,
-    help="Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
+    "Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
 )
-AS_MODULE = click.option(
-    "-m", "as_module", is_flag=True, help="Run MODEL as a module, as python -m does."
+AS_MODULE = common.flag("-m as_module", "Run MODEL as a module, as python -m does.")
+_WAYS = (
+    "batch_size=--batch-size, batch_size=train.bs (an argument train.bs=64), env:BATCH_SIZE, or "
+    "--config:train.bs (a key of its config file)"
 )
-_WORKDIR = click.option(
-    "--workdir",
-    metavar="DIR",
-    help="Run each trial of a script in a folder of its own below DIR. Default: the current "
-    "folder.",
-)
-_TEMP_WORKDIR = click.option(
-    "--temp-workdir",
-    is_flag=True,
-    help="Run each trial of a script in a temporary folder, which is removed when it has ended.",
-)
-_MAP = click.option(
-    "--map",
-    "maps",
+MAP = common.option(
+    "--map maps",
+    f"Pass a setting to the script in its own way: {_WAYS}. Repeatable. Default of a search: each "
+    "flag whose name and value leave no doubt.",
+    metavar="SETTING=WAY",
     multiple=True,
-    metavar="KNOB=WAY",
-    help="Set a knob by what the script takes: batch_size=--batch-size, batch_size=train.bs (a "
-    "word train.bs=64), env:BATCH_SIZE, or --config:train.bs (a key of its config file). "
-    "Repeatable. Default: a flag of the script whose name and value leave no doubt.",
 )
-_NO_MAP = click.option(
-    "--no-map", is_flag=True, help="Leave the script's flags alone, unless --map names them."
-)
-_PRESET = click.option(
+NO_MAP = common.flag("--no-map", "Leave the script's flags alone, except those that --map names.")
+PRESET = common.option(
     "--preset",
+    "Map the batch-size flags of a family of scripts: hf, lightning or timm. --map overrides it.",
     metavar="NAME",
-    help="Map the batch flags of a family of scripts: hf, lightning or timm. --map comes before.",
 )
-METRIC_REGEX = click.option(
+WORKDIR = common.option(
+    "--workdir",
+    "Run each trial of a script in its own directory below DIR. Default: the current directory.",
+    metavar="DIR",
+)
+TEMP_WORKDIR = common.flag(
+    "--temp-workdir",
+    "Run each trial of a script in a temporary directory, which is removed afterwards.",
+)
+METRIC_REGEX = common.option(
     "--metric-regex",
+    "Find a script's quality metric in its output, such as 'accuracy ([0-9.]+)'. Default: its "
+    "training loss, if that can compare quality.",
     metavar="REGEX",
-    help="Find a script's quality in its output, such as 'accuracy ([0-9.]+)'. Default: its "
-    "training loss, if that can judge.",
 )
-METRIC_MODE = click.option(
+METRIC_MODE = common.option(
     "--metric-mode",
-    type=click.Choice(["max", "min"]),
-    help="Take a higher (max) or lower (min) quality as better. Default: max.",
+    "Higher (max) or lower (min) values of the metric are better. Default: max.",
+    click.Choice(["max", "min"]),
 )
-
-
-def for_scripts(command: common.Command) -> common.Command:
-    """Add the options by which every command that runs a script calls it."""
-    for option in (_TEMP_WORKDIR, _WORKDIR, _PRESET, _NO_MAP, _MAP, AS_MODULE):
-        command = option(command)
-    return command
+CALLED = (AS_MODULE, MAP, NO_MAP, PRESET, WORKDIR, TEMP_WORKDIR)
+"""Options of every command that runs a script."""
+JUDGED = (METRIC_REGEX, METRIC_MODE, EXACT_ONLY)
+"""Options on the quality of a script, for a search."""
+_SPELLED = {str(one.name): one.opts[0] for one in (*CALLED, *JUDGED)}
 
 
 class ScriptCommand(click.Command):
@@ -99,18 +88,18 @@ class ScriptCommand(click.Command):
             left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name
-            near = f" The command itself has {' and '.join(error.possibilities or ())}."
+            near = f" Did you mean {' or '.join(error.possibilities or ())}?"
             fault = f"No such option {name!r}.{near if error.possibilities else ''}"
             raise _for_the_script(ctx, name, fault) from error
         if left:
-            raise _for_the_script(ctx, left[0], f"{left[0]!r} is no option.")
+            raise _for_the_script(ctx, left[0], f"Unexpected argument {left[0]!r}.")
         return left
 
 
 def _for_the_script(ctx: click.Context, word: str, fault: str) -> click.UsageError:
     """Return the error for a word that may be meant for the script."""
     return click.UsageError(
-        f"{fault} What is for the script follows a --: {ctx.command_path} train.py -- {word} ...",
+        f"{fault} Arguments of the script go after --: {ctx.command_path} train.py -- {word} ...",
         ctx,
     )
 
@@ -152,7 +141,7 @@ def script_options(
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.
     """
-    own = dict.fromkeys(_OF_SCRIPTS) | {n: flags.pop(n) for n in _OF_SCRIPTS if n in flags}
+    own = {name: flags.pop(name, None) for name in _SPELLED}
     module, python = str(model) if own.pop("as_module") else None, flags["python"]
     if module is not None:
         model = module_file(module, python)
@@ -162,9 +151,8 @@ def script_options(
     if arguments is None and module is None and not is_script(model):
         for name in (name for name, value in own.items() if value):
             raise UsageError(
-                f"{model} was read as a model.py, because it defines a part of one; "
-                f"--{name.removesuffix('s').replace('_', '-')} is for training scripts. To have "
-                f"it run as a script, write: {model} --"
+                f"{_SPELLED[name]} is for training scripts, and {model} defines functions of a "
+                f"model.py. To run it as a script, write: {model} --"
             )
         return model, None
     given = list(own["maps"] or ())
@@ -185,7 +173,9 @@ def script_options(
     )
     faults = [*_faults(options), *_misplaced(flags)]
     if faults:
-        raise UsageError("\n".join(f"{model} was read as a training script: {f}" for f in faults))
+        raise UsageError(
+            "\n".join(f"{model} is run as a training script: {fault}" for fault in faults)
+        )
     return model, options
 
 
@@ -196,13 +186,13 @@ def _workdir(place: str | None, is_temporary: bool) -> str | None:
         UsageError: it is a file, or cannot be made.
     """
     if is_temporary and place is not None:
-        raise UsageError(f"--workdir {place} with --temp-workdir. Give one of them.")
+        raise UsageError(f"--workdir {place} with --temp-workdir: give only one of them.")
     if is_temporary or place is None:
         return TEMPORARY if is_temporary else None
     try:
         Path(place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--workdir {place}: {error.strerror}. Name a folder.") from error
+        raise UsageError(f"--workdir {place}: {error.strerror}. Name a directory.") from error
     return str(Path(place).resolve())
 
 
@@ -214,14 +204,14 @@ def _faults(options: ScriptOptions) -> Iterator[str]:
     for flag in () if options.keeps_nothing else options.flags:
         if flag.knob not in BATCH_KNOBS and not is_harmless(KNOBS[flag.knob]):
             yield (
-                f"--map {flag.knob} is for `autotune run` and `compare`; a search maps "
-                f"{' and '.join(BATCH_KNOBS)}, and settings that change nothing in training."
+                f"--map {flag.knob} is for `autotune run` and `compare`. A search maps "
+                f"{' and '.join(BATCH_KNOBS)}, and settings that do not change training."
             )
     yield from check_files(options.flags, options.arguments)
     try:
         re.compile(options.metric or "")
     except re.error as error:
-        yield f"--metric-regex {options.metric!r} is no regular expression: {error}."
+        yield f"--metric-regex {options.metric!r} is not a regular expression: {error}."
 
 
 def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
@@ -233,8 +223,8 @@ def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
     if flags.get("lr_scaling", "none") != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
     if flags.get("unit") == "tokens":
-        yield "--unit tokens is for count_tokens() of a model.py; a script has no such function."
+        yield "--unit tokens needs count_tokens() of a model.py."
     if flags.get("fresh_data"):
-        yield "--fresh-data: each process of a script builds its data anyway."
+        yield "--fresh-data is for a model.py; each process of a script builds its data anyway."
     if flags.get("min_accuracy") is not None:
-        yield "--min-accuracy is for evaluate() of a model.py."
+        yield "--min-accuracy needs evaluate() of a model.py."

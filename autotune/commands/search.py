@@ -1,4 +1,4 @@
-"""Command `search`: create or continue a study and write best.yaml."""
+"""Command `search`: create or continue a study, and write best.yaml."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 
 from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
+from autotune.commands.common import flag, option
 from autotune.configuration import flag_types
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import LR_RULES, TrainingConfig
@@ -33,37 +34,162 @@ from autotune.searching.confirmation.conclusion import path_so_far
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.search import search as search_events
 from autotune.study import archive
-from autotune.study.storage import check_storage, file_of, masked, study_lock
+from autotune.study.storage import check_storage, file_of, study_lock
 from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError, UsageError
 
 _NOTHING_FEASIBLE = 3
-SECTIONS = {
-    "What is searched, and for how long": (
-        *("space", "time_budget", "trials", "target_samples", "target_epochs", "unit"),
-        *("deterministic", "dry_run"),
-    ),
-    "A training script": (
-        *("as_module", "maps", "no_map", "preset", "metric_regex", "metric_mode"),
-        *("exact_only", "workdir", "temp_workdir"),
-    ),
-    "A model.py": ("baseline", "min_accuracy", "lr_scaling", "fresh_data"),
-    "Accuracy and memory": (
-        *("accuracy_tolerance", "accuracy_samples", "effective_batch", "memory_limit"),
-    ),
-    "Devices and processes": (
-        *("device", "python", "nproc_per_node", "launcher", "trial_timeout", "max_failures"),
-    ),
-    "The study and its result": (
-        *("study", "storage", "out", "new_study", "warm_start", "sampler", "seed"),
-        *("as_json", "progress", "quiet"),
-    ),
-}
-"""Title to the names of options, in the order of the whole help."""
 FRONT = (
     *("time_budget", "dry_run", "space", "as_module", "maps", "metric_regex", "metric_mode"),
     *("exact_only", "workdir", "temp_workdir", "device", "python", "out"),
 )
 """Names of the options that most people need, which `-h` shows."""
+AT_LEAST_1 = click.IntRange(min=1)
+SECTIONS: Mapping[str, Sequence[click.Option]] = {
+    "What is searched, and for how long": [
+        common.SPACE,
+        option(
+            "--time-budget",
+            "Take about this long in total, such as 90s, 10m or 1h; what has begun may run up to a "
+            "tenth longer. Default: the space's, unless --trials is given.",
+            flag_types.DURATION,
+        ),
+        option(
+            "--trials",
+            "Run this many trials in total, over all runs. Default: the space's number.",
+            AT_LEAST_1,
+        ),
+        option(
+            "--target-samples",
+            "Minimise the time of a run of this many samples, start-up and compilation included. "
+            "Default: maximise samples/s.",
+            AT_LEAST_1,
+        ),
+        option("--target-epochs", "Minimise the time of a run of this many epochs.", AT_LEAST_1),
+        option(
+            "--unit",
+            "Report throughput only in samples, or also in tokens. Default: also in tokens if "
+            "model.py defines count_tokens.",
+            click.Choice(["samples", "tokens"]),
+        ),
+        flag(
+            "--deterministic",
+            "Run everything, your settings included, in torch's deterministic mode, and try only "
+            "settings that keep it.",
+        ),
+        flag(
+            "--dry-run",
+            "Show the space, the plan and the estimated time, and stop. A script is started once "
+            "or twice for its first steps.",
+        ),
+    ],
+    "A training script": [*scripts.CALLED, *scripts.JUDGED],
+    "A model.py": [
+        common.BASELINE,
+        option("--min-accuracy", "Require at least this value of evaluate().", float),
+        option(
+            "--lr-scaling",
+            "Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for "
+            "Adam.",
+            click.Choice(LR_RULES),
+            "none",
+        ),
+        common.FRESH_DATA,
+    ],
+    "Accuracy and memory": [
+        option(
+            "--accuracy-tolerance",
+            "Allow this loss of quality: 1% of yours, or, if the metric of a model.py is a loss, "
+            "1% of what your training gained; or a difference, such as 0.01.",
+            flag_types.ToleranceType(),
+            "1%",
+        ),
+        option(
+            "--accuracy-samples",
+            "Train each accuracy probe on this many samples. Default: as many as 3 to 6 s of your "
+            "training take, more for a script whose loss drops late.",
+            AT_LEAST_1,
+        ),
+        option(
+            "--effective-batch",
+            "Keep batch_size x accumulation_steps as it is (keep), or times the processes at N; "
+            "free lets it vary. Default: keep if your settings accumulate gradients, else free.",
+            flag_types.EffectiveBatchType(),
+            metavar="free|keep|N",
+        ),
+        option(
+            "--memory-limit",
+            "Use at most this much memory, such as 16GB, or this share of the device's.",
+            flag_types.MEMORY,
+            "92%",
+        ),
+    ],
+    "Devices and processes": [
+        option(
+            "--device",
+            "Use this device: auto, cpu, cuda or cuda:N. Several, such as cuda:0,cuda:1 or "
+            "cpu:0-3,cpu:4-7, run trials at the same time.",
+            default="auto",
+            metavar="DEVICE[,...]",
+        ),
+        common.PYTHON,
+        common.PROCESSES,
+        common.LAUNCHER,
+        option(
+            "--trial-timeout",
+            "Kill a process that takes longer than this, such as 90s or 10m.",
+            flag_types.DURATION,
+            "10m",
+        ),
+        option(
+            "--max-failures",
+            "End the search after this many failed trials in a row.",
+            AT_LEAST_1,
+            8,
+        ),
+    ],
+    "The study and its result": [
+        option("--study", "Give the study this name. Default: from the model's path."),
+        option(
+            "--storage",
+            "Keep the study here: sqlite:///FILE, or for `autotune worker` on a server, "
+            "postgresql://user@host/database. Default: study.db in the study's directory.",
+        ),
+        option(
+            "--out",
+            "Write the result to this file. Default: best.yaml in the study's directory.",
+            common.PATH,
+        ),
+        flag(
+            "--new-study",
+            "Use the name NAME-2, NAME-3 and so on if the study was made for something else.",
+        ),
+        option(
+            "--warm-start",
+            "Try the best configurations of an earlier search first, even of another machine or "
+            "model. Name it as for `autotune report`, or by its name in --storage.",
+            metavar="STUDY|BEST.yaml",
+        ),
+        option(
+            "--sampler",
+            "Propose trials with this sampler: auto, or a class of optuna.samplers, such as "
+            "TPESampler.",
+            flag_types.NameType("sampler", lambda: [AUTO, *sampler_names()]),
+            "auto",
+        ),
+        option(
+            "--seed", "Seed of the search and of the trainings.", click.IntRange(0, 2**32 - 1), 0
+        ),
+        common.JSON,
+        option(
+            "--progress",
+            "Show progress this way; auto: a table on a terminal, plain lines elsewhere and in CI.",
+            click.Choice(["auto", "rich", "plain", "none"]),
+            "auto",
+        ),
+        flag("-q --quiet", "Show no progress, as --progress none."),
+    ],
+}
+"""Options of the command by the sections of its help."""
 
 
 class SearchCommand(scripts.ScriptCommand):
@@ -71,33 +197,30 @@ class SearchCommand(scripts.ScriptCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
-        placed = {name for names in SECTIONS.values() for name in names}
-        others = [str(one.name) for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        helps = [name for name in others if name not in placed]
-        for title, names in {**SECTIONS, "Help": helps}.items():
-            self._write_section(ctx, formatter, title, names)
+        placed = [one for options in SECTIONS.values() for one in options]
+        others = [one for one in self.get_params(ctx) if one not in placed]
+        for title, options in {**SECTIONS, "Help": others}.items():
+            _write_section(ctx, formatter, title, options)
 
     def front_page(self, ctx: click.Context) -> str:
         """Return the help with the options that most people need."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
-        self._write_section(ctx, formatter, "Options", FRONT)
+        named = {one.name: one for one in self.params}
+        _write_section(ctx, formatter, "Options", [named[name] for name in FRONT])
         return f"{formatter.getvalue()}\nAll options: {ctx.command_path} --help"
 
-    def _write_section(
-        self,
-        ctx: click.Context,
-        formatter: click.HelpFormatter,
-        title: str,
-        names: Iterable[str],
-    ) -> None:
-        options = {
-            str(one.name): one for one in self.get_params(ctx) if isinstance(one, click.Option)
-        }
-        records = [options[name].get_help_record(ctx) for name in names]
-        with formatter.section(title):
-            formatter.write_dl([record for record in records if record is not None])
+
+def _write_section(
+    ctx: click.Context,
+    formatter: click.HelpFormatter,
+    title: str,
+    options: Iterable[click.Parameter],
+) -> None:
+    records = (one.get_help_record(ctx) for one in options)
+    with formatter.section(title):
+        formatter.write_dl([record for record in records if record is not None])
 
 
 def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
@@ -108,185 +231,26 @@ def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
 
 @click.command(
     cls=SearchCommand,
-    options_metavar="[OPTIONS]",
+    params=[
+        common.MODEL,
+        *(one for options in SECTIONS.values() for one in options),
+        flag(
+            "-h front",
+            "Show the options that most people need.",
+            is_eager=True,
+            expose_value=False,
+            callback=_show_front,
+        ),
+    ],
     context_settings={"help_option_names": ["--help"]},
-)
-@common.MODEL
-@common.SPACE
-@click.option(
-    "--trials",
-    type=click.IntRange(min=1),
-    help="Run this many trials in total, over all runs. Default: the space's number.",
-)
-@click.option(
-    "--time-budget",
-    type=flag_types.DURATION,
-    help="Take about this long, confirmation included, such as 90s, 10m or 1h; what has begun may "
-    "end up to a tenth later. Default: the space's, unless --trials is given.",
-)
-@click.option("--study", help="Give the study this name. Default: from the model's path.")
-@click.option(
-    "--storage",
-    help="Keep the study here: sqlite:///FILE, or for `autotune worker` on a server, "
-    "postgresql://user@host/database. Default: study.db in the study's folder.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Write the result to this file. Default: best.yaml in the study's folder.",
-)
-@click.option(
-    "--device",
-    metavar="DEVICE[,...]",
-    default="auto",
-    show_default=True,
-    help="Use this device: auto, cpu, cuda or cuda:N. Of several, such as cuda:0,cuda:1 or "
-    "cpu:0-3,cpu:4-7, each runs trials at the same time.",
-)
-@common.PYTHON
-@click.option(
-    "--target-samples",
-    type=click.IntRange(min=1),
-    help="Minimise the time of a run of this many samples, start and compilation included. "
-    "Default: maximise samples/s.",
-)
-@click.option(
-    "--target-epochs",
-    type=click.IntRange(min=1),
-    help="Minimise the time of a run of this many epochs.",
-)
-@click.option(
-    "--unit",
-    type=click.Choice(["samples", "tokens"]),
-    help="Tell throughput in samples alone, or in tokens too. Default: tokens too if model.py "
-    "defines count_tokens.",
-)
-@click.option(
-    "--memory-limit",
-    type=flag_types.MEMORY,
-    default="92%",
-    show_default=True,
-    help="Use at most this much memory, such as 16GB, or this share of it.",
-)
-@click.option(
-    "--accuracy-tolerance",
-    type=flag_types.ToleranceType(),
-    default="1%",
-    show_default=True,
-    help="Allow this loss of quality: 1% of yours, or (model.py) of what your training gained if "
-    "the quality is a loss; or a difference (0.01).",
-)
-@click.option(
-    "--min-accuracy",
-    type=float,
-    help="Require at least this value of evaluate(). Default: no floor.",
-)
-@click.option(
-    "--accuracy-samples",
-    type=click.IntRange(min=1),
-    help="Train each accuracy probe on this many samples. Default: 3 to 6 s of your settings, "
-    "more of a script whose loss falls late.",
-)
-@click.option(
-    "--lr-scaling",
-    type=click.Choice(LR_RULES),
-    default="none",
-    show_default=True,
-    help="Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for Adam.",
-)
-@click.option(
-    "--effective-batch",
-    type=flag_types.EffectiveBatchType(),
-    metavar="free|keep|N",
-    help="Hold batch_size x accumulation_steps at yours (keep), or times the processes at N, which "
-    "a batch size of the space must divide; free lets the batch size vary alone. Default: keep if "
-    "your settings accumulate gradients, else free.",
-)
-@common.BASELINE
-@click.option(
-    "--deterministic",
-    is_flag=True,
-    help="Run everything, your settings included, in torch's deterministic mode, and try only "
-    "settings that keep it.",
-)
-@click.option(
-    "--trial-timeout",
-    type=flag_types.DURATION,
-    default="10m",
-    show_default=True,
-    help="End a process that takes longer than this, such as 90s or 10m.",
-)
-@click.option(
-    "--warm-start",
-    metavar="STUDY|BEST.yaml",
-    help="Try first the best configurations of an earlier search, even of another machine or "
-    "model. Give STUDY as for `autotune report`, or the name of a study in --storage.",
-)
-@click.option(
-    "--sampler",
-    type=flag_types.NameType("sampler", lambda: [AUTO, *sampler_names()]),
-    default="auto",
-    show_default=True,
-    help="Propose trials with this sampler: auto, see docs/searching.md, or a class of "
-    "optuna.samplers, such as TPESampler.",
-)
-@click.option(
-    "--max-failures",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="End the search after this many failed trials in a row.",
-)
-@click.option(
-    "--new-study",
-    is_flag=True,
-    help="Use NAME-2, NAME-3 and so on if the study was made for something else.",
-)
-@common.PROCESSES
-@common.LAUNCHER
-@common.FRESH_DATA
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Seed the search and the trainings.",
-)
-@scripts.EXACT_ONLY
-@scripts.METRIC_REGEX
-@scripts.METRIC_MODE
-@scripts.for_scripts
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Show space, plan and estimated time, and stop. A script is started once "
-    "or twice, for its first steps.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-@click.option(
-    "--progress",
-    type=click.Choice(["auto", "rich", "plain", "none"]),
-    default="auto",
-    show_default=True,
-    help="Show progress this way; auto: a table on a terminal, plain lines elsewhere and in CI.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress, as --progress none.")
-@click.option(
-    "-h",
-    "front",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_front,
-    help="Show the options that most people need.",
 )
 def search(
     dry_run: bool, as_json: bool, progress: Mode, quiet: bool, new_study: bool, **flags: Any
 ) -> None:
-    """Create or continue a study of MODEL, and write best.yaml.
+    """Find the fastest settings for MODEL, and write them to best.yaml.
 
-    MODEL is a model.py, or an unchanged training script, whose arguments follow a `--`. A script
-    may also be an installed command, or with -m a module.
+    MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
+    module). Arguments of the script go after `--`. The same command continues a study.
     """
     progress = "none" if quiet else progress
     options, devices = search_options(flags, scripts.arguments_given())
@@ -332,7 +296,7 @@ def search_options(
         given |= {"device": devices[0].torch_name, "at_once": len(devices)}
     else:
         given["device"] = device
-    common.check_processes(given, has_devices=bool(devices))
+    common.check_processes(given, device if devices else "")
     warm_start = warm_start_from(source, given["storage"]) if source else ()
     options = common.options_of(model, **given, script=script, warm_start=warm_start)
     return options, devices
@@ -423,7 +387,7 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
         to_stderr(line)
     if context.observed is None:
         to_stderr(estimate(context))
-    to_stderr("before its trials, a search leaves out what its diagnosis says cannot matter")
+    to_stderr("the search itself first drops settings that its diagnosis shows cannot matter")
 
 
 def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingConfig, ...]:
@@ -437,16 +401,14 @@ def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingCo
         UsageError, StorageError: there is no such study, or it cannot be read.
     """
     try:
-        found = archive.find_study(source)
-    except UsageError as error:
         if storage is not None and _holds(storage, source):
             return archive.warm_start_from(storage, source)
-        raise UsageError(f"--warm-start: {error}") from error
-    if found.url is None:
-        assert found.answer is not None
-        return (read_best(found.answer).training_config,)
-    try:
-        return archive.warm_start_from(found.url, _study_meant(found.url, source))
+        found = archive.find_study(source)
+        if found.url is None:
+            assert found.answer is not None
+            return (read_best(found.answer).training_config,)
+        is_name = source in archive.study_names(found.url)
+        return archive.warm_start_from(found.url, source if is_name else None)
     except UsageError as error:
         raise UsageError(f"--warm-start: {error}") from error
 
@@ -455,25 +417,6 @@ def _holds(storage: str, study: str) -> bool:
     check_storage(storage)
     database = file_of(storage)
     return (database is None or database.is_file()) and study in archive.study_names(storage)
-
-
-def _study_meant(storage: str, source: str) -> str | None:
-    """Return the study of that name, or of its folder's name; None if the storage has one study.
-
-    Raises:
-        UsageError: the storage holds several studies, none of them of that name.
-    """
-    names, database = archive.study_names(storage), file_of(storage)
-    if len(names) < 2:  # noqa: PLR2004
-        return None
-    folder = "" if database is None else database.resolve().parent.name
-    for name in (source, *(name for name in names if flag_types.folder_name(name) == folder)):
-        if name in names:
-            return name
-    raise UsageError(
-        f"{masked(storage)} holds several studies: {', '.join(map(repr, names))}. Choose one by "
-        "its name, --warm-start NAME, in a search with that --storage."
-    )
 
 
 def renamed(options: SearchOptions, study: str) -> SearchOptions:

@@ -1,4 +1,4 @@
-"""Commands that show what is here: `knobs`, `spaces`, `doctor` (machine facts)."""
+"""Commands that show what there is: `knobs`, `spaces`, and `doctor` for the machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from autotune.process.common.interpreter import Interpreter
 from autotune.values.outcome import Inspected
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path), required=False)
-@common.DEVICE
-@common.PYTHON
+@click.command(
+    params=[
+        click.Argument(["model"], type=common.PATH, required=False),
+        *(common.DEVICE, common.PYTHON),
+    ]
+)
 def knobs(model: Path | None, device: str, python: Interpreter) -> None:
-    """List the knobs with their values on this machine; with MODEL, also those it cannot use."""
+    """List the settings and their values on this machine; with MODEL, also what it cannot use."""
     if model is not None:
         common.check_model(model, python)
     inspected = _inspected(device, model, python)
@@ -32,11 +34,9 @@ def spaces() -> None:
     tables.show_spaces()
 
 
-@click.command()
-@common.DEVICE
-@common.PYTHON
+@click.command(params=[common.DEVICE, common.PYTHON])
 def doctor(device: str, python: Interpreter) -> None:
-    """Show the facts on this machine: device, cores, memory, torch."""
+    """Show what autotune finds on this machine: device, cores, memory, PyTorch."""
     tables.show_machine(_inspected(device, None, python).machine, python)
 
 

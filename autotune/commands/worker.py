@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,43 +13,38 @@ from autotune.values.errors import UsageError
 if TYPE_CHECKING:
     from autotune.console.live import Mode
 
+_PROGRESS = click.Choice(["auto", "plain", "none"])
+
 
 @click.command(
     cls=scripts.ScriptCommand,
-    options_metavar="[OPTIONS]",
-)
-@click.argument("study")
-@click.option(
-    "--storage",
-    required=True,
-    help="Use the storage of the search, postgresql://user@host/database.",
-)
-@click.option(
-    "--model",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Train this, the same as the search.",
-)
-@scripts.AS_MODULE
-@click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="Use this device: auto, cpu, cuda:N, or cores such as cpu:0-3.",
-)
-@common.PYTHON
-@click.option(
-    "--progress",
-    type=click.Choice(["auto", "plain", "none"]),
-    default="auto",
-    show_default=True,
-    help="Show progress this way; auto: plain lines.",
+    params=[
+        click.Argument(["study"]),
+        common.option(
+            "--storage",
+            "Use the storage of the search, postgresql://user@host/database.",
+            required=True,
+        ),
+        common.option(
+            "--model", "Train this file, the same as the search.", common.PATH, required=True
+        ),
+        scripts.AS_MODULE,
+        common.option(
+            "--device",
+            "Use this device: auto, cpu, cuda:N, or cores such as cpu:0-3.",
+            default="auto",
+        ),
+        common.PYTHON,
+        common.option(
+            "--progress", "Write lines (auto, plain), or nothing (none).", _PROGRESS, "auto"
+        ),
+    ],
 )
 def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) -> None:
     """Run trials of STUDY for an `autotune search` with the same --storage.
 
-    The arguments of a training script follow a `--`, as they do for the search. Its --model may
-    be an installed command, or with -m a module; its maps are the search's.
+    Arguments of a training script go after `--`, as for the search. --model may also be an
+    installed command, or with -m a module. Maps are the search's.
     """
     from autotune.commands.execute import execute_worker
     from autotune.process.devices import Device, devices_of, seen_alone
@@ -59,7 +53,7 @@ def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) 
     model, script = scripts.called_script(flags.pop("model"), flags)
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
-        raise UsageError(f"--device {device}: a worker has one device; start a worker for each.")
+        raise UsageError(f"--device {device}: a worker has one device. Start one worker for each.")
     (chosen_one,) = chosen if script is None else seen_alone(chosen)
     folder = common.study_folder(study)
     options = WorkerOptions(study, storage, model, folder, chosen_one, script, flags["python"])

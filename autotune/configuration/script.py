@@ -325,7 +325,7 @@ def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     """Return why a knob of the user's own cannot be applied to a script, or None."""
     if not name.startswith(("env.", "flags.")):
         return "only a program that calls build_model or build_dataset can pass it: autotune.load"
-    return None if is_allowed else "it may change the trained model: needs --allow numerics"
+    return None if is_allowed else "it may change the trained model: needs --allow-numerics"
 
 
 def _obstacle(knob: Knob, value: Value) -> str:
@@ -333,4 +333,4 @@ def _obstacle(knob: Knob, value: Value) -> str:
         return knob.script_obstacle
     if value == _SCALED:
         return f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
-    return "needs --allow numerics"
+    return "needs --allow-numerics"

@@ -59,7 +59,7 @@ def json_text(data: ReportData) -> str:
         "failures": [asdict(kind) for kind in data.failures],
         "phases": [asdict(phase) for phase in data.phases],
     }
-    return json.dumps(_finite(told), indent=1, allow_nan=False)
+    return json.dumps(_finite(told), indent=1, allow_nan=False) + "\n"
 
 
 def _answer(data: ReportData) -> str:

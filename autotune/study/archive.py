@@ -151,9 +151,11 @@ def _chosen(names: Sequence[str], name: str | None, storage: str) -> str:
         raise StorageError(f"{storage} holds no study. `autotune search` makes one.")
     listed = ", ".join(map(repr, sorted(names)))
     if name is None and len(names) > 1:
-        raise UsageError(f"{storage} holds several studies: {listed}. Choose one with --study.")
+        raise UsageError(
+            f"{storage} holds several studies: {listed}. Choose one by name (`report`: --study)."
+        )
     if name is not None and name not in names:
-        raise UsageError(f"{storage} holds no study {name!r}, but {listed}.")
+        raise UsageError(f"{storage} holds no study {name!r}; it holds {listed}.")
     return name or names[0]
 
 
@@ -240,7 +242,7 @@ def _from_url(url: str) -> StudyPlace:
         return StudyPlace(url, None)
     database = file_of(url)
     if database is None:
-        _refuse(url, "it is in memory, and each program has its own")
+        _refuse(url, "it is in memory, where no other program can read it")
     if not database.is_file():  # SQLite would make one
         raise StorageError(
             f"the storage {masked(url)} cannot be used: {database} does not exist. "
@@ -266,7 +268,7 @@ def _check_is_database(path: Path) -> None:
         raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
     if start != _SQLITE:
         raise StorageError(
-            f"{path} is no SQLite database. Name the folder of a study, or its {_DATABASE}."
+            f"{path} is not an SQLite database. Name the directory of a study, or its {_DATABASE}."
         )
 
 
@@ -282,8 +284,8 @@ def _only_one() -> str:
     names = _names()
     if len(names) == 1:
         return str(_STUDIES / names[0])
-    known = f"Studies here: {', '.join(names)}." if names else "There is none in this folder."
-    raise UsageError(f"which study? Name it. {known}")
+    known = f"Studies here: {', '.join(names)}." if names else "There is none in this directory."
+    raise UsageError(f"Name a study. {known}")
 
 
 def _names() -> list[str]:
@@ -294,6 +296,6 @@ def _refuse(study: str, why: str) -> NoReturn:
     names = _names()
     known = f" Studies here: {', '.join(names)}." if names else " `autotune search` makes one."
     raise UsageError(
-        f"{study!r} is no study: {why}.{did_you_mean(study, names)} Name a study of this folder "
-        f"(studies/NAME), its folder, its {_DATABASE}, a best.yaml or a storage URL.{known}"
+        f"{study!r} is not a study: {why}.{did_you_mean(study, names)} Name a study of studies/, "
+        f"its directory, its {_DATABASE}, a best.yaml or a storage URL.{known}"
     )

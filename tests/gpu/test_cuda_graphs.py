@@ -38,7 +38,7 @@ def test_in_a_loop_of_ones_own(device: str, best: Path) -> None:
 
 
 def test_in_a_script_that_nobody_changed(device: str, best: Path) -> None:
-    words = ("-m", "autotune", "run", best, "--allow", "numerics", SCRIPT)
+    words = ("-m", "autotune", "run", best, "--allow-numerics", SCRIPT)
     done = python(best.parent, *words, "compiled", device)
     assert done.stdout.splitlines() == KEPT, done.stderr
     assert "compile_mode=reduce-overhead" in done.stderr.partition("not applied")[0]

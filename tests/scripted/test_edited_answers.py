@@ -60,7 +60,7 @@ def test_a_search_notes_the_settings_that_it_measured(tmp_path: Path) -> None:
 
 def test_an_untouched_file_is_applied_whole(tmp_path: Path, found: BestConfig) -> None:
     lines = shown(tmp_path, edited(found))
-    assert "amp_dtype=bfloat16" in lines.partition("to apply: ")[2], lines
+    assert "amp_dtype=bfloat16" in lines.partition("applying: ")[2], lines
     assert "measured" not in lines
 
 
@@ -70,12 +70,12 @@ def test_arithmetic_that_was_not_measured_is_left_out_of_a_run(
     changed = edited(found, optimizer_impl="fused")
     lines = shown(tmp_path, changed)
     assert "optimizer_impl: null was measured, fused is in the file" in lines
-    assert "the file has optimizer_impl=fused, and null was measured: only settings that" in lines
-    left_out = lines.partition("left out: ")[2]
+    assert "optimizer_impl=fused was edited; null was measured: applying only settings" in lines
+    left_out = lines.partition("not applying: ")[2]
     assert "optimizer_impl=fused" in left_out
     assert "amp_dtype=bfloat16" in left_out, "judged together with other settings"
-    lines = shown(tmp_path, changed, "--allow", "numerics")
-    assert "optimizer_impl=fused" in lines.partition("to apply: ")[2], lines
+    lines = shown(tmp_path, changed, "--allow-numerics")
+    assert "optimizer_impl=fused" in lines.partition("applying: ")[2], lines
 
 
 def test_an_exact_setting_that_was_edited_is_applied_and_said(
@@ -83,7 +83,7 @@ def test_an_exact_setting_that_was_edited_is_applied_and_said(
 ) -> None:
     lines = shown(tmp_path, edited(found, num_workers=1))
     assert "num_workers: 2 was measured, 1 is in the file" in lines
-    applied = lines.partition("to apply: ")[2]
+    applied = lines.partition("applying: ")[2]
     assert "num_workers=1" in applied
     assert "amp_dtype=bfloat16" in applied
 

@@ -83,7 +83,7 @@ def test_nothing_is_written_through_a_symbolic_link(call, tmp_path, target, forc
     (tmp_path / "link.json").symlink_to(target)
     code, _, err = call("cpu.yaml", "--format", "json", "--out", "link.json", *force)
     assert code == USAGE
-    assert "link.json is a symbolic link, which is not followed" in err
+    assert "link.json is a symbolic link" in err
     assert (tmp_path / "link.json").is_symlink()
     assert (tmp_path / "mine.json").read_text() == "mine"
     assert not (tmp_path / "absent.json").exists()
@@ -95,7 +95,7 @@ def test_a_path_that_is_no_file_is_not_replaced_even_by_force(call, tmp_path):
     for name in ("folder", "pipe"):
         code, _, err = call("cpu.yaml", "--format", "json", "--out", name, "--force")
         assert code == USAGE
-        assert f"{name} is not a file that can be replaced" in err
+        assert f"{name} is not a regular file" in err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

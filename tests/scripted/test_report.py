@@ -69,7 +69,7 @@ def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
     assert (code, err) == (0, "")
     assert "answer" in out
     code, _, err = run(storage, storage, "--study", name, "--study", "nobody")
-    assert (code, f"holds no study 'nobody', but '{name}'" in err) == (2, True)
+    assert (code, f"holds no study 'nobody'; it holds '{name}'" in err) == (2, True)
     code, _, err = run(storage, "--study", name, "--study", name)
     assert (code, err.startswith(f"autotune: --study {name}: give it once")) == (2, True)
 
@@ -77,7 +77,7 @@ def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
 def test_two_studies_are_written_to_no_file(folder: Path) -> None:
     code, out, err = run(folder, folder, "--html", "page.html")
     assert (code, out) == (2, "")
-    assert "two studies are shown side by side in the terminal alone" in err
+    assert "two studies can only be shown in the terminal" in err
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path) ->
     target.write_text("mine")
     code, out, err = run(folder, "--csv", target)
     assert (code, out) == (2, "")
-    assert f"--csv {target} exists already" in err
+    assert f"--csv {target} exists" in err
     assert "--force" in err
     assert target.read_text() == "mine"
     assert run(folder, "--csv", target, "--force")[0] == 0

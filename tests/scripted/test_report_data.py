@@ -86,7 +86,7 @@ def test_a_storage_of_several_studies_asks_which(url: str) -> None:
         stored(url, [trial(0)], name=name)
     with pytest.raises(UsageError, match=r"several studies: 'one', 'two'\. Choose one"):
         read(url)
-    with pytest.raises(UsageError, match="no study 'three', but 'one', 'two'"):
+    with pytest.raises(UsageError, match="no study 'three'; it holds 'one', 'two'"):
         read(url, "three")
     assert read(url, "two").archive.name == "two"
 

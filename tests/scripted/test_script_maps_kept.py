@@ -62,9 +62,9 @@ def test_another_script_is_told_nothing_and_which_map_it_would_need(
     shown = told(tmp_path, "run", "--print-command", path, other)
     assert shown.out.strip().endswith("other.py"), shown.out + shown.err
     assert (
-        f"autotune: the file was made for train.py, and this is {other}: only settings that keep "
-        "the arithmetic are applied\n"
-        "autotune: left out: batch_size=32 (needs --map batch_size=--batch-size)\n"
+        f"autotune: the settings are for train.py, not for {other}: applying only settings that "
+        "preserve results\n"
+        "autotune: not applying: batch_size=32 (needs --map batch_size=--batch-size)\n"
     ) in shown.err
 
 
@@ -80,7 +80,7 @@ def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
     assert not refused.out
     shown = told(tmp_path, "run", "--print-command", path, "train.py")
     assert shown.out.strip().endswith("train.py --batch-size 32"), shown.out + shown.err
-    assert "to apply: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.err
+    assert "applying: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.err
 
 
 def test_a_map_that_the_search_did_not_measure_is_said_to_be_unmeasured(
@@ -91,7 +91,7 @@ def test_a_map_that_the_search_did_not_measure_is_said_to_be_unmeasured(
     shown = told(tmp_path, "run", "--print-command", *mapped, path, "train.py")
     assert shown.out.strip().endswith("train.py --bf16 --batch-size 32"), shown.err
     assert (
-        "to apply: amp_dtype=bfloat16 by --bf16 (a flag that the search did not measure), "
+        "applying: amp_dtype=bfloat16 by --bf16 (which the search did not measure), "
         "batch_size=32 by --batch-size\n"
     ) in shown.err
 
@@ -116,7 +116,7 @@ def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps
     write_best(answer.model_copy(update={"config": config}), path)
     shown = told(tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py")
     assert shown.out.strip().endswith("other.py --bs 32"), shown.err
-    kept = "only settings that keep the arithmetic, and batch_size by --bs, are applied"
+    kept = "applying only settings that preserve results and batch_size by --bs"
     assert kept in shown.err
 
 
@@ -126,9 +126,9 @@ def test_a_typed_value_that_a_setting_replaces_is_said_before_the_start(
     run = ("run", "--print-command", path, "train.py")
     shown = told(tmp_path, *run, "--batch-size", "8")
     assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
-    assert "to apply: batch_size=32 by --batch-size, in place of your 8\n" in shown.err
+    assert "applying: batch_size=32 by --batch-size, instead of your 8\n" in shown.err
     shown = told(tmp_path, *run, "--batch-size", "32")
-    assert "to apply: batch_size=32 by --batch-size\n" in shown.err
+    assert "applying: batch_size=32 by --batch-size\n" in shown.err
 
 
 def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
@@ -138,9 +138,9 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
     script.write_text(script.read_text() + "# another\n")
     shown = told(tmp_path, "run", "--print-command", path, script)
     assert shown.out.strip().endswith("train.py"), shown.err
-    assert f"{script} has changed since: only settings that keep the arith" in shown.err
-    assert "left out: batch_size=32 (needs --allow numerics)" in shown.err
-    allowed = ("run", "--print-command", "--allow", "numerics", path, script)
+    assert f"{script} has changed since: applying only" in shown.err
+    assert "not applying: batch_size=32 (needs --allow-numerics)" in shown.err
+    allowed = ("run", "--print-command", "--allow-numerics", path, script)
     shown = told(tmp_path, *allowed)
     assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
 
@@ -165,7 +165,7 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
     assert shown.out.strip().endswith("train.py --samples 64 --batch-size 32"), shown.err
     shown = told(tmp_path, *run, "--samples", "9")
     assert shown.out.strip().endswith("train.py --samples 9"), shown.err
-    assert "train.py was measured with other arguments (--samples), beyond its length" in shown.err
+    assert "train.py was measured with other arguments (--samples): applying only" in shown.err
 
 
 def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
@@ -180,7 +180,7 @@ def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
     done = command("compare", "train.py", path, "--require-faster", "--", "--config", "conf.yaml")
     assert (done.code, done.out) == (USAGE, "")
     assert done.err.splitlines()[-1] == (
-        "autotune: train.py was read as a training script: --map batch_size=--config:"
+        "autotune: train.py is run as a training script: --map batch_size=--config:"
         "train.batch_size: conf.yaml has no key train.batch_size with a single value. Did you mean "
         "'train.batchsize'?"
     )

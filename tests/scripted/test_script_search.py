@@ -311,7 +311,7 @@ def test_an_option_that_is_not_for_scripts_is_refused_before_the_script_runs(
     (tmp_path / "train.py").write_text("open('ran', 'w')")
     done = command("search", "train.py", *arguments)
     assert done.code == 2
-    assert "train.py was read as a training script: " in done.err or "--workdir" in arguments
+    assert "train.py is run as a training script: " in done.err or "--workdir" in arguments
     assert message in done.err
     assert not (tmp_path / "ran").exists()
 
@@ -366,7 +366,7 @@ def test_flags_for_scripts_are_refused_with_a_model_py(
     (tmp_path / "model.py").write_text("def build_model(): ...")
     done = command("search", "model.py", "--exact-only")
     assert done.code == 2
-    assert "model.py was read as a model.py" in done.err
+    assert "is for training scripts" in done.err
 
 
 BOTH = (Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumulate"))

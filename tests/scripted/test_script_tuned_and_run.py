@@ -96,5 +96,5 @@ def test_the_whole_script_runs_with_the_confirmed_settings(tuned: Tuned) -> None
         if is_harmless(KNOBS[name]) and name not in BY_FLAG_ONLY and value is not None
         if value != KNOBS[name].default or own[name] != KNOBS[name].default
     )
-    assert told == [f"autotune: to apply: {confirmed}", f"autotune: applied: {confirmed}"]
+    assert told == [f"autotune: applying: {confirmed}", f"autotune: applied: {confirmed}"]
     assert re.search(r"^\d+\.\d\d samples/s$", tuned.run.stderr, re.MULTILINE), "to its end"

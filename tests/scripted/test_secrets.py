@@ -112,7 +112,7 @@ def test_the_report_of_a_fault_of_ours_is_private_and_holds_no_password(tmp_path
         check=False,
     )
     assert done.returncode == 1
-    assert "a fault of autotune itself: RuntimeError: no way to postgresql://me:***@" in done.stderr
+    assert "internal error: RuntimeError: no way to postgresql://me:***@" in done.stderr
     (report,) = tmp_path.iterdir()
     assert str(report) in done.stderr
     assert stat.S_IMODE(report.stat().st_mode) == 0o600

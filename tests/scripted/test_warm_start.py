@@ -103,8 +103,7 @@ def test_the_named_one_of_several_studies_is_read(
     folder.mkdir(parents=True)
     (tmp_path / "study.db").rename(folder / "study.db")
     monkeypatch.chdir(tmp_path)
-    named = ["my net", str(folder), str(folder / "study.db"), f"sqlite:///{folder / 'study.db'}"]
-    assert [warm_start_from(source) for source in named] == [(meant,)] * 4
+    assert warm_start_from("my net") == (meant,)
 
 
 @pytest.fixture(params=["url", "server_storage"])
@@ -123,7 +122,7 @@ def test_a_name_may_be_one_in_the_storage_of_the_search(
     meant = beside_it(nine, storage)
     for name, wanted in (("my net", (meant,)), ("earlier", best)):
         assert warm_start_from(name, storage) == wanted
-    with pytest.raises(UsageError, match="--warm-start: 'absent' is no study: there is neither"):
+    with pytest.raises(UsageError, match="--warm-start: 'absent' is not a study: there is neither"):
         warm_start_from("absent", storage)
     absent = tmp_path / "absent.db"
     with pytest.raises(UsageError, match="there is neither"):

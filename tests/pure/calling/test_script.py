@@ -99,7 +99,7 @@ def test_a_file_is_a_script_if_it_has_no_part_of_a_model_py(
 def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:
     config = LARGE.replace(amp_dtype="bfloat16", num_workers=2, compile_mode="default")
     plan = plan_run(config, {"compile_mode": "default"}, [], allow_numerics=False)
-    assert plan.withheld == {"amp_dtype=bfloat16": "needs --allow numerics"}
+    assert plan.withheld == {"amp_dtype=bfloat16": "needs --allow-numerics"}
     assert plan.settings["amp_dtype"] is None
     assert plan.settings["num_workers"] == 2
     assert plan.settings["batch_size"] == 64
@@ -137,7 +137,7 @@ def test_a_setting_is_passed_by_a_flag_only_where_the_flag_stands_for_its_value(
     half, brain = (flag_from(f"amp_dtype:{f}=--{f}") for f in ("float16", "bfloat16"))
     short = LARGE.replace(amp_dtype="bfloat16")
     plan = plan_run(short, {}, [half], allow_numerics=False)
-    assert (plan.by_flag, plan.withheld) == ({}, {"amp_dtype=bfloat16": "needs --allow numerics"})
+    assert (plan.by_flag, plan.withheld) == ({}, {"amp_dtype=bfloat16": "needs --allow-numerics"})
     assert "amp_dtype" in plan_run(short, {}, [half], allow_numerics=True).asked
     for flags in ([half, brain], [brain, half]):
         plan = plan_run(short, {}, flags, allow_numerics=True)
@@ -158,8 +158,8 @@ def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another()
     assert not {"amp_dtype", "optimizer_impl", "channels_last"} & set(plan.asked)
     held_back = plan_run(LARGE, own, [], allow_numerics=False).withheld
     assert held_back == {
-        "compile_mode=null": "needs --allow numerics",
-        "float32_matmul_precision=highest": "needs --allow numerics",
+        "compile_mode=null": "needs --allow-numerics",
+        "float32_matmul_precision=highest": "needs --allow-numerics",
     }
     scaled = plan_run(LARGE, {"amp_dtype": "float16"}, [], allow_numerics=True)
     assert "amp_dtype" in scaled.asked

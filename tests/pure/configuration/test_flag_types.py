@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 
@@ -123,17 +125,11 @@ def test_different_study_names_never_share_a_folder() -> None:
     assert folder_name("a/b") != folder_name("a:b")
 
 
-def test_the_help_says_that_what_training_gained_counts_for_a_model_py() -> None:
-    told = " ".join(command("search", "--help").out.split())
-    assert "1% of yours, or (model.py) of what your training gained if the quality" in told
-
-
 def test_the_help_of_a_search_has_each_option_once_in_a_section() -> None:
-    placed = [name for names in SECTIONS.values() for name in names]
-    options = [one for one in search.params if isinstance(one, click.Option) and not one.hidden]
-    assert sorted([*placed, "front"]) == sorted(str(one.name) for one in options)
-    assert set(FRONT) <= set(placed)
     told = command("search", "--help").out
+    options = [one for one in search.params if isinstance(one, click.Option)]
+    for one in options:
+        assert len(re.findall(rf"\n  (?:-\w, )?{one.opts[-1]}\b", told)) == 1, one.name
     titles = [told.index(f"\n{title}:\n") for title in SECTIONS]
     assert titles == sorted(titles)
     assert told.count("\n  --time-budget ") == 1

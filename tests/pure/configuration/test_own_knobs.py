@@ -278,7 +278,7 @@ def test_run_applies_what_cannot_change_the_model_and_the_rest_with_permission()
     effects = answer(**OWN).effects or {}
     plan = plan_run(config, {}, [], allow_numerics=False, effects=effects)
     assert "env.MALLOC_ARENA_MAX" in plan.asked
-    assert "needs --allow numerics" in plan.withheld["flags.--attn=sdpa"]
+    assert "needs --allow-numerics" in plan.withheld["flags.--attn=sdpa"]
     assert "autotune.load" in plan.withheld["options.checkpoint=true"]
     assert [name for name in plan.settings if name in OWN] == ["env.MALLOC_ARENA_MAX"]
     allowed = plan_run(config, {}, [], allow_numerics=True, effects=effects)

@@ -210,7 +210,7 @@ def test_a_note_that_is_no_note_is_none(tmp_path: Path) -> None:
         (["--launcher", "nosuchlauncher -n 2"], "there is no program nosuchlauncher. Install it"),
         (["--launcher", ""], "the command is empty"),
         (["--launcher", "srun 'a"], "No closing quotation. Quote the command as a whole"),
-        (["--launcher", "env", "--nproc-per-node", "2"], "the launcher says itself how many"),
+        (["--launcher", "env", "--nproc-per-node", "2"], "Leave one of them out"),
         (["--launcher", "env", "--device", "cpu:0,cpu:1"], "--launcher one trial on all."),
         (["--launcher", "env", "--device", "cuda:1"], "Give --device cuda."),
     ],

@@ -97,7 +97,7 @@ def test_a_word_for_the_script_without_dashes_is_told_its_place(words, tmp_path)
     script = written(tmp_path, "", "train.py")
     for name in ("search", "profile"):
         message = refused(command(name, script, *words), USAGE)
-        assert "What is for the script follows a --: " in message
+        assert "Arguments of the script go after --: " in message
         assert f"{name} train.py -- {words[0].partition('=')[0]}" in message
 
 

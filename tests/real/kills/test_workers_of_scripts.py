@@ -74,11 +74,11 @@ def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_scri
     tmp_path: Path,
 ) -> None:
     settings = {"num_workers": 1, "in_order": False, "pin_memory": True, "device_prefetch": True}
-    done = run(tmp_path, "--allow", "numerics", SCRIPTS / "plain_loop.py", **settings)
+    done = run(tmp_path, "--allow-numerics", SCRIPTS / "plain_loop.py", **settings)
     (applied,) = report_of(done)
     assert "in_order" not in applied
     assert "device_prefetch" not in applied
     assert plan_of(done)[1:] == [
-        "left out: in_order=false (needs --map in_order=--FLAG)",
-        "left out: device_prefetch=true (needs --map device_prefetch=--FLAG)",
+        "not applying: in_order=false (needs --map in_order=--FLAG)",
+        "not applying: device_prefetch=true (needs --map device_prefetch=--FLAG)",
     ]

@@ -191,7 +191,7 @@ def test_a_script_that_keeps_what_its_model_gave_finds_it_as_it_was(tmp_path: Pa
     path = tmp_path / "best.yaml"
     write_best(best_config(GRAPHS, BASELINE), path)
     script = SCRIPTS / "keeps_outputs.py"
-    done = autotune(tmp_path, "run", path, "--allow", "numerics", script, "captured", "cpu")
+    done = autotune(tmp_path, "run", path, "--allow-numerics", script, "captured", "cpu")
     assert done.stdout.splitlines() == [
         "training: compiled True, kept True",
         "accumulation: kept True",

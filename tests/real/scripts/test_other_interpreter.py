@@ -132,7 +132,7 @@ def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(
     pretend(older, "torch", "2.9.1+cu128")
     path = best(tmp_path, **{"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"})
     written(tmp_path, TRAIN, "train.py")
-    words = ("--allow", "numerics", "--print-command", path, "train.py")
+    words = ("--allow-numerics", "--print-command", path, "train.py")
     for python, name in (
         (older, "PYTORCH_CUDA_ALLOC_CONF"),
         (sys.executable, "PYTORCH_ALLOC_CONF"),

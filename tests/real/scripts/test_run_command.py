@@ -34,18 +34,18 @@ def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: 
     assert "num_threads=1" in report[0]
     assert report[1:] == []
     first, *left_out = plan_of(done)
-    assert first.startswith("to apply: num_workers=1, prefetch_factor=2")
+    assert first.startswith("applying: num_workers=1, prefetch_factor=2")
     assert left_out == [
-        "left out: batch_size=32 (needs --map batch_size=--FLAG)",
-        "left out: amp_dtype=bfloat16, channels_last=true, optimizer_impl=fused "
-        "(needs --allow numerics)",
+        "not applying: batch_size=32 (needs --map batch_size=--FLAG)",
+        "not applying: amp_dtype=bfloat16, channels_last=true, optimizer_impl=fused "
+        "(needs --allow-numerics)",
     ]
-    assert done.stderr.index("left out: ") < done.stderr.index("batch size 8, workers 1")
+    assert done.stderr.index("not applying: ") < done.stderr.index("batch size 8, workers 1")
 
 
 def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_path: Path) -> None:
     settings: dict[str, Value] = {"batch_size": 32, **NUMERICS}
-    options = ("--map", "batch_size=--batch-size", "--allow", "numerics")
+    options = ("--map", "batch_size=--batch-size", "--allow-numerics")
     done = run(tmp_path, *options, SCRIPTS / "plain_loop.py", "--batch-size=4", **settings)
     assert "batch size 32, workers 0" in done.stderr
     (applied,) = report_of(done)
@@ -65,7 +65,7 @@ def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path
         "optimizer_impl": "fused",
     }
     path = best(tmp_path, **settings)
-    done = autotune(folder, "run", path, "--allow", "numerics", "train.py")
+    done = autotune(folder, "run", path, "--allow-numerics", "train.py")
     folder.chmod(0o755)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert [entry.name for entry in folder.iterdir()] == ["train.py"]
@@ -138,17 +138,18 @@ def test_a_default_is_applied_where_the_script_was_found_with_something_else(
     shutil.copy(SCRIPTS / "plain_loop.py", script)
     own_kernel = script.read_text().replace("lr=1e-3", "lr=1e-3, fused=True")
     script.write_text(own_kernel)
-    applied, overridden = report_of(autotune(tmp_path, "run", path, "--allow", "numerics", script))
+    applied, overridden = report_of(autotune(tmp_path, "run", path, "--allow-numerics", script))
     assert "float32_matmul_precision=highest" in applied
     assert overridden == "overridden by the script: optimizer_impl=fused instead of null"
     assert plan_of(autotune(tmp_path, "run", path, script)) == [
-        "left out: float32_matmul_precision=highest, optimizer_impl=null (needs --allow numerics)"
+        "not applying: float32_matmul_precision=highest, optimizer_impl=null "
+        "(needs --allow-numerics)"
     ]
 
 
 @pytest.mark.parametrize("what", ["in place", "a function"])
 def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, what: str) -> None:
-    words = ("--allow", "numerics", SCRIPTS / "compiles.py", what)
+    words = ("--allow-numerics", SCRIPTS / "compiles.py", what)
     done = run(tmp_path, *words, amp_dtype="bfloat16")
     assert done.returncode == 0, done.stderr
     applied, *others = report_of(done)
@@ -221,7 +222,7 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(
     monkeypatch.setenv("CXX", "/nonexistent")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "nothing compiled before"))
     script = SCRIPTS / "plain_loop.py"
-    done = run(tmp_path, "--allow", "numerics", script, compile_mode="default", channels_last=True)
+    done = run(tmp_path, "--allow-numerics", script, compile_mode="default", channels_last=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("epoch 0 accuracy 0.")
     applied, refused, *_ = report_of(done)

@@ -54,7 +54,7 @@ def test_a_variable_is_set_by_the_older_name_that_torch_reads_before_it(
         "print({n: v for n, v in os.environ.items() if n.endswith('ALLOC_CONF')})\n"
     )
     wanted = {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    done = run(tmp_path, "--allow", "numerics", script, **wanted)
+    done = run(tmp_path, "--allow-numerics", script, **wanted)
     assert done.stdout == "{'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'}\n", done.stderr
     (said,) = [line for line in report_of(done) if "env.PYTORCH_ALLOC_CONF" in line]
     assert said.startswith("applied: ")

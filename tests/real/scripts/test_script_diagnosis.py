@@ -175,4 +175,4 @@ def test_what_the_script_decides_is_no_option_of_its_profile(
     shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
     done = autotune(tmp_path, "profile", "train.py", *words)
     assert done.returncode == 2
-    assert "train.py was read as a training script: " in done.stderr
+    assert "train.py is run as a training script: " in done.stderr

@@ -72,29 +72,29 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     )
     path = tmp_path / "studies" / "train" / "best.yaml"
     shown = told(tmp_path, "run", path, "--print-command", "train.py")
-    assert "needs --allow numerics" not in shown.out
+    assert "needs --allow-numerics" not in shown.out
     longer = ("train.py", "--epochs", "90", "--seed=4", "--output-dir", "out")
     shown = told(tmp_path, "run", path, "--print-command", *longer)
-    assert "needs --allow numerics" not in shown.out
+    assert "needs --allow-numerics" not in shown.out
     shown = told(tmp_path, "run", path, "--print-command", "train.py", "--loss", "sum")
-    assert "needs --allow numerics" in shown.out, "no evidence of that training"
+    assert "needs --allow-numerics" in shown.out, "no evidence of that training"
     assert (
-        "train.py was measured with other arguments (--loss), beyond its length, seed and places "
-        "of results: only settings that keep the arithmetic are applied; --allow numerics applies "
-        "the others\n"
+        "train.py was measured with other arguments (--loss): applying only settings that "
+        "preserve results (--allow-numerics applies "
+        "the others)\n"
     ) in shown.err
-    assert "autotune: left out: amp_dtype=bfloat16 (needs --allow numerics)\n" in shown.err
+    assert "autotune: not applying: amp_dtype=bfloat16 (needs --allow-numerics)\n" in shown.err
     shown = told(
-        tmp_path, "run", path, "--allow", "numerics", "--print-command", "train.py", "--loss", "sum"
+        tmp_path, "run", path, "--allow-numerics", "--print-command", "train.py", "--loss", "sum"
     )
-    assert "needs --allow numerics" not in shown.out + shown.err
+    assert "needs --allow-numerics" not in shown.out + shown.err
     other = tmp_path / "other.py"
     other.write_text((tmp_path / "train.py").read_text() + "# another\n")
     shown = told(tmp_path, "run", path, "--print-command", other)
-    assert "needs --allow numerics" in shown.out, "no evidence of that script"
+    assert "needs --allow-numerics" in shown.out, "no evidence of that script"
     path.write_text(path.read_text().replace("judged_by:", "#"))
     shown = told(tmp_path, "run", path, "--print-command", "train.py")
-    assert "needs --allow numerics" in shown.out
+    assert "needs --allow-numerics" in shown.out
 
 
 def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_says_so(

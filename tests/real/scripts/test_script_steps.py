@@ -372,7 +372,7 @@ def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_take
     best = tmp_path / "studies" / "train" / "best.yaml"
     assert read_best(best).evidence.unit == "steps"
     assert re.search(r"throughput +\S+ -> \S+ steps/s", done.stdout + done.stderr)
-    words = ("--allow", "numerics", script, "backward", "--steps", "9")
+    words = ("--allow-numerics", script, "backward", "--steps", "9")
     ran = run(tmp_path, *words, amp_dtype="bfloat16")
     assert "amp_dtype=bfloat16" in report_of(ran)[0]
 
