@@ -1,23 +1,122 @@
-"""Sentences on an answer that several outputs share."""
+"""A result in words, the same in every output: a headline, and facts with a name each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 
 from autotune.configuration.best_config import BestConfig, Evidence
-from autotune.configuration.constraints import bounded
-from autotune.configuration.evidence import AccuracyEvidence, NotProven, PredictedRun
+from autotune.configuration.constraints import inconclusive
+from autotune.configuration.evidence import AccuracyEvidence, NotProven, PredictedRun, Searched
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
-from autotune.knobs.base import spelled
-from autotune.values.text import disturbed_sentence, span
+from autotune.knobs.base import Value, spelled
+from autotune.values.text import disturbed_sentence, rounds_text, span
+
+Fact = tuple[str, str]
+"""Name of what was measured, and the text on it."""
 
 
-def keep_headline(evidence: Evidence) -> str:
-    """Return the headline for keeping the user's settings, with its reason."""
-    reason = keep_reason(evidence)
-    return f"Keep your settings: {reason[0].lower()}{reason[1:]}"
+def headline(best: BestConfig) -> str:
+    """Return the result in one sentence: the confirmed speed-up, or why to keep the settings."""
+    if best.keeps_baseline:
+        reason = keep_reason(best.evidence)
+        return f"Keep your settings: {reason[0].lower()}{reason[1:]}"
+    speedup, (low, high) = best.evidence.speedup, best.evidence.speedup.ci95
+    rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
+    return (
+        f"{speedup.ratio:.2f}x faster than your settings ({low:.2f} to {high:.2f}, {rounds}): "
+        f"{render(best.changed)}"
+    )
+
+
+def facts(best: BestConfig) -> Iterator[Fact]:
+    """Yield what was measured of a result, and what to check."""
+    evidence = best.evidence
+    own, new, steps = evidence.baseline, evidence.best, evidence.baseline.steps
+    rates = f"{own.samples_per_second:g} -> {new.samples_per_second:g} {evidence.rate_unit}"
+    yield "throughput", f"{rates} {best.measured_in}"
+    if steps is not None and steps.remark is not None:
+        yield "your steps", steps.remark
+    if (tokens := evidence.tokens_per_second) is not None:
+        yield "tokens", f"{tokens[0]:g} -> {tokens[1]:g} tokens/s"
+    if (joules := evidence.joules_per_sample) is not None:
+        yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
+    if (used := evidence.arithmetic) is not None and used.mfu is not None:
+        percent = Decimal(f"{100 * used.mfu:.2g}")
+        rate = f"the matrix multiplication rate measured here in {used.number_format}"
+        yield "arithmetic", f"{percent:f} % of {rate}"
+    if best.processes is not None:
+        yield "processes", _processes_text(best, best.processes)
+    yield "memory", best.constraints.memory.in_words
+    yield from _quality(best.constraints.accuracy)
+    if best.training_config["deterministic"]:
+        yield "mode", "torch's deterministic mode, when measured and when applied"
+    if run := evidence.predicted_run:
+        spans = f"{span(run.baseline_seconds)} -> {span(run.best_seconds)}"
+        yield "run", f"{spans} for {run.samples} {evidence.counted} (predicted)"
+    if (text := _learning_rate_text(best)) is not None:
+        yield "learning rate", text
+    if best.constraints.accuracy.needs_full_run:
+        yield "check", f"one full training before you rely on it: {_course_changes(best)} changed"
+    for text in not_proven_texts(best):
+        yield "not proven", text
+    if evidence.not_proven:
+        ways = ["--accuracy-tolerance allows a larger difference"]
+        if best.constraints.accuracy.metric == "evaluate":
+            ways.append("evaluate() is less noisy on more data")
+        yield "to decide", ", ".join(ways)
+
+
+def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:
+    """Yield facts on the quality of the baseline and of the result, and on its probes."""
+    if not accuracy.is_measured:
+        yield "quality", accuracy.not_measured_text
+        return
+    if accuracy.judged_by:
+        yield "metric", accuracy.judged_by
+    values = f"{accuracy.metric} {accuracy.baseline:g} -> {accuracy.best:g}"
+    yield "quality", f"{values}, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
+    yield "allowed", accuracy.allowed_text
+    if accuracy.split_text:
+        yield "gradients", accuracy.split_text
+    if accuracy.probe_text:
+        yield "probes", accuracy.probe_text
+
+
+def searched_facts(searched: Searched | None, changed: Mapping[str, Value]) -> Iterator[Fact]:
+    """Yield facts on the measured part of the search space; none if it is not known.
+
+    `changed` are the settings of the result that differ from the user's.
+    """
+    if searched is None:
+        return
+    values = (f"{name} {', '.join(map(spelled, tried))}" for name, tried in searched.tried.items())
+    measured = f"{searched.measured} of {searched.configurations} configurations"
+    yield "searched", f"{measured}: {'; '.join(values) or 'only your settings'}"
+    if searched.failed:
+        yield "failed", f"{searched.failed} more"
+    # What only workers use, such as prefetch_factor, may have had one value wherever it was used.
+    fixed = [
+        f"{name} (always {spelled(changed[name])} where it was used)" if name in changed else name
+        for name in searched.never_varied
+    ]
+    if fixed:
+        yield "not varied", ", ".join(fixed)
+
+
+def fact_lines(found: Iterable[Fact]) -> list[str]:
+    """Return facts as lines of two columns."""
+    return [f"  {name:<11} {text}" for name, text in found]
+
+
+def explained(best: BestConfig) -> str:
+    """Return the result in lines: headline, facts, and what was edited in the file since."""
+    measured = best.as_measured()
+    found = [*facts(measured), *searched_facts(measured.evidence.searched, measured.changed)]
+    found += [("edited", f"since the search: {text}") for text in edited(best)]
+    return "\n".join([headline(measured), *fact_lines(found)])
 
 
 def keep_reason(evidence: Evidence) -> str:
@@ -47,8 +146,8 @@ def keep_reason(evidence: Evidence) -> str:
     return reason
 
 
-def course_changes(best: BestConfig) -> str:
-    """Return the changed settings that change the course of training, to follow "changed"."""
+def _course_changes(best: BestConfig) -> str:
+    """Return the names of changed settings that change the course of training."""
     own = TrainingConfig.of(best.evidence.baseline.config)
     changed = best.training_config.differences(own)
     names = [name for name in changed if best.effect(name) == "statistics"]
@@ -56,30 +155,25 @@ def course_changes(best: BestConfig) -> str:
     return " and ".join(words) or "the batch size"
 
 
-def processes_text(best: BestConfig) -> str | None:
-    """Return how many processes trained together, and on what; None for one."""
-    if best.processes is None:
-        return None
+def _processes_text(best: BestConfig, count: int) -> str:
+    """Return how many processes trained together, and on how many samples a step."""
     config = best.training_config
-    samples = best.processes * config.effective_batch
     size, steps = config["batch_size"], int(config["accumulation_steps"] or 1)
     accumulated = "" if steps == 1 else f" x {steps} batches"
     hosts = "" if best.processes_per_host is None else f", at most {best.processes_per_host} a host"
-    return (
-        f"{best.processes} processes{hosts}, a step of {samples} samples: batch_size "
-        f"{size}{accumulated} in each"
-    )
+    samples = count * config.effective_batch
+    return f"{count}{hosts}, {samples} samples a step: batch_size {size}{accumulated} in each"
 
 
 def not_proven_texts(best: BestConfig) -> list[str]:
-    """Return a clause on each variable that nothing read back, and on faster trials left open.
+    """Return a clause on each variable that nothing read back, and on each faster trial left open.
 
-    These were not proven accurate enough, or could not be confirmed.
+    Those could not be confirmed, or their accuracy is inconclusive.
     """
     metric, open_ones = best.constraints.accuracy.metric, best.evidence.not_proven
     failed = [
-        f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but could not be "
-        f"confirmed: {one.reason}"
+        f"trial {one.trial} ({render(one.changed)}) was faster, but could not be confirmed: "
+        f"{one.reason}"
         for one in best.evidence.not_confirmed
     ]
     unread = [
@@ -90,23 +184,21 @@ def not_proven_texts(best: BestConfig) -> list[str]:
 
 
 def undecided_text(metric: str, one: NotProven) -> str:
-    """Return a clause on a faster trial that was not proven accurate enough."""
-    return (
-        f"trial {one.trial} ({render(one.changed)}) was faster in its trial, but {metric} "
-        f"{bounded(one.quality, one.bound)} is not proven to keep the limit {one.limit:.6g} "
-        f"({one.seeds} seeds)"
-    )
+    """Return a clause on a faster trial whose accuracy is inconclusive."""
+    why = inconclusive(metric, (one.quality, one.bound), one.limit, one.seeds)
+    return f"trial {one.trial} ({render(one.changed)}) was faster, but is inconclusive: {why}"
 
 
-def learning_rate_text(best: BestConfig) -> str | None:
-    """Return what became of the learning rate where a step has other samples; None elsewhere."""
+def _learning_rate_text(best: BestConfig) -> str | None:
+    """Return what became of the learning rate if a step has other samples; None if it has not."""
     own = TrainingConfig.of(best.evidence.baseline.config).effective_batch
     new, factor = best.as_measured().training_config.effective_batch, best.lr_scaling.factor
     if new == own:
         return None
     if factor != 1:
         return f"times {factor:g}; batch {own} -> {new}"
-    return f"unchanged; batch {own} -> {new}: check it"
+    is_script = best.provenance.arguments_sha256 is not None
+    return f"unchanged; batch {own} -> {new}: check it{'' if is_script else ', or --lr-scaling'}"
 
 
 def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:
@@ -139,56 +231,4 @@ def _runs_until(seconds: float, run: PredictedRun) -> str | None:
 def start_text(seconds: tuple[float, float]) -> str:
     """Return how much of a search's seconds its script's starts took, as text."""
     whole, start = seconds
-    return f"of {span(whole)}, {span(start)} were the script's start"
-
-
-def explained(best: BestConfig) -> str:
-    """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
-    answer = best.as_measured()
-    evidence, accuracy = answer.evidence, answer.constraints.accuracy
-    mode = []
-    if answer.training_config["deterministic"]:
-        mode = ["measured, and applied, in torch's deterministic mode"]
-    last = [f"not proven: {text}" for text in not_proven_texts(answer)]
-    last += [f"edited since the search: {text}" for text in edited(best)]
-    if answer.keeps_baseline:
-        return "\n".join((keep_headline(evidence), *mode, *last))
-    (low, high), ratio = evidence.speedup.ci95, evidence.speedup.ratio
-    lines = [
-        f"{ratio:.2f}x faster ({low:.2f} to {high:.2f}): {render(answer.changed)}",
-        f"{evidence.baseline.samples_per_second:g} to {evidence.best.samples_per_second:g} "
-        f"{evidence.rate_unit} {answer.measured_in}, on {answer.machine.device}",
-    ]
-    if (tokens := evidence.tokens_per_second) is not None:
-        lines.append(f"{tokens[0]:g} to {tokens[1]:g} tokens/s")
-    if (joules := evidence.joules_per_sample) is not None:
-        lines.append(f"{joules[0]:g} to {joules[1]:g} J a sample, of {answer.energy_of}")
-    if (processes := processes_text(answer)) is not None:
-        lines.append(processes)
-    lines += [*_quality(accuracy), *mode]
-    if run := evidence.predicted_run:
-        was, now = run.baseline_seconds, run.best_seconds
-        length = f"{run.samples} {evidence.counted}"
-        lines.append(f"a run of {length}, predicted: {was:g} s to {now:g} s")
-    if (text := learning_rate_text(answer)) is not None:
-        lines.append(f"learning rate {text}")
-    if accuracy.needs_full_run:
-        changes = course_changes(answer)
-        lines.append(f"{changes} changed: check one full training before you rely on it")
-    return "\n".join((*lines, *last))
-
-
-def _quality(accuracy: AccuracyEvidence) -> Iterator[str]:
-    """Yield lines on the quality: both values, the loss allowed, what the probes can tell."""
-    if not accuracy.is_measured:
-        yield f"quality {accuracy.not_measured_text}"
-        return
-    yield (
-        f"{accuracy.metric}: {accuracy.baseline:g} to {accuracy.best:g} after "
-        f"{accuracy.samples} samples, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
-    )
-    yield f"allowed: {accuracy.allowed_text}"
-    if accuracy.split_text:
-        yield f"gradients: {accuracy.split_text}"
-    if accuracy.probe_text:
-        yield f"probes: {accuracy.probe_text}"
+    return f"{span(start)} of {span(whole)} went into starting the script"

@@ -232,11 +232,21 @@ class Tolerance:
         return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
 
 
-def bounded(mean: float, bound: float | None) -> str:
-    """Return a mean quality with its worse 95 % bound, if there is one."""
+def inconclusive(metric: str, reached: tuple[float, float | None], limit: float, seeds: int) -> str:
+    """Return a clause on a quality whose seeds do not show that it keeps its limit.
+
+    Args:
+        metric: name of the quality.
+        reached: its mean over the seeds, and the worse end of its 95 % interval, if there is one.
+        limit: worst mean that is allowed.
+        seeds: number of seeds.
+    """
+    mean, bound = reached
+    count = f"{seeds} seed{'s' if seeds > 1 else ''}"
     if bound is None:
-        return f"{mean:.6g}"
-    return f"{mean:.6g} ({'up' if bound > mean else 'down'} to {bound:.6g} by 95 %)"
+        return f"{metric} {mean:.6g}, limit {limit:.6g} ({count})"
+    side, sign, end = ("lower", "<", "minimum") if bound < mean else ("upper", ">", "maximum")
+    return f"{metric} {mean:.6g}, 95 % {side} bound {bound:.6g} {sign} {end} {limit:.6g} ({count})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,19 +333,16 @@ class AccuracyRule:
         return fmean(self.baseline[: len(qualities)]) + sign * self._bounds(qualities)[1]
 
     def objection(self, qualities: Sequence[float]) -> str:
-        """Return why the qualities, one per seed, are not accepted: their mean and the limit.
-
-        Where the seeds leave it open, their 95 % bound is what refuses them.
-        """
-        mean, limit = fmean(qualities), self.limit(len(qualities))
-        beyond = "below" if self.higher_is_better else "above"
-        seeds = f"{len(qualities)} seed{'s' if len(qualities) > 1 else ''}"
+        """Return why the qualities, one per seed, are not accepted: their mean, or its bound."""
+        mean, seeds = fmean(qualities), len(qualities)
+        limit = self.limit(seeds)
         is_below_floor = self.minimum is not None and mean < self.minimum
         if is_below_floor or self.decision(qualities) == "reject":
-            gap = f"{abs(limit - mean):.3g} {beyond} the limit {limit:.6g}"
-            return f"accuracy: {self.metric} {mean:.6g} is {gap} ({seeds})"
-        reached = bounded(mean, self.bound(qualities))
-        return f"accuracy: {self.metric} {reached} may be {beyond} the limit {limit:.6g} ({seeds})"
+            end = "minimum" if self.higher_is_better else "maximum"
+            count = f"{seeds} seed{'s' if seeds > 1 else ''}"
+            return f"accuracy: {self.metric} is {mean:.6g}, {end} {limit:.6g} ({count})"
+        why = inconclusive(self.metric, (mean, self.bound(qualities)), limit, seeds)
+        return f"accuracy inconclusive: {why}"
 
     def _bounds(self, qualities: Sequence[float]) -> Interval:
         """Return the bounds of the mean loss."""

@@ -87,7 +87,8 @@ class MemoryEvidence(Part):
         """Return the peak, the limit, and on an accelerator the parts of its memory, as text."""
         text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
         if self.longest_of is not None:
-            text += f", with the longest of {self.longest_of} of {self.dataset_samples} samples"
+            looked_at = f"{self.longest_of} of {self.dataset_samples} samples"
+            text += f", in a batch of the longest of {looked_at}"
         if (own := self.device) is not None:
             text += (
                 f" (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
@@ -101,13 +102,13 @@ class MemoryEvidence(Part):
         growth = self.growth_per_hour
         if growth is None:
             return ""
-        own = "" if growth.baseline is None else f"{size(round(growth.baseline))} an hour"
+        own = "" if growth.baseline is None else f"{size(round(growth.baseline))} per hour"
         if growth.best is None:
             return f"; with your settings it grows by {own}"
         left = span(3600 * max(0, self.limit_bytes - self.peak_bytes) / growth.best)
         own = f" ({own} with your settings)" if own and growth.best != growth.baseline else ""
         return (
-            f"; it grows by {size(round(growth.best))} an hour{own}, to the limit in {left}: the "
+            f"; it grows by {size(round(growth.best))} per hour{own}, to the limit in {left}: the "
             "training keeps tensors, or fills a cache"
         )
 
@@ -194,8 +195,8 @@ class Blocks(Part):
             return None
         told = ", ".join(f"{reason} in {count}" for reason, count in self.gpu_held_back.items())
         return (
-            f"the GPU's clock was held back in timed blocks ({told} of {self.timed}); a longer "
-            "training may run at another clock, and more slowly"
+            f"the GPU's clock was throttled in timed blocks ({told} of {self.timed}), so a longer "
+            "training may run at a lower clock"
         )
 
 
@@ -331,7 +332,7 @@ class AccuracyEvidence(Part):
     def stand_in_text(self) -> str:
         """Return that text without why no quality could be measured."""
         if self.evidence == "gate" and self.judged_by:
-            return f"not measured: judged by {self.judged_by}"
+            return f"not measured, but compared: {self.judged_by}"
         return NOT_MEASURED
 
     @property
@@ -353,9 +354,9 @@ class AccuracyEvidence(Part):
             parts.append(f"{100 * self.share_of_run:.2g} % of the run")
         length = f" ({', '.join(parts)})" if parts else ""
         shown = (
-            f"a difference below {self.smallest_shown:.2g} would not show"
+            f"smallest detectable difference: {self.smallest_shown:.2g}"
             if self.smallest_shown
-            else "the same value with every seed, so how fine it is, is not known"
+            else "the same value with every seed, so their resolution is unknown"
         )
         return f"{self.samples} samples each{length}; {shown}"
 
@@ -366,8 +367,10 @@ class AccuracyEvidence(Part):
             return ""
         percent = f"{100 * self.split_error:.2g} %"
         is_more = self.needs_full_run and self.split_error > OF_SPLIT[True]
-        cause = "more than rounding, so it was probed" if is_more else "by rounding"
-        return f"summed over smaller batches they differ by {percent} on the same samples: {cause}"
+        cause = "more than rounding, so accuracy was probed" if is_more else "rounding"
+        return (
+            f"summed over smaller batches, they differ by {percent} on the same samples ({cause})"
+        )
 
     @property
     def difference_text(self) -> str:
@@ -375,9 +378,9 @@ class AccuracyEvidence(Part):
         if self.difference is None:
             return ""
         if self.evidence == "gate":
-            return "not probed: it differs by rounding alone"
+            return "not probed: results differ only by rounding"
         if self.difference_ci90 is None:
-            return "no difference: the same training"
+            return "no difference: it trains the same"
         if self.seeds == 1:
             return f"difference {self.difference:.3g} on the script's own seed"
         low, high = self.difference_ci90

@@ -32,7 +32,7 @@ class EventLines:
         self._note(event)
         match event:
             case events.Planned(context, finished_before):
-                before = [f"continues after {finished_before} finished trials"]
+                before = [f"continuing after {finished_before} finished trials"]
                 return plan_lines(context) + before * (finished_before > 0)
             case events.StagesTimed() | events.StagesUnknown():
                 return self._stages(event)
@@ -46,7 +46,7 @@ class EventLines:
                 return [
                     self._trial_line(trial, baseline),
                     f"      best so far: trial {best.number}, {gain_text(best, baseline).strip()}"
-                    f"   {span(elapsed_seconds)} gone{about_left(eta)}",
+                    f"   {span(elapsed_seconds)} elapsed{about_left(eta)}",
                 ]
             case events.RoundEnded(config, ratios, interval, disturbed=disturbed):
                 whose = "" if config == self._timed else f"  {self.differences(config)}"
@@ -88,11 +88,11 @@ class EventLines:
     def _stages(self, event: events.StagesTimed | events.StagesUnknown) -> list[str]:
         """Return lines on the stage that bounds training and on knobs left out."""
         if isinstance(event, events.StagesUnknown):
-            return [f"\nno diagnosis, so everything is searched: {event.reason}"]
+            return [f"\nno diagnosis; searching everything: {event.reason}"]
         assert self.context is not None
         space, known = event.space, self.context.space.notes
         notes = [f"  {note}" for note in space.notes if note not in known]
-        left = [f"  {space.size} configurations are left"] if notes else []
+        left = [f"  {space.size} configurations remain"] if notes else []
         return [*stage_lines(event.diagnosis), *notes, *left]
 
 
@@ -101,16 +101,16 @@ _OWN_TRIAL = "your settings, in the search"
 
 def waiting_line(seconds: float, what: str) -> str:
     """Return a line that says that a step still runs, after `seconds` of silence."""
-    return f"  ... {what or 'looking at the machine, running the file'}, {span(seconds)} so far"
+    return f"  ... {what or 'inspecting the machine and the file'}, {span(seconds)} so far"
 
 
 def stage_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the samples/s of each stage alone, and the stage that bounds training."""
+    """Return the samples/s of each stage by itself, and the bottleneck."""
     limits = diagnosis.limits()
     width = max(map(len, limits))
-    waits = "" if diagnosis.doubt else f"your settings wait for {diagnosis.bound}; "
+    bottleneck = "" if diagnosis.doubt else f"the bottleneck is {diagnosis.bound}; "
     return [
-        f"\ndiagnosis: {waits}each stage alone would reach",
+        f"\ndiagnosis: {bottleneck}by itself, each phase of a step reaches",
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
         *(f"  {line}" for line in bound_lines(diagnosis)),
     ]
@@ -122,16 +122,16 @@ def bound_lines(diagnosis: Diagnosis) -> list[str]:
         return []
     lines = []
     if diagnosis.busy_share is not None:
-        line = f"GPU busy {100 * diagnosis.busy_share:.0f} % of a step"
+        line = f"The GPU is busy {100 * diagnosis.busy_share:.0f} % of a step"
         if diagnosis.bound == "launching":
-            line += ": it waits for launches. Larger batches or CUDA graphs can help"
+            line += ": it waits for kernel launches. Larger batches or CUDA graphs can help"
         lines.append(f"{line}.")
     if (share := diagnosis.exchange_share) is not None:
-        lines.append(f"Exchanging gradients takes {100 * share:.2g} % of a step.")
+        lines.append(f"The gradient all-reduce takes {100 * share:.2g} % of a step.")
     if (slow := diagnosis.slow_rank) is not None:
         low, high = slow.interval
         lines.append(
-            f"Rank {slow.rank} computes {slow.ratio:.2f} times as long as the others "
+            f"Rank {slow.rank} takes {slow.ratio:.2f} times as long to compute as the others "
             f"({low:.2f} to {high:.2f}), which wait for it."
         )
     return lines
@@ -181,7 +181,7 @@ def _remark_line(event: _Remark) -> str:
     """Return the line of an event that takes one."""
     match event:
         case events.CandidateRefused(trial, reason):
-            return f"  trial {trial.number} is not confirmed: {reason}"
+            return f"  trial {trial.number} not confirmed: {reason}"
         case events.CandidateSetAside(trial, other):
             return f"  confirming trial {other.number} instead of trial {trial.number}"
         case events.CostsMeasured():
@@ -194,7 +194,7 @@ def _remark_line(event: _Remark) -> str:
         case events.RoundVoid(number, disturbance):
             return void_line(number, disturbance)
         case events.TrialsEnded(reason):
-            return f"no further trial: {reason}"
+            return f"stopping trials: {reason}"
         case events.Warned(warning):
             return f"warning: {warning}"
 
@@ -203,7 +203,7 @@ def _costs_line(event: events.CostsMeasured) -> str:
     """Return a line on the seconds of a trial, a confirmation round and an accuracy seed."""
     parts, shared = {"start": event.start_seconds, "timing": event.timing_seconds}, ""
     if event.is_dataset_shared:
-        shared = f"; the dataset {event.dataset_seconds:.1f} s, built once"
+        shared = f"; the dataset takes {event.dataset_seconds:.1f} s and is built once"
     elif event.dataset_seconds:
         parts = {"dataset": event.dataset_seconds, **parts}
     told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())

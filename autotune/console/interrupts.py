@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED, TERMINATED = 130, 143
 """Exit codes of a command that SIGINT or SIGTERM ended, as shells have them."""
-_FINISHING = (
-    "\nWhat runs now is finished and kept, then the search stops. Press Ctrl-C again to end it "
-    "now.\n"
-)
-_ENDING = "\nThe running trial is ended. Press Ctrl-C again to leave at once.\n"
+_FINISHING = "\nFinishing the running trial, then stopping. Press Ctrl-C again to stop now.\n"
+_ENDING = "\nStopping the running trial. Press Ctrl-C again to exit at once.\n"
 _AT_ONCE = 3
 
 

@@ -1,10 +1,10 @@
-"""Show a search on a terminal: its lines, and below them what is redrawn in place.
+"""Show a search on a terminal: its lines, and below them a state that is redrawn in place.
 
-That is the fastest trials, the current step and the time. An event draws it. The search waits
-meanwhile, so that no child is being timed. Parallel trials may be timed all the same: then events
-draw at most once a second, and the next drawing shows what was skipped. A thread redraws after
-every ten seconds without an event, to show that the search still works. A trial may be timed beside
-that one short drawing. Clock times stand beside elapsed and remaining time, because they stay true.
+The state is the fastest trials, the current step and the time. Each event draws it while the search
+waits, so that no child is being timed. Parallel trials may be timed all the same: then events draw
+at most once a second, and the next drawing shows what was skipped. A thread redraws after every ten
+seconds without an event, to show that the search still works. Clock times are shown beside elapsed
+and remaining time, because they stay true.
 """
 
 from __future__ import annotations
@@ -162,13 +162,13 @@ class LiveProgress:
         left, total = "", None
         if self._until is not None:
             seconds, total = max(0.0, self._until - now), max(now, self._until) - self._began
-            left = f", about {span(seconds)} left: the answer at {_clock(self._until)}"
+            left = f", about {span(seconds)} left (result at {_clock(self._until)})"
         place = f"{self._phase} ({phases.index(self._phase) + 1} of {len(phases)})"
         self._bar.update(self._task, description=place, total=total, completed=now - self._began)
         return Group(
             *([self._fastest(one_line=True)] if self._trials else []),
             Text(clean(f"since {_clock(self._since)}: {doing}")),
-            Text(f"{span(now - self._began)} gone at {_clock(now)}{left}"),
+            Text(f"{span(now - self._began)} elapsed at {_clock(now)}{left}"),
             self._bar,
         )
 
@@ -213,7 +213,7 @@ class LiveProgress:
                 cell(self._lines.differences(trial.config)),
             )
         if self._light:
-            told = cell("computing alone, with your settings")
+            told = cell("computing by itself, with your settings")
             table.add_row("", f"{self._light:.1f}", bar(self._light), "", "", told, style="dim")
         return table
 

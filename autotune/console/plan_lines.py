@@ -28,35 +28,31 @@ from autotune.values.text import by_reason, size, span
 # Most paths that a line names.
 _MOST = 5
 _SENT = {
-    "wandb": "wandb is switched off, also where the script names a mode",
-    "MLflow": "MLflow writes into the trials' folders, also where the script sets a tracking URI",
-    "Comet": "Comet is switched off (COMET_AUTO_LOG_DISABLE=1), unless the script says"
-    " disabled=False",
-    "Neptune": "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders, unless the"
-    " script says mode=...",
-    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials' folders,"
-    " unless the script says otherwise",
-    "Trackio": "Trackio writes into the trials' folders, also where the script names a Space or a"
-    " server",
-    "TensorBoard": "TensorBoard's event files are written into the trials' folders",
+    "wandb": "wandb is switched off, even if the script sets a mode",
+    "MLflow": "MLflow writes to the trials' directories, even if the script sets a tracking URI",
+    "Comet": "Comet is off (COMET_AUTO_LOG_DISABLE=1), unless the script passes disabled=False",
+    "Neptune": "Neptune is offline (NEPTUNE_MODE), unless the script passes mode=...",
+    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1), unless the script sets it otherwise",
+    "Trackio": "Trackio writes to the trials' directories, even if the script names a server",
+    "TensorBoard": "TensorBoard writes to the trials' directories",
 }
 _DATA_PARALLEL = (
-    "nn.DataParallel: searched as it is. DistributedDataParallel, a process for each GPU, is what "
-    "PyTorch advises in its place"
+    "nn.DataParallel is searched as it is; PyTorch recommends DistributedDataParallel instead, one "
+    "process per GPU"
 )
 
 
 def plan_lines(context: SearchContext) -> list[str]:
     """Return the plan of a search: study, device, limits, space and budget."""
     options, space, samples = context.options, context.space, context.objective.run_samples
-    objective = f"{context.rate_unit} of the steady state"
+    objective = f"steady-state {context.rate_unit}"
     if samples is not None:
-        objective = f"time of a run of {samples} {context.unit}, start and compilation included"
+        objective = f"time of a run of {samples} {context.unit}, start-up and compilation included"
     launch, several = options.resources.launch, ""
     if context.processes != 1 or launch is not None:
         noun = "process" if context.processes == 1 else "processes"
         starter = "" if launch is None else f", started by {launch}"
-        several = f", {context.processes} {noun} in each trial{starter}"
+        several = f", {context.processes} {noun} per trial{starter}"
     budget = f"{min(context.trials, space.size)} trials"
     if context.time_budget_seconds is not None:
         budget += f" or {span(context.time_budget_seconds)}"
@@ -87,7 +83,7 @@ def _own_settings(context: SearchContext) -> str:
     if context.observed is not None and not context.observed.training_loader:
         own = {k: v for k, v in own.items() if k.name != "batch_size" and v != k.idle}
     told = {k.name: value for k, value in config if k.name in varied or k in own}
-    return f"{render(told)}; all others are PyTorch's defaults" if told else "PyTorch's defaults"
+    return f"{render(told)}; otherwise PyTorch's defaults" if told else "PyTorch's defaults"
 
 
 def _observed_lines(context: SearchContext) -> Iterator[str]:
@@ -96,26 +92,26 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
     if seen is None or script is None:
         return
     yield (
-        f"{context.options.workload.model_path} is run as a training script: each trial runs "
-        "it from its start into its training"
+        f"{context.options.workload.model_path} is run as a training script: each trial starts it "
+        "and times some of its steps"
     )
     for name in seen.loaders:
-        use = "feeds training" if name == seen.training_loader else "stays as it is"
+        use = "feeds training" if name == seen.training_loader else "is left as it is"
         yield f"DataLoader {name} {use}"
-    rate = "samples are unknown: a step counts as one sample"
+    rate = "samples unknown: each step counts as one sample"
     if seen.counts_samples:
         rate = f"{seen.samples_per_second:.4g} samples/s"
     if seen.training_loader:
         rate += f", waiting for data {100 * seen.wait_share:.2g} % of the time"
-        # An accelerator may compute meanwhile what it was told before.
-        rate += "" if seen.device == "cpu" else f", beside which {seen.device} may compute"
+        # An accelerator may still compute what was queued before.
+        rate += "" if seen.device == "cpu" else f" (while {seen.device} may compute)"
     yield f"{seen.steps_per_second:.4g} steps/s, {rate}"
     if seen.data_parallel:
         yield _DATA_PARALLEL
     for why, names in by_reason(seen.fixed).items():
         yield f"{', '.join(names)}: {why}"
     if script.metric is None and script.loss is not None:
-        yield "quality: its training loss, on which it calls backward"
+        yield "quality metric: its training loss, the tensor on which it calls backward()"
     elif script.metric is None and script.name_a_metric:
         yield script.name_a_metric
 
@@ -137,16 +133,16 @@ def written_lines(
         return []
     each = f", in each of {processes} processes" if processes > 1 else ""
     return [
-        f"runs: python {command_words(workload.model_path, script)}{each}",
+        f"command: python {command_words(workload.model_path, script)}{each}",
         *(f"  {line}" for line in _places(script, seen.surroundings)),
         *(f"  {_SENT[name]}" for name in seen.surroundings.trackers),
     ]
 
 
 def observing_line(path: Path, script: ScriptOptions) -> str:
-    """Return the line before the first run of a script, which tells what the others will do."""
-    harmless = "" if script.workdir else " (--temp-workdir: in folders that are removed)"
-    return f"it runs once to be observed: python {command_words(path, script)}{harmless}"
+    """Return the line before the first run of a script."""
+    hint = "" if script.workdir else " (use --temp-workdir to isolate its files)"
+    return f"running your script once to profile it: python {command_words(path, script)}{hint}"
 
 
 def command_words(path: Path, script: ScriptOptions) -> str:
@@ -162,19 +158,16 @@ def command_words(path: Path, script: ScriptOptions) -> str:
 
 def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
     """Yield lines on where the script writes; only its first steps are known."""
-    own = "each run is in a folder of its own; " if script.workdir is not None else ""
+    own = "each run has its own directory; " if script.workdir is not None else ""
     places = f"to: {_listed(_outermost(around.folders))}" if around.folders else "no file"
-    yield f"{own}in its first steps it writes {places}; later checkpoints are not known"
+    yield f"{own}its first steps write {places} (later checkpoints are not known)"
     if around.overwritten:
         yield f"each run overwrites: {_listed(around.overwritten, around.kept)}"
     if around.deleted:
         yield f"each run deletes: {_listed(around.deleted, around.kept)}"
-    yield (
-        "files that its Python code changes or deletes are kept as they were, but for large ones "
-        "changed in place"
-    )
+    yield "autotune backs up files that the script changes or deletes (not large in-place edits)"
     if script.workdir is None:
-        yield "--temp-workdir tries it in folders that are removed"
+        yield "use --temp-workdir to run it in temporary directories"
 
 
 def _outermost(folders: Sequence[str]) -> list[str]:
@@ -198,7 +191,7 @@ def _listed(paths: Sequence[str], kept: str = "") -> str:
 def _relative(path: str) -> str:
     here = Path.cwd()
     if Path(path) == here:
-        return "the current folder"
+        return "the current directory"
     return str(Path(path).relative_to(here)) if here in Path(path).parents else path
 
 
@@ -220,11 +213,11 @@ def _starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
         checks = " with (longer) checks of their quality"
     trials = min(context.trials, context.space.size)
     yield (
-        f"about {often} times{within}{each}: as it is, up to {trials} trials{checks}, "
-        "and the comparison that confirms the best"
+        f"about {often} times{within}{each}: unchanged, in up to {trials} trials{checks}, and to "
+        "confirm the best"
     )
     if room < least:
-        yield f"perhaps too few for an answer, which needs {least}: give a longer --time-budget"
+        yield f"this may be too few for a result, which needs {least}: give a longer --time-budget"
 
 
 def _seconds_of_one(seen: Observed) -> float:
@@ -245,7 +238,7 @@ def estimate(context: SearchContext) -> str:
     """
     plan, (least, most) = MeasurePlan(), _counts(context)
     fastest, slowest = plan.looks[0] * plan.block_seconds, 2 * plan.max_seconds
-    besides = "besides the accuracy probes and what torch.compile takes"
+    besides = "plus accuracy probes and compilation"
     if (budget := context.time_budget_seconds) is None:
         return (
             f"estimated: {most} processes, {span(most * fastest)} to {span(most * slowest)} of "
@@ -253,8 +246,8 @@ def estimate(context: SearchContext) -> str:
         )
     few = min(most, round(budget / (slowest + context.start_seconds)))
     return (
-        f"estimated: {span(budget)} have room for {few} to {min(most, round(budget / fastest))} "
-        f"processes, {besides}; an answer needs about {least}"
+        f"estimated: {few} to {min(most, round(budget / fastest))} processes in {span(budget)}, "
+        f"{besides}; a result needs about {least}"
     )
 
 

@@ -46,7 +46,7 @@ def _kept_line(place: Path) -> str:
     kept = sorted(Path("/", path.relative_to(place)) for path in place.rglob("*") if path.is_file())
     names = ", ".join(os.path.relpath(path) for path in kept[:_MOST_NAMES])
     more = f" and {len(kept) - _MOST_NAMES} more" if len(kept) > _MOST_NAMES else ""
-    return f"Files that runs of the script changed or deleted are kept in {place}: {names}{more}"
+    return f"Files that the script changed or deleted are backed up in {place}: {names}{more}"
 
 
 def to_stderr(line: str) -> None:
@@ -157,7 +157,7 @@ class PlainProgress:
 
 def stopped_lines(command: str, so_far: Path | None) -> list[str]:
     """Return lines that say how to continue a stopped search."""
-    lines = ["", "Stopped. Finished trials are kept; the same command continues:", f"  {command}"]
+    lines = ["", "Stopped. Finished trials are kept. To continue:", f"  {command}"]
     if so_far is not None:
-        lines.append(f"The fastest trial so far, not confirmed: {so_far}")
+        lines.append(f"The fastest trial so far (not confirmed): {so_far}")
     return lines

@@ -1,9 +1,9 @@
-"""Tables of knobs, shipped search spaces, machine facts and profiles, printed to stdout."""
+"""Tables of settings, shipped search spaces, machine facts and profiles, printed to stdout."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -21,29 +21,29 @@ from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled, WorkloadFacts
 from autotune.values.text import clean, size
 
+_WIDTH_OF_A_PIPE = 100_000
+
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
-    """Print each knob with its values here, or the reason why it is frozen."""
-    table = _table("knob", "default", "values on this machine", "what it is")
-    for knob in ALL_KNOBS:
-        values = _domain(knob, machine, facts)
-        table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(knob.summary))
+    """Print each setting with its values here, or why it is fixed."""
+    rows = [
+        (knob.name, spelled(knob.default), _domain(knob, machine, facts), knob.summary)
+        for knob in ALL_KNOBS
+    ]
     for space, path in shipped_spaces().items():
         offers = read_space(path).own.offers
         for knob in own_knobs(offers):
             values = _domain(knob, machine, facts, offers[knob.name])
-            about = f"Variable of the environment that --space {space} varies."
-            table.add_row(knob.name, spelled(knob.default), _cell(values), _cell(about))
-    _print(table)
+            about = f"Environment variable that --space {space} varies."
+            rows.append((knob.name, spelled(knob.default), values, about))
+    print_rows(rows, ("setting", "default", "values on this machine", "meaning"))
 
 
 def show_spaces() -> None:
     """Print the shipped search spaces."""
-    table = _table("space", "trials", "knobs", "about")
-    for name, path in shipped_spaces().items():
-        space = read_space(path)
-        table.add_row(name, str(space.trials), _cell(", ".join(space.offers)), _cell(space.about))
-    _print(table)
+    spaces = {name: read_space(path) for name, path in shipped_spaces().items()}
+    rows = [(name, str(s.trials), ", ".join(s.offers), s.about) for name, s in spaces.items()]
+    print_rows(rows, ("space", "trials", "settings", "about"))
 
 
 def show_machine(machine: Machine, python: Interpreter) -> None:
@@ -51,7 +51,7 @@ def show_machine(machine: Machine, python: Interpreter) -> None:
     host = machine.host
     quota = "none" if host.quota_cores is None else f"{host.quota_cores:g} cores"
     limit = "none" if host.memory_limit_bytes is None else size(host.memory_limit_bytes)
-    native = ", ".join(machine.native_dtypes) or "none: autocast would be emulated and slow"
+    native = ", ".join(machine.native_dtypes) or "none: autocast would be emulated, and slow"
     facts = {
         "device": f"{machine.device} ({machine.device_name})",
         "device memory": size(machine.memory_bytes),
@@ -72,41 +72,39 @@ def show_machine(machine: Machine, python: Interpreter) -> None:
         "fingerprint": machine.fingerprint,
     }
     if machine.device.startswith("cuda") and "pynvml" not in python.packages:
-        facts["throttling, energy, other users of the GPU"] = f"need {how_to_get('pynvml', python)}"
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, fact in facts.items():
-        table.add_row(name, _cell(fact))
-    _print(table)
+        facts["throttling, energy, other GPU processes"] = (
+            f"not read: needs {how_to_get('pynvml', python)}"
+        )
+    print_rows(facts.items())
 
 
 def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:
-    """Print the rate of each stage alone, the stage that bounds training, and the operators.
+    """Print the rate of each stage by itself, the bottleneck, and the operators.
 
     `diagnosis` is None if the stages are not known; the notes say why.
     """
     lines = list(notes)
     if diagnosis is not None:
-        stages = _table("stage alone", diagnosis.rate_unit, "seconds a batch")
-        for name, rate in diagnosis.limits().items():
-            stages.add_row(name, f"{rate:.1f}", f"{diagnosis.stages.samples / rate:.5f}")
-        _print(stages)
+        limits, samples = diagnosis.limits(), diagnosis.stages.samples
+        rows = [(name, f"{rate:.1f}", f"{samples / rate:.5f}") for name, rate in limits.items()]
+        print_rows(rows, ("phase by itself", diagnosis.rate_unit, "seconds per batch"))
         bound, reached, share = diagnosis.bound, diagnosis.reached, diagnosis.reached_share
-        lines = [f"Your settings wait for {bound}."]
+        lines = [f"The bottleneck of your settings is {bound}."]
         if reached is not None and share is not None:
             lines.append(
-                f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that stage alone."
+                f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that phase by itself."
             )
             if share >= ENOUGH:
-                lines.append(f"Only faster {bound} can still gain speed.")
+                lines.append(f"Only faster {bound} can still speed it up.")
         lines += [*bound_lines(diagnosis), *notes]
         if diagnosis.doubt:
             lines = [f"Run it again: {diagnosis.doubt}."]
-    operators = _table("operator", "share", "seconds a step", "calls")
-    for one in profiled.operators:
-        percent = f"{100 * one.share:.1f} %"
-        operators.add_row(_cell(one.name), percent, f"{one.seconds:.6f}", str(one.calls))
     sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
-    _print(operators)
+    operators = [
+        (one.name, f"{100 * one.share:.1f} %", f"{one.seconds:.6f}", str(one.calls))
+        for one in profiled.operators
+    ]
+    print_rows(operators, ("operator", "share", "seconds per step", "calls"))
 
 
 def _domain(
@@ -133,19 +131,30 @@ def _domain(
     return "\n".join([text, *(f"not {spelled(v)}: {reason}" for v, reason in refused.items())])
 
 
-def _cell(text: str) -> Text:
-    """Return a cell with foreign text: no markup, no control characters."""
-    return Text(clean(text))
+def print_rows(
+    rows: Iterable[Sequence[str]], headers: Sequence[str] = (), numbers: int = 0
+) -> None:
+    """Print rows of foreign text on stdout: no markup, no control characters.
+
+    Args:
+        rows: the cells.
+        headers: names of the columns; without any, there is no header.
+        numbers: first columns that hold numbers, which are never folded.
+    """
+    table = Table(box=None, pad_edge=False, show_header=bool(headers))
+    for place, header in enumerate(headers):
+        if place < numbers:
+            table.add_column(header, justify="right", no_wrap=True)
+        else:
+            table.add_column(header, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    console = Console(file=sys.stdout, highlight=False, width=width_of_stdout())
+    with console.capture() as printed:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _print(table: Table) -> None:
-    # A pipe has no width: keep piped lines unbroken.
-    width = None if sys.stdout.isatty() else 200
-    Console(file=sys.stdout, width=width, highlight=False).print(table)
+def width_of_stdout() -> int:
+    """Return the columns of the terminal; a pipe has so many that nothing is folded."""
+    return Console(file=sys.stdout).width if sys.stdout.isatty() else _WIDTH_OF_A_PIPE

@@ -125,7 +125,7 @@ def confirmed(data: ReportData) -> Strip | None:
     rounds = () if data.answer is None else data.candidate_log(data.answer).ratios or ()
     ends = (low, high, 1.0, *rounds)
     x = Scale(min(ends) * 0.97, max(ends) * 1.03, 8, 752)
-    words = f"{low:.2f} to {high:.2f}" + (", a line for each round" if rounds else "")
+    words = f"{low:.2f} to {high:.2f}" + (", one line for each round" if rounds else "")
     middle = x.at((low + high) / 2)
     return Strip(
         f"{speedup.ratio:.2f} times your settings, 95 % interval {low:.2f} to {high:.2f}",

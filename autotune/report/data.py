@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from autotune.configuration.answer_words import Fact, facts, searched_facts
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.evidence import Searched
 from autotune.configuration.mismatch import edited
@@ -41,7 +42,7 @@ Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accur
 """Kind of a trial in the report; each has its own shape and colour."""
 _FAILURES = {
     "out_of_memory": "out of memory",
-    "timed_out": "no result in time",
+    "timed_out": "timed out",
     "crashed": "crashed",
     "non_finite": "the loss became NaN or infinite",
     "rejected": "refused by PyTorch, the compiler or the dataset",
@@ -50,7 +51,7 @@ _FAILURES = {
     "memory": "over the memory limit",
     "accuracy": "not accurate enough",
     "ran": "never steady, or its accuracy probe failed",
-    "lost": "lost to the machine or interrupted",
+    "lost": "failed with the machine, or interrupted",
 }
 
 
@@ -154,11 +155,11 @@ class ReportData:
                 found[failure_kind(trial)].append((trial.number, trial.verdict.reason))
         for lost in self.archive.open:
             if lost.state == "lost":
-                reason = lost.reason or "the process that ran it is gone"
+                reason = lost.reason or "its process is gone"
                 found["lost"].append((lost.number, reason))
         kinds = []
         for kind, cases in found.items():
-            example = (cases[0][1].splitlines() or ["no reason was noted"])[0]
+            example = (cases[0][1].splitlines() or ["no reason recorded"])[0]
             numbers = tuple(number for number, _ in cases)
             kinds.append(FailureKind(kind, _FAILURES.get(kind, kind), numbers, example))
         return sorted(kinds, key=lambda one: -len(one.trials))
@@ -175,7 +176,7 @@ class ReportData:
             spent["validation of incumbents"] = noted.get(VALIDATION, 0.0)
         for trial in self.trials[1:]:
             seconds, run = trial.details.seconds or 0.0, trial.details.measurement
-            parts = {"trials that gave no number": seconds} if run is None else _parts(run)
+            parts = {"trials without a rate": seconds} if run is None else _parts(run)
             parts["trials: starting, accuracy, drift"] = max(0.0, seconds - sum(parts.values()))
             for name, part in parts.items():
                 spent[name] += part
@@ -196,6 +197,13 @@ class ReportData:
             return searched_part(self.identity, self.trials)
         except (AttributeError, KeyError, TypeError, ValueError):  # not written by autotune
             return None
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Return what was measured of the result, and which part of the space was searched."""
+        changed = {} if self.best is None else self.best.changed
+        found = [] if self.best is None else facts(self.best)
+        return [*found, *searched_facts(self.searched, changed)]
 
     @property
     def objective(self) -> str:
@@ -332,12 +340,12 @@ def _from_answer(place: StudyPlace) -> ReportData:
     assert place.answer is not None
     best = read_best(place.answer)
     archive = Archive(best.provenance.study, str(place.answer))
-    remarks = (f"Read from {place.answer} alone, which holds no trials.", *_edits(best))
+    remarks = (f"Read only {place.answer}, which has no trials.", *_edits(best))
     return ReportData(archive, best.as_measured(), remarks)
 
 
 def _edits(best: BestConfig) -> list[str]:
-    return [f"Edited in the file since the search, and not measured: {e}." for e in edited(best)]
+    return [f"Edited since the search, and not measured: {e}." for e in edited(best)]
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
@@ -348,12 +356,12 @@ def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
             return None, []
         TrainingConfig.of(answer.best.config)
     except (ValueError, UsageError):
-        return None, ["The answer in the study was written by another version and is ignored."]
+        return None, ["Ignoring the result in the study: another version of autotune wrote it."]
     newer = len(archive.finished) - answer.trials
     if newer <= 0:
         return answer.best, []
-    text = f"The answer was confirmed after {answer.trials} trials; {newer} came later. "
-    return answer.best, [text + "The same `autotune search` command confirms again."]
+    text = f"The result was confirmed after {answer.trials} trials; {newer} came later. "
+    return answer.best, [text + "Run the same `autotune search` command to confirm again."]
 
 
 def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, list[str]]:
@@ -361,7 +369,7 @@ def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, lis
     try:
         best = read_best(path)
     except UsageError as error:
-        return None, [f"{path} is ignored: {str(error).splitlines()[0]}"]
+        return None, [f"Ignoring {path}: {str(error).splitlines()[0]}"]
     if best.provenance.study != archive.name:
-        return None, [f"{path} is ignored: it is of study {best.provenance.study!r}."]
+        return None, [f"Ignoring {path}: it belongs to study {best.provenance.study!r}."]
     return best.as_measured(), _edits(best)

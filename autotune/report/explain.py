@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autotune.configuration.answer_words import (
-    keep_headline,
-    not_proven_texts,
-    processes_text,
-    start_text,
-)
+from autotune.configuration.answer_words import headline as result
+from autotune.configuration.answer_words import start_text
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import utilisation
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect
 from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
-from autotune.values.text import rounds_text, size
 
 _RUNNERS_UP = 5
-_PROBES = {
-    "exact": "its settings change no more than another run of yours does",
-    "gate": "a numerics check found only rounding errors",
-    "probe": "accuracy probes trained both on equally many samples",
-    "gate and probe": "a numerics check found only rounding errors, and accuracy probes trained "
-    "both on equally many samples",
-}
 
 
 def explanation(data: ReportData) -> list[str]:
@@ -37,19 +24,8 @@ def explanation(data: ReportData) -> list[str]:
 
 
 def headline(data: ReportData) -> str:
-    """Return the result in one sentence."""
-    best = data.best
-    if best is None:
-        return _headline_without_answer(data)
-    if best.keeps_baseline:
-        return keep_headline(best.evidence)
-    speedup = best.evidence.speedup
-    low, high = speedup.ci95
-    return (
-        f"{speedup.ratio:.2f}x faster than your settings "
-        f"({low:.2f} to {high:.2f}, {rounds_text(speedup.rounds, speedup.disturbed_rounds)}): "
-        f"{render(data.differences(best.training_config))}"
-    )
+    """Return the result in one sentence, or how far the search is."""
+    return _headline_without_answer(data) if data.best is None else result(data.best)
 
 
 def _change_sentences(effects: Iterable[KnobEffect], changed: Mapping[str, Any]) -> Iterator[str]:
@@ -62,7 +38,7 @@ def _change_sentences(effects: Iterable[KnobEffect], changed: Mapping[str, Any])
     yield from (_told_apart(one, effect) for one, effect in found if effect.is_told_apart)
     others = [_named_values(one, effect) for one, effect in found if not effect.is_told_apart]
     if others:
-        yield f"Not told apart from no change: {', '.join(others)}."
+        yield f"No effect shown by themselves: {', '.join(others)}."
 
 
 def _told_apart(one: KnobEffect, effect: Effect) -> str:
@@ -72,7 +48,7 @@ def _told_apart(one: KnobEffect, effect: Effect) -> str:
     low, high = effect.interval
     return (
         f"{_named_values(one, effect)} {makes} {effect.ratio:.2f} times the rate {other} "
-        f"({low:.2f} to {high:.2f}), other settings equal."
+        f"({low:.2f} to {high:.2f}), with all other settings equal."
     )
 
 
@@ -88,12 +64,10 @@ def _parts(data: ReportData) -> Iterator[list[str]]:
     yield list(data.remarks)
     if data.best is not None:
         yield list(_changes(data, data.best))
-        yield list(_limits(data.best))
-    yield list(_searched(data))
+    yield [f"{name[0].upper()}{name[1:]}: {text}." for name, text in data.facts]
     yield from ([sentence] for sentence in _runners_up(data))
     if data.script_start is not None:
-        text = start_text(data.script_start)
-        yield [f"{text[0].upper()}{text[1:]}."]
+        yield [f"{start_text(data.script_start)}."]
     yield [
         f"{len(one.trials)} x {one.label}, first in trial {one.trials[0]}: {one.example}."
         for one in data.failures
@@ -102,22 +76,22 @@ def _parts(data: ReportData) -> Iterator[list[str]]:
 
 def _headline_without_answer(data: ReportData) -> str:
     running = [trial for trial in data.archive.open if trial.state == "running"]
-    state = "A trial is running, or was stopped hard." if running else "It can be continued."
+    state = "A trial is running, or was killed." if running else "The search can be continued."
     if not data.trials:
-        return f"No answer yet: no trial has ended. {state}"
+        return f"No result yet: no trial has ended. {state}"
     incumbent = data.incumbent
     if incumbent is None:
-        return "No answer: no trial is feasible, your own settings included."
+        return "No result: no trial is feasible, not even your own settings."
     if len(data.trials) == 1:
-        return f"No answer yet: only your own settings are measured. {state}"
+        return f"No result yet: only your own settings were measured. {state}"
     if incumbent is data.baseline:
-        tried = f"of {len(data.trials)} trials, none is faster than your settings"
-        return f"No answer yet: {tried}. {state}"
+        tried = f"none of {len(data.trials)} trials is faster than your settings"
+        return f"No result yet: {tried}. {state}"
     ratio = data.ratio(incumbent)
     factor = "" if ratio is None else f", {ratio:.2f}x your settings"
     return (
-        f"No answer yet: of {len(data.trials)} trials, trial {incumbent.number} is the "
-        f"fastest{factor}. Nothing is confirmed. {state}"
+        f"No result yet: trial {incumbent.number} is the fastest of {len(data.trials)}{factor}. "
+        f"Nothing is confirmed. {state}"
     )
 
 
@@ -125,61 +99,8 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
     changed = data.differences(best.training_config)
     if not changed:
         return
-    yield f"Trial {best.provenance.trial} was confirmed: it was timed in turns with your settings."
+    yield f"Trial {best.provenance.trial} was confirmed: its rounds alternated with your settings."
     yield from _change_sentences(data.effects, changed)
-
-
-def _limits(best: BestConfig) -> Iterator[str]:
-    memory, accuracy = best.constraints.memory, best.constraints.accuracy
-    if (processes := processes_text(best)) is not None:
-        yield f"It trained in {processes}."
-    if (tokens := best.evidence.tokens_per_second) is not None:
-        yield f"Tokens/s: {tokens[0]:g} with your settings, {tokens[1]:g} with the answer's."
-    if (joules := best.evidence.joules_per_sample) is not None:
-        yield (
-            f"A sample takes {joules[0]:g} J of {best.energy_of} with your settings, "
-            f"{joules[1]:g} J with the answer's."
-        )
-    yield f"It takes {size(memory.peak_bytes)} of the {size(memory.limit_bytes)} allowed."
-    if accuracy.is_measured:
-        yield f"{_quality(best)} Allowed is {accuracy.allowed_text}."
-        if text := accuracy.split_text:
-            yield f"Gradients: {text}."
-        if accuracy.probe_text:
-            yield f"Probes: {accuracy.probe_text}."
-        yield from (f"{text[0].upper()}{text[1:]}." for text in not_proven_texts(best))
-    else:
-        yield f"Its quality was {accuracy.not_measured_text}."
-    arithmetic = best.evidence.arithmetic
-    if arithmetic is not None and (used := utilisation(arithmetic)) is not None:
-        yield f"It {used}."
-
-
-def _quality(best: BestConfig) -> str:
-    """Return a sentence on the quality of the answer, by what was measured of it."""
-    accuracy = best.constraints.accuracy
-    told, probes = accuracy.difference_text, _PROBES[accuracy.evidence]
-    if best.keeps_baseline:
-        return f"Your {accuracy.metric} is {accuracy.baseline:g}."
-    if accuracy.evidence == "gate" and told:
-        return f"Its {accuracy.metric} was {told}, where yours is {accuracy.baseline:g}: {probes}."
-    return (
-        f"Its {accuracy.metric} is {accuracy.best:g} where yours is {accuracy.baseline:g}"
-        f"{told and f', {told}'}: {probes}."
-    )
-
-
-def _searched(data: ReportData) -> Iterator[str]:
-    """Yield sentences on the measured part of the search space."""
-    searched = data.searched
-    if searched is None:
-        return
-    yield f"{searched.measured} of {searched.configurations} configurations were measured."
-    values = (f"{name} {', '.join(map(spelled, tried))}" for name, tried in searched.tried.items())
-    if searched.tried:
-        yield f"Tried: {'; '.join(values)}."
-    if searched.never_varied:
-        yield f"Never varied: {', '.join(searched.never_varied)}."
 
 
 def _runners_up(data: ReportData) -> Iterator[str]:
@@ -199,15 +120,15 @@ def _named(data: ReportData, trial: FinishedTrial) -> str:
 def _why_not(data: ReportData, trial: FinishedTrial) -> str:
     log = data.candidate_log(trial)
     if log.refused is not None:
-        return f"was a candidate and was not confirmed: {log.refused}"
+        return f"was a candidate, but was not confirmed: {log.refused}"
     if log.set_aside_for is not None:
-        return f"was a candidate, set aside for trial {log.set_aside_for}"
+        return f"was a candidate; trial {log.set_aside_for} was confirmed instead"
     if not trial.verdict.feasible:
         return f"is infeasible: {trial.verdict.reason}"
     if STOPPED_EARLY in (trial.details.flags or ()):
-        return "was stopped early, clearly slower than the best trial then"
+        return "was stopped early: clearly slower than the best trial so far"
     if log.ratios is not None:
-        return "was a candidate, and another was confirmed first"
+        return "was a candidate, but another was confirmed first"
     return _by_interval(data, trial)
 
 
@@ -220,7 +141,7 @@ def _by_interval(data: ReportData, trial: FinishedTrial) -> str:
     if mine is None or theirs is None:
         return f"was slower than trial {rival.number}"
     if mine[1] < theirs[0]:
-        return f"is slower than trial {rival.number} beyond both intervals"
+        return f"is slower than trial {rival.number}; their intervals do not overlap"
     if (trial.verdict.value or 0.0) > (rival.verdict.value or 0.0):
-        return "was faster in its trial, but its confirmation did not begin or did not end"
-    return f"was slower than trial {rival.number}, though their intervals overlap"
+        return "was faster in its trial, but was not confirmed in time"
+    return f"was slower than trial {rival.number}, but their intervals overlap"

@@ -117,7 +117,7 @@ def _few(trials: tuple[int, ...]) -> str:
 def _figure(data: ReportData) -> str:
     """Return the largest text of the page."""
     if data.best is None:
-        return "No answer yet"
+        return "No result yet"
     if data.best.keeps_baseline:
         return "Keep your settings"
     return f"{data.best.evidence.speedup.ratio:.2f}×"  # noqa: RUF001 (a multiplication sign)
@@ -131,14 +131,12 @@ def _lead(data: ReportData) -> str:
         return words[:1].upper() + words[1:]
     speedup = best.evidence.speedup
     if best.keeps_baseline:
-        space = "The search space has {} configurations."
-        reason = keep_reason(best.evidence)
-        return reason if searched is None else f"{reason} {space.format(searched.configurations)}"
+        space = searched and f" The search space has {searched.configurations} configurations."
+        return f"{keep_reason(best.evidence)}{space or ''}"
     rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
     text = f"confirmed in fresh processes, {rounds}"
     if searched is not None:
-        were = "was" if searched.measured == 1 else "were"
-        text += f"; {searched.measured} of {searched.configurations} configurations {were} measured"
+        text += f"; measured {searched.measured} of {searched.configurations} configurations"
     if run := best.evidence.predicted_run:
         length = f"{run.samples:,} {best.evidence.counted}"
         return f"the speed of your settings in a run of {length}, {text}"
@@ -172,7 +170,7 @@ def _change(data: ReportData, name: str, own: Value, changed: Mapping[str, Value
             if any(name in each.together and each.together[name] == value for each in one.effects):
                 note = f"always tried with {one.knob}"
     if effect is not None and effect.interval[1] < 1 and not follows:
-        why = "Gains nothing by itself here, but was confirmed together with the other changes."
+        why = "Gains nothing by itself, but was confirmed together with the other changes."
     elif value < own if type(own) is int and type(value) is int else value == knob.default:
         why = f"More can hurt: {knob.hurts}"
     else:
@@ -210,7 +208,7 @@ def _stages(data: ReportData) -> list[Stage]:
         found.append(Stage("your settings", training, own, "baseline"))
     if best is not None and not best.keeps_baseline:
         rate = best.evidence.best.samples_per_second
-        found.append(Stage("the answer", training, rate, "answer"))
+        found.append(Stage("the result", training, rate, "answer"))
     return found
 
 
@@ -225,7 +223,7 @@ def _rank_table(data: ReportData) -> RankTable | None:
     """Return the table of a study of several processes; None for another, or if it is not told."""
     answer = None if data.answer is data.baseline else data.answer
     sides: dict[str, Measurement] = {}
-    for name, trial in (("Yours", data.baseline), ("The answer", answer)):
+    for name, trial in (("Yours", data.baseline), ("The result", answer)):
         run = None if trial is None else trial.details.measurement
         if run is not None and run.ranks:
             sides[name] = run

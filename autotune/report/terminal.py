@@ -5,20 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from autotune.configuration.answer_words import not_proven_texts, start_text
+from autotune.configuration.answer_words import fact_lines, start_text
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import AccuracyEvidence
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import (
-    accuracy_lines,
-    processes_lines,
-    searched_lines,
-    throughput_lines,
-)
+from autotune.console.tables import print_rows, width_of_stdout
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.explain import headline
@@ -33,7 +24,7 @@ _NUMBERS, _REMARK = 6, 7
 _ROOM_FOR = {1: 56, 4: 72, _REMARK: 72, 5: 100, 2: 110}
 _MARKS = {
     "baseline": "",
-    "answer": "the answer",
+    "answer": "the result",
     "feasible": "",
     "refused": "not confirmed",
     "memory": "infeasible",
@@ -41,7 +32,6 @@ _MARKS = {
     "failed": "infeasible",
 }
 _UNKNOWN = "-"
-_WIDTH_OF_A_PIPE = 100_000
 
 
 def show_report(data: ReportData) -> None:
@@ -57,19 +47,9 @@ def before_table(data: ReportData) -> list[str]:
     """Return lines on the study and its result."""
     archive = data.archive
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
-    if data.best is not None:
-        memory = data.best.constraints.memory
-        lines += [
-            *throughput_lines(data.best),
-            *processes_lines(data.best),
-            f"  memory      {memory.in_words}",
-            *accuracy_lines(data.best.constraints.accuracy),
-            *(f"  not proven  {text}" for text in not_proven_texts(data.best)),
-        ]
-    changed = {} if data.best is None else data.best.changed
     # The rates of the trials are not those of the confirmation.
     caption = ["In the search:"] if data.trials else []
-    return [*lines, *searched_lines(data.searched, changed), "", *caption]
+    return [*lines, *fact_lines(data.facts), "", *caption]
 
 
 def after_table(data: ReportData, shown: int) -> list[str]:
@@ -79,17 +59,17 @@ def after_table(data: ReportData, shown: int) -> list[str]:
         hidden = len(data.trials) - shown
         lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
     if len(data.pareto_best) > 1:
-        lines.append("\nless memory or more throughput (Pareto-best):")
+        lines.append("\nPareto-best in memory and throughput:")
         rows = [row_of(data, trial) for trial in data.pareto_best]
         lines += [f"  {row[4]:>8}  {row[3]:>6}  trial {row[0]}: {row[6]}" for row in rows]
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
-        lines.append(f"running, or stopped hard: trial {', '.join(running)}")
+        lines.append(f"running, or killed: trial {', '.join(running)}")
     if data.failures:
-        lines.append("\ndid not qualify:")
+        lines.append("\nfailed or infeasible:")
         lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]
     if data.phases:
-        lines.append("\ntime:")
+        lines.append("\ntime spent:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in data.phases]
     if data.script_start is not None:
         lines.append(f"  {start_text(data.script_start)}")
@@ -125,23 +105,23 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
 
 
 def show_both(first: ReportData, second: ReportData) -> None:
-    """Print two studies side by side, with the settings in which their answers differ."""
+    """Print two studies side by side, with the settings in which their results differ."""
     facts = zip(_facts(first), _facts(second), strict=True)
     rows = [(name, one, other) for (name, one), (_, other) in facts]
     if first.best is not None and second.best is not None:
         mine, theirs = first.best.training_config, second.best.training_config
         differing = mine.differences(theirs)
         rows += [(name, spelled(mine[name]), spelled(theirs[name])) for name in differing]
-    _print(_console(), Table(box=None, pad_edge=False, show_header=False), rows)
+    print_rows(rows)
 
 
 def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
     """Yield the facts of a study, each a name and a cell."""
     best, seconds = data.best, sum(trial.details.seconds or 0.0 for trial in data.trials)
     yield "study", data.archive.name
-    names = ("machine", "answer", "your settings", "the answer", "peak memory", "quality")
+    names = ("machine", "result", "your settings", "with the result", "peak memory", "quality")
     if best is None:
-        yield from (dict.fromkeys(names, _UNKNOWN) | {"answer": "none yet"}).items()
+        yield from (dict.fromkeys(names, _UNKNOWN) | {"result": "none yet"}).items()
     else:
         rates = (best.evidence.baseline.samples_per_second, best.evidence.best.samples_per_second)
         cells = (
@@ -170,33 +150,25 @@ def _quality(accuracy: AccuracyEvidence) -> str:
 
 def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
     """Print a row for each trial; a narrow terminal shows fewer columns."""
-    rate, console = data.rate_unit, _console()
-    headers = ("trial", rate, "95 % interval", "ratio", "memory", "seconds", "settings", "")
-    columns = [at for at in range(len(headers)) if console.width >= _ROOM_FOR.get(at, 0)]
+    width = width_of_stdout()
+    headers = (
+        "trial",
+        data.rate_unit,
+        "95 % interval",
+        "ratio",
+        "memory",
+        "seconds",
+        "settings",
+        "",
+    )
+    columns = [at for at in range(len(headers)) if width >= _ROOM_FOR.get(at, 0)]
     rows = [row_of(data, trial) for trial in shown]
     if _REMARK not in columns:
         rows = [(*row[:-2], "\n".join(filter(None, row[-2:]))) for row in rows]
-    table = Table(box=None, pad_edge=False)
-    for at in columns:
-        if at < _NUMBERS:
-            table.add_column(headers[at], justify="right", no_wrap=True)
-        else:
-            table.add_column(headers[at], overflow="fold")
-    _print(console, table, [[row[at] for at in columns] for row in rows])
-
-
-def _console() -> Console:
-    """Return the console of stdout; a pipe folds nothing."""
-    width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
-    return Console(file=sys.stdout, highlight=False, width=width)
-
-
-def _print(console: Console, table: Table, rows: Iterable[Sequence[str]]) -> None:
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    with console.capture() as printed:
-        console.print(table)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
+    numbers = sum(at < _NUMBERS for at in columns)
+    print_rows(
+        [[row[at] for at in columns] for row in rows], [headers[at] for at in columns], numbers
+    )
 
 
 def _say(lines: Iterable[str]) -> None:
