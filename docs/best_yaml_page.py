@@ -43,7 +43,7 @@ This is the file of the search that README shows, shortened.
   settings are kept without any rounds.
 - You may edit `config`. `evidence.changed` keeps what was measured, so that `run`, `compare`,
   `export`, `report` and `autotune.load` name what was not. The evidence stays that of the former:
-  `autotune run` leaves out settings that change the arithmetic, unless it has `--allow-numerics`,
+  `autotune run` leaves out settings that change the arithmetic, unless it has `--allow numerics`,
   and `autotune compare model.py best.yaml --require-faster` asks that the edited ones are faster
   than yours.
 - `autotune.load` compares `machine`, `model_sha256` and `imports`, the files of yours that the
