@@ -13,7 +13,7 @@ from children import autotune
 from factories import best_config
 
 _PLAN = re.compile("applying: |not applying: ")
-_BEFORE = re.compile(f"{_PLAN.pattern}|.*(not made for|applying only settings)")
+_BEFORE = re.compile(f"{_PLAN.pattern}|.*(made for something else|applying only settings)")
 SCRIPTS = Path(__file__).parent / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
 

@@ -48,7 +48,7 @@ _UNJUDGED = (
 )
 _UNTOLD = (
     "accuracy: whether it trains as the untouched script does cannot be told from the gradients of "
-    "the first steps, and it has no quality that judges that"
+    "the first steps, and it has no quality metric to judge that"
 )
 _WORDS = {
     "loss": "the first losses differ from the untouched script's",

@@ -129,9 +129,9 @@ def flag_from(text: str) -> Flag:
     left, equals, name = text.partition("=")
     knob, colon, only = left.partition(":")
     if not equals or not name:
-        raise UsageError(f"--map {text!r} is no pair; write batch_size=--batch-size.")
+        raise UsageError(f"--map {text!r} is not SETTING=WAY, such as batch_size=--batch-size.")
     if knob not in KNOBS:
-        raise UsageError(f"--map {text!r}: unknown knob {knob!r}.{did_you_mean(knob, KNOBS)}")
+        raise UsageError(f"--map {text!r}: unknown setting {knob!r}.{did_you_mean(knob, KNOBS)}")
     flag = Flag(knob, name, only if colon else None)
     if fault := _fault(flag):
         raise UsageError(f"--map {text!r}: {fault}.")
@@ -141,7 +141,7 @@ def flag_from(text: str) -> Flag:
 def _fault(flag: Flag) -> str | None:
     """Return why a script cannot take the knob in this way, or None."""
     if flag.only is not None and not flag.name.startswith("-"):
-        return "one value of a knob needs a switch, such as amp_dtype:float16=--fp16"
+        return "one value of a setting needs a switch, such as amp_dtype:float16=--fp16"
     if flag.variable is not None:
         return word_fault("env", flag.variable)
     if flag.file_key:
@@ -151,8 +151,8 @@ def _fault(flag: Flag) -> str | None:
         return None if is_switch else f"a pair of flags is for true and false, and {flag.knob} not"
     if not _WORD.fullmatch(flag.words[0]):
         return (
-            f"{flag.name!r} is no way to a script; write --flag, --flag/--no-flag, key (for "
-            "key=VALUE), env:NAME, or --config:key for a key of the file that --config names"
+            f"{flag.name!r} is not a way to pass a setting; write --flag, --flag/--no-flag, key "
+            "(for key=VALUE), env:NAME, or --config:key for a key of the file that --config names"
         )
     return None
 
@@ -186,7 +186,7 @@ def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
     shipped = shipped_presets()
     if name not in shipped:
         raise UsageError(
-            f"--preset {name!r} is none of {', '.join(shipped)}.{did_you_mean(name, shipped)}"
+            f"--preset {name!r} is not one of {', '.join(shipped)}.{did_you_mean(name, shipped)}"
         )
     maps = read(shipped[name]).value["map"]
     preset = [flag_from(f"{knob}={way}") for knob, way in maps.items()]

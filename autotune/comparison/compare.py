@@ -294,7 +294,7 @@ def _mapped(
     changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in configs)]
     script, doubts = with_proposed(script, observed, changed, own)
     taken = (
-        f"this script has {flag.name}: it sets {flag.knob} (--no-map leaves it)"
+        f"setting {flag.knob} through the script's {flag.name} (--no-map prevents it)"
         for flag in script.proposed
     )
     return script, (*lacking, *taken, *doubts)
@@ -331,7 +331,9 @@ def _check(result: Measurement | Failure | None, side: Side, folder: Path) -> No
     if result is None or isinstance(result, Measurement):
         return
     if isinstance(result, Lost):
-        raise AutotuneError(f"{side.label} was lost: {result.detail}. Try the same again.")
+        raise AutotuneError(
+            f"The run of {side.label} did not complete ({result.detail}). Rerun the command."
+        )
     raise WorkloadError(
         f"the workload fails with {side.label}: {describe(result)}\n"
         f"Whole log: {folder / 'stderr.log'}"

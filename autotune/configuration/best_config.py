@@ -255,12 +255,12 @@ def read_best(path: Path) -> BestConfig:
     if document.value.get("unconfirmed"):
         raise UsageError(
             f"{document.position('unconfirmed')}: this is the fastest trial of a search that has "
-            "not ended, and was never confirmed. Let the search end, and use its best.yaml."
+            "not ended, and was never confirmed. Let the search finish, and use its best.yaml."
         )
     version, where = document.value.get("autotune"), document.position("autotune")
     if type(version) is not int:
         raise UsageError(
-            f"{where}: autotune: {version!r} is no best.yaml's format, which is {FORMAT}."
+            f"{where}: autotune: {version!r} is not a format of best.yaml. Use {FORMAT}."
         )
     if version > FORMAT:
         raise UsageError(
@@ -286,7 +286,8 @@ def read_best(path: Path) -> BestConfig:
 def _faults_of_effects(best: BestConfig, document: Document) -> Iterator[str]:
     """Yield effects of what is no knob of the user's own in the file."""
     for name in (best.effects or {}).keys() - set(best.own_knobs):
-        yield f"{document.key_position('effects', name)}: {name} is no knob of your own in config."
+        place = document.key_position("effects", name)
+        yield f"{place}: {name} is not one of your own settings in config."
 
 
 def _schema_faults(error: ValidationError, document: Document) -> list[str]:

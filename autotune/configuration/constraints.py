@@ -157,7 +157,7 @@ def _judge_measured(
         reasons.append(objection)
     unsteady = UNSTEADY in measurement.flags
     if unsteady:
-        reasons.append("never steady: torch.compile goes on compiling, or the clock jumps")
+        reasons.append("never steady: torch.compile keeps recompiling, or the clock jumps")
     ran = _FAILED if unsteady else -1.0
     margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=ran)
     return margins, "; ".join(reasons)
@@ -226,8 +226,8 @@ class Tolerance:
             if untrained > baseline[0]:
                 return f"{asked} ({values})"
             return (
-                f"{asked}, but training gained nothing in the probe ({values}); train it on more "
-                "by --accuracy-samples"
+                f"{asked}, but training gained nothing in the probe ({values}); raise "
+                "--accuracy-samples"
             )
         return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
 

@@ -117,7 +117,7 @@ class EffectiveBatchType(ParamType["EffectiveBatch"]):
         if value in ("free", "keep"):
             return value
         if not re.fullmatch(r"[1-9]\d{0,8}", str(value)):
-            self.fail(f"{value!r} is none of free, keep or a number of samples.", param, ctx)
+            self.fail(f"{value!r} is not free, keep or a number of samples.", param, ctx)
         return int(str(value))
 
 
@@ -147,7 +147,7 @@ class SettingsType(ParamType["dict[str, Value]"]):
             if not equals:
                 self.fail(f"{part!r} is not a setting; write batch_size=64.", param, ctx)
             if name.strip() in settings:
-                self.fail(f"{name.strip()} stands twice.", param, ctx)
+                self.fail(f"{name.strip()} is given twice.", param, ctx)
             text = setting.strip()
             # The environment holds text, even where that looks like a number.
             is_text = name.strip().startswith("env.") and text != "null"

@@ -68,7 +68,7 @@ def mismatches(
     differing += gpu_mismatches(recorded.device, recorded.driver, nvidia_gpus())
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
-        differing.append(f"memory: the settings took {size(peak)}, {size(memory)} are here")
+        differing.append(f"memory: the settings need {size(peak)}, only {size(memory)} are here")
     return [*edited(best), *differing, *changes_of_model(best, model)]
 
 
@@ -122,10 +122,10 @@ def mismatch_text(name: str, found: Sequence[str]) -> str:
     """Return the message about a file that was made for something else."""
     return "\n".join(
         [
-            f"{name} was not made for what is here:",
+            f"{name} was made for something else:",
             *(f"  {line}" for line in found),
-            "Its speed-up may be gone: `autotune search` looks for settings anew, and "
-            "`autotune compare` times those of the file here.",
+            "The speed-up may not hold here. `autotune compare` times these settings, `autotune "
+            "search` finds new ones.",
         ]
     )
 

@@ -115,17 +115,16 @@ class ScriptOptions:
 
     @property
     def name_a_metric(self) -> str:
-        """Return why exact settings alone are tried and what to do; empty if others are as well."""
+        """Return why only settings that preserve results are tried; empty if others are too."""
         if self.tries_numerics or not (self.only_exact or self.doubt):
             return ""
         if self.only_exact:
-            return "exact settings only, as --exact-only asks"
-        tried = "exact settings"
-        if self.compares_gradients:
-            tried = "exact settings and those that leave the gradients as they are"
+            return "trying only settings that preserve results, as --exact-only asks"
+        gradients = " or gradients" if self.compares_gradients else ""
         return (
-            f"{tried} only, because the training loss cannot judge others: {self.doubt}. "
-            "Name the quality that the script prints by --metric-regex 'accuracy ([0-9.]+)'"
+            f"trying only settings that preserve results{gradients}; the training loss cannot "
+            f"compare quality: {self.doubt}. Name a quality metric that the script prints with "
+            "--metric-regex 'accuracy ([0-9.]+)'"
         )
 
     def profiled(self, trace: str | None) -> ScriptOptions:

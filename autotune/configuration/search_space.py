@@ -127,7 +127,7 @@ def read_values(
             where = document.position(*place, index)
             faults.append(f"{where}: {name}={value!r} is not possible; {fault}.")
         elif (type(value), value) in seen:
-            faults.append(f"{document.position(*place, index)}: {name}={value!r} stands twice.")
+            faults.append(f"{document.position(*place, index)}: {name}={value!r} is listed twice.")
         else:
             seen.add((type(value), value))
             sound.append(value)
@@ -289,7 +289,7 @@ def read_space(path: Path) -> SpaceFile:
             offers[name] = read_values(document, (name,), name, choice, faults)
         elif name not in _WORDS and name not in KINDS:
             hint = did_you_mean(name, [*KNOBS, *_WORDS, *KINDS])
-            faults.append(f"{document.key_position(name)}: unknown knob {name!r}.{hint}")
+            faults.append(f"{document.key_position(name)}: unknown setting {name!r}.{hint}")
     own = read_own_knobs(document, faults)
     if faults:
         raise UsageError("\n".join(faults))

@@ -51,7 +51,7 @@ class TrainingConfig:
         """Check `settings`, fill in defaults and bring the result into canonical form.
 
         Raises:
-            UsageError: unknown knobs or illegal values, all named at once.
+            UsageError: unknown settings or illegal values, all named at once.
         """
         check_settings(settings)
         return cls.of_checked(settings)
@@ -100,7 +100,7 @@ class TrainingConfig:
         """Return the configuration with some knobs changed.
 
         Raises:
-            UsageError: unknown knobs or illegal values, all named at once.
+            UsageError: unknown settings or illegal values, all named at once.
         """
         check_settings(changes)
         return TrainingConfig.of_checked({**self.as_dict(), **changes})
@@ -172,7 +172,7 @@ def check_settings(settings: Mapping[str, object]) -> None:
     """Check names and values.
 
     Raises:
-        UsageError: unknown knobs or illegal values, all named at once.
+        UsageError: unknown settings or illegal values, all named at once.
     """
     if faults := setting_faults(settings):
         raise UsageError("\n".join(faults.values()))
@@ -183,7 +183,7 @@ def setting_faults(settings: Mapping[str, object]) -> dict[str, str]:
     faults = {}
     for name, value in settings.items():
         if name not in KNOBS and own_knob(name) is None:
-            faults[name] = f"unknown knob {name!r}.{did_you_mean(name, KNOBS)}"
+            faults[name] = f"unknown setting {name!r}.{did_you_mean(name, KNOBS)}"
         elif name not in KNOBS and (fault := own_fault(name)):
             faults[name] = f"{name}: {fault}."
         elif fault := knob_named(name).values.fault(value):

@@ -137,7 +137,7 @@ class ObjectiveOptions:
             UsageError: the options contradict each other or the workload.
         """
         if self.run_samples is not None and self.run_epochs is not None:
-            raise UsageError("--target-samples and --target-epochs say the same. Give one of them.")
+            raise UsageError("--target-samples and --target-epochs: give only one of them.")
         if self.run_samples is not None:
             return Objective(self.run_samples)
         if self.run_epochs is None:

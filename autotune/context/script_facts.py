@@ -110,22 +110,22 @@ def _advice(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
     match outcome:
         case outcomes.TimedOut() | outcomes.UserError(_, "") if not stepped and _starts_others(job):
             return (
-                "It may train in processes that it starts itself, which are not looked into: let "
-                "it leave that to a launcher, as under torchrun, and give --nproc-per-node N.\n"
+                "It may train in processes that it starts itself, which autotune does not see. Let "
+                "a launcher such as torchrun start them, and give --nproc-per-node N.\n"
             )
         case outcomes.TimedOut():
             return ""
         case outcomes.UserError(detail) if _NEEDS_LAUNCHER.search(detail) and not job.is_of_ranks:
             return (
-                "It trains in processes that a launcher starts, as torchrun does: give "
+                "It trains in processes that a launcher such as torchrun starts: give "
                 "--nproc-per-node N.\n"
             )
         case outcomes.UserError(detail) if "too few to be timed" in detail:
             return ""
         case outcomes.UserError(_, where) if where:
-            ran = "It ran with the arguments after `--`, and its terminal has no input"
+            ran = "It ran with the arguments after `--` and without terminal input"
             if job.script is not None and job.script.workdir is not None:
-                ran += ", and in a folder of its own (--workdir), where relative paths begin"
+                ran += ", in its own directory (--workdir), where relative paths start"
             return f"{ran}.\n"
         case _:
             return (
@@ -168,7 +168,7 @@ def _reason(outcome: outcomes.TrialOutcome, job: Job, folder: Path) -> str:
                 more = f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit)}"
             return f"{lacks} within {span(limit)}{_last_place(job, folder)}; {more} or more"
         case outcomes.Crashed(detail) if stepped:
-            return f"it ended in its first steps: {detail}"
+            return f"it ended during its first steps: {detail}"
         case outcomes.Crashed(detail):
             return f"it made no training step: {detail}"
         case _:

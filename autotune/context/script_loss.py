@@ -117,9 +117,8 @@ class OtherBatches:
                 if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
                     return replace(self.script, loss=loss)
             reason = (
-                f"the first loss is {observed.loss.first[0]:.4g}, and {outcome.losses[0]:.4g} with "
-                f"{settings}, too far apart for a mean over the samples, which alone could judge "
-                "it: it needs --metric-regex"
+                f"the first loss goes from {observed.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
+                f"with {settings}, so it is not a per-sample mean: use --metric-regex"
             )
         else:
             reason = f"{settings} fails: {describe(as_failure(outcome))}"

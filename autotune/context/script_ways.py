@@ -26,7 +26,7 @@ from autotune.values.outcome import Observed, ScriptFlag, Surroundings
 from autotune.values.text import by_reason, did_you_mean
 
 _SCALED = "float16"
-_NEEDS_METRIC = "the training loss cannot judge that, so it needs --metric-regex"
+_NEEDS_METRIC = "the training loss cannot compare that, so it needs --metric-regex"
 # Names of flags, without dashes and what stands before the last dot.
 _NAMES: Mapping[str, re.Pattern[str]] = {
     "batch_size": re.compile(
@@ -102,7 +102,7 @@ def known_maps(
     unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
     known = [flag for flag in script.preset if unknown.keys().isdisjoint(flag.words)]
     notes = (
-        f"the preset's --map {flag.text} is left out: this script has no such flag"
+        f"ignoring --map {flag.text} of the preset: this script has no such flag"
         for flag in script.preset
         if flag not in known
     )
@@ -140,8 +140,8 @@ def proposals(
         elif equal:
             both = " and ".join(_spelling(flag, arguments) for flag in equal)
             is_known = equal[0].value is not None
-            alike = f"are {spelled(value)} alike" if is_known else "have no value alike"
-            notes.append(f"{both} {alike}: say which with --map {knob}=FLAG")
+            alike = f"are both {spelled(value)}" if is_known else "both have no value"
+            notes.append(f"{both} {alike}: choose one with --map {knob}=FLAG")
         else:
             notes += [_doubt(knob, flag, value, arguments, is_fed) for flag in numbered]
     return tuple(maps), tuple(notes)
@@ -181,12 +181,12 @@ def _doubt(
     name = _spelling(flag, arguments)
     if knob == "batch_size" and not is_fed:  # a map of it would be read back as something else
         return (
-            f"{name} is {flag.value}, and the first dimension of what the model is given is "
-            f"{spelled(value)}: only a batch that is the first one can be searched"
+            f"{name} is {flag.value}, but the first dimension of the model's input is "
+            f"{spelled(value)}: only a batch in the first dimension can be searched"
         )
     return (
-        f"{name} is {flag.value}, and training was seen with {knob}={spelled(value)}: "
-        f"--map {knob}={name} if it is the one"
+        f"{name} is {flag.value}, but training runs with {knob}={spelled(value)}: use --map "
+        f"{knob}={name} if it sets that"
     )
 
 
@@ -244,7 +244,7 @@ def reachable(
     unmapped = [name for name in BATCH_KNOBS if name not in named]
     if holds_batch and unmapped:
         for name in set(BATCH_KNOBS) & file.offers.keys():
-            obstacles[name] = f"the effective batch is kept, so it needs --map {unmapped[0]}=--FLAG"
+            obstacles[name] = f"keeping the effective batch needs --map {unmapped[0]}=--FLAG"
     offers = {
         name: tuple(value for value in values if value != _SCALED or name not in KNOBS)
         for name, values in file.offers.items()
@@ -264,14 +264,14 @@ def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]
     """Yield a note on each flag that is searched although no `--map` names it."""
     for flag in script.proposed:
         if flag in script.flags and flag.knob not in (*script.refused, *obstacles):
-            yield f"this script has {flag.name}: searched as {flag.knob} (--no-map leaves it)"
+            yield f"searching {flag.knob} through the script's {flag.name} (--no-map prevents it)"
 
 
 def _kept(obstacles: Mapping[str, str], own: TrainingConfig) -> Iterator[str]:
     """Yield a note for each reason for which settings stay as they are."""
     for why, names in by_reason(obstacles).items():
         if len(names) > 1:
-            yield f"{', '.join(names)} stay as they are; {why.replace('it ', 'each ', 1)}"
+            yield f"not varying {', '.join(names)}: {why.replace('it ', 'each ', 1)}"
         else:
             value = spelled(own[names[0]]) if names[0] in KNOBS else "as it is"
             yield f"{names[0]} stays {value}: {why}"
@@ -323,7 +323,7 @@ def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
     if knob.effect == "statistics" and not knob.of_ranks:
         needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
         if knob.name == "batch_size" and not observed.training_loader:
-            return f"{needed}, whose number is the first dimension of what the model is given"
+            return f"{needed}, the first dimension of the model's input"
         return needed
     if knob.name in BY_FLAG_ONLY:
         return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"

@@ -58,8 +58,8 @@ class WorkloadFiles:
         if changed := self._changed():
             raise FilesChangedError(
                 f"{', '.join(map(str, changed))} changed during the search. The trials so far are "
-                "kept; they measured what it was before. Put it back, and the same command goes "
-                "on. What it is now needs a study of its own (--new-study)."
+                "kept, but they measured the earlier version. Restore it and rerun the command, "
+                "or start another study for the new version (--new-study)."
             )
 
     def _changed(self) -> list[Path]:

@@ -74,7 +74,7 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
             _announce(f"{', '.join(names)} in {place.shown}", server.server_port, port, browser)
             server.serve_forever()
     except KeyboardInterrupt:
-        to_stderr("\nThe dashboard is closed; the study stays as it is.")
+        to_stderr("\nThe dashboard is closed; the study is unchanged.")
     finally:
         disconnect(storage)
 
@@ -162,7 +162,7 @@ def _bound(app: WSGIApplication, port: int) -> _Server:
 
 def _announce(shown: str, port: int, wanted: int, browser: bool) -> None:
     if wanted and port != wanted:
-        to_stderr(f"port {wanted} is taken, so it is {port}")
+        to_stderr(f"port {wanted} is taken; using {port}")
     to_stderr(f"{shown}, read-only")
     to_stderr(f"Optuna Dashboard: http://127.0.0.1:{port}/  (Ctrl-C ends it)")
     shows = (os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

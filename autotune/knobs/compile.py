@@ -82,8 +82,8 @@ class CompileDynamic(Knob):
     effect = "numerics"
     needs = "compile_mode"
     summary = (
-        "Compile for any shape (true) or anew for each (false); null begins with the first shape "
-        "and takes sizes that change as variable from then on."
+        "Compile once for all shapes (true) or for each shape (false); null starts with the first "
+        "shape and treats sizes that change as dynamic from then on."
     )
     pays = "true: batches of many lengths, which share one compilation. false: few shapes."
     hurts = "true: kernels for any size may be slower. false: each new shape is compiled."

@@ -111,7 +111,7 @@ class PersistentWorkers(_LoaderKnob):
     needs = "num_workers"
     idle = False
     summary = "Keep the worker processes alive from one epoch to the next."
-    pays = "Short epochs and datasets that are slow to open: workers are not started anew."
+    pays = "Short epochs and datasets that are slow to open: workers are not restarted."
     hurts = "Workers keep their memory; a dataset changed in the main process is not seen."
     call = "DataLoader(persistent_workers=...)"
     source = _DATA_LOADER

@@ -62,7 +62,7 @@ class OwnKnob(Knob):
 
     default = None
     effect = "numerics"  # a search space may say otherwise
-    pays = "It is a knob of your own: nothing is known of it but what was measured."
+    pays = "One of your own settings: autotune knows only what it measured."
     hurts = pays
     source = ""
 
@@ -72,7 +72,7 @@ class OwnKnob(Knob):
         self.values = AnyPlain(only_text=kind == "env")
         self.is_readable = kind == "env"
         self.call = _CALLS[kind].format(word)
-        self.summary = f"A knob of your own: {self.call}."
+        self.summary = f"One of your own settings: {self.call}."
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         """Return why a variable is not read on this machine; nothing is known of other knobs."""

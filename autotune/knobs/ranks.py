@@ -68,7 +68,7 @@ class DdpBucketMb(_DdpKnob):
     default = None
     values = Integers(1, 4096, nullable=True)
     summary = (
-        "MiB of gradients that are exchanged at once; null is PyTorch's choice: 25, and 1 for "
+        "MiB of gradients in one all-reduce; null is PyTorch's choice: 25, and 1 for "
         "those that are ready first."
     )
     pays = (
@@ -161,7 +161,7 @@ class DdpCommDtype(_DdpKnob):
     default = None
     values: OneOf = OneOf((None, *COMM_HOOKS))
     effect = "numerics"
-    summary = "Number format in which gradients are exchanged; null is that of the parameters."
+    summary = "Number format of the gradient all-reduce; null is that of the parameters."
     pays = "Where the exchange bounds a step: half as many bytes."
     hurts = "Rounds the gradients; small ones vanish in float16. Converting them takes time too."
     call = "ddp.register_comm_hook(None, default_hooks.bf16_compress_hook), or fp16_compress_hook"

@@ -322,8 +322,8 @@ def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:
 def shared_line(device: str, others: list[str]) -> str:
     """Return the warning about other processes on a device."""
     return (
-        f"{device} is used by others: {', '.join(others)}. What is timed beside them is slower, "
-        "and memory that they hold is missing. End them, or choose another device."
+        f"{device} is also used by {', '.join(others)}. Timings will be slower, and their memory "
+        "is not available. Stop them, or choose another device."
     )
 
 

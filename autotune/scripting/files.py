@@ -40,8 +40,8 @@ _CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config")
 _CHANGES = {"os.rename", "os.truncate", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree"}
 _EVENTS = frozenset({"open", "sqlite3.connect", *_CHANGES})
 _NOT_KEPT = (
-    "it would change or delete {place}, of which no copy can be kept ({why}). Free some space, or "
-    "let it write elsewhere, as by --temp-workdir"
+    "it would change or delete {place}, which cannot be backed up ({why}). Free some space, or use "
+    "--temp-workdir"
 )
 # An event has -1 where a path is relative to no open folder.
 _NO_FOLDER = -1

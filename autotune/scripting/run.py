@@ -113,7 +113,7 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     own, wanted = interposition.observed.batch_size, plan.settings["batch_size"]
     is_told = plan.setting("batch_size") in plan.withheld
     if "batch_size" not in plan.by_flag and not is_told and own not in (None, wanted):
-        yield f"batch_size={own} is the script's own; the answer was measured with {wanted}"
+        yield f"batch_size={own} is the script's own; the result was measured with {wanted}"
 
 
 def _without_torch(plan: Plan) -> str:

@@ -38,16 +38,16 @@ from autotune.training.training_setup import seed_everything
 from autotune.values import outcome as outcomes
 
 NO_STEP = (
-    "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
-    "process; those that a script starts itself are not looked into"
+    "it ended without training: no torch optimizer stepped and nothing called backward in this "
+    "process (autotune does not see processes that a script starts itself)"
 )
 TOO_FEW = (
-    "it ended after {steps} steps, too few to be timed; let it train for longer, such as for more "
-    "epochs, which takes a search no longer"
+    "it ended after {steps} steps, too few to be timed; let it train longer, such as for more "
+    "epochs (the search takes no longer)"
 )
 IN_TURN = (
     "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
-    "train one of them, for longer"
+    "train only one of them, and longer"
 )
 
 # Relative, as in float16.
@@ -193,7 +193,7 @@ class Trial:
             self._leave(self._with_start(end.value))
         except Exception as error:
             traceback.print_exception(error)
-            self._leave(outcomes.Lost(f"a fault of autotune beside the script: {error!r}"))
+            self._leave(outcomes.Lost(f"internal error of autotune: {error!r}"))
 
     def _met(self) -> Requests:
         """Check after the first step that this training can be timed; leave the script if not.

@@ -166,7 +166,7 @@ def _diagnosed(
 ) -> Generator[events.PhaseStarted | events.StagesTimed | events.StagesUnknown, None, SearchRun]:
     """Time each stage of training, and return the search without values that cannot matter."""
     eta = FirstEstimates(search).before_diagnosis(taken)
-    yield events.PhaseStarted("diagnosis", "each stage of training on its own", eta)
+    yield events.PhaseStarted("diagnosis", "each phase of a step by itself", eta)
     with search.noting_seconds(DIAGNOSIS):
         found = diagnose(search.context, search.runner, search.study)
     if isinstance(found, str):

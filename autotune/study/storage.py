@@ -343,12 +343,12 @@ def _take_lock(descriptor: int, folder: Path) -> None:
         raise StorageError(
             f"the study in {folder} is in use by process "
             f"{content.decode(errors='replace') or 'unknown'}. "
-            "Wait for it; a search of its own can have another name, with --study NAME."
+            "Wait for it, or start another study with --study NAME."
         ) from None
     if content and not content.isdigit():
         raise StorageError(
-            f"{folder / LOCK_FILE} is no lock of autotune's, so it is left as it is. "
-            "Give it another name, or keep the study in another folder."
+            f"{folder / LOCK_FILE} is not a lock file of autotune. Rename it, or keep the study in "
+            "another directory."
         )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -398,7 +398,7 @@ class TuningStudy:
             raise StudyMismatchError(
                 f"study {self.name!r} was made for something else:\n"
                 + "\n".join(changed)
-                + "\n--new-study gives this search a study of its own, as --study NAME does."
+                + "\nUse --new-study or --study NAME to start another study."
             )
         if known is None:
             self.notes.identity = Identity(identity)

@@ -129,7 +129,7 @@ def no_fall(steps: int, seconds: float | None) -> str:
 
     `seconds` is for how long it was watched; None if the script ended by itself.
     """
-    doubt = f"its training loss did not fall beyond its spread in {steps} steps"
+    doubt = f"its loss did not drop clearly in {steps} steps"
     if seconds is None or seconds >= LOOK_SECONDS:
         return doubt
     return (

@@ -63,7 +63,7 @@ def rounds_text(rounds: int, disturbed: int | None) -> str:
 
 def disturbed_sentence(rounds: int | None) -> str:
     """Return a sentence, to follow another, on disturbed rounds that count; empty without any."""
-    return f" {rounds} of the rounds that say so were disturbed." if rounds else ""
+    return f" {rounds} of the rounds that show this were disturbed." if rounds else ""
 
 
 def as_file_name(settings: str) -> str:

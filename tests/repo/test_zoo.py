@@ -47,7 +47,7 @@ def test_a_script_of_the_zoo_is_searched_by_one_command(
     )
     assert done.returncode == 0, done.stderr
     assert "did not take effect" not in done.stderr
-    assert "quality: its training loss, on which it calls backward" in done.stderr
+    assert "quality metric: its training loss" in done.stderr
     for words in seen:
         assert words in done.stderr
     best = read_best(tmp_path / "studies" / name / "best.yaml")

@@ -57,7 +57,7 @@ def test_a_tenth_is_said_and_ranked_anew_where_processes_hardly_differ(tmp_path:
     assert {BEST, SECOND} <= set(runner.batches("again")), "6 % apart in trials of a noise of 0.2 %"
     assert answered.best.config["batch_size"] == BEST
     told = answered.remark or ""
-    assert "at 90.91 samples/s before the trials and at 100" in told
+    assert "from 90.91 samples/s before the trials to 100" in told
     assert "off by as much (10 %)" in told
     assert "(10 %)" in told
     assert any(told in line for line in answer_lines(answered))

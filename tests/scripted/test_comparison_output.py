@@ -134,7 +134,7 @@ def test_an_answer_alone_has_to_be_as_fast_as_was_confirmed(compare: Compare) ->
     ratios = [0.8, 1.3, 1.6, 1.9, 2.2, 2.5]
     done, _ = compare(lambda number: at(100 * ratios[number]))
     assert done.code == 0
-    said = "6 rounds); it was confirmed as 1.45 to 1.55, which holds"
+    said = "6 rounds); previously confirmed 1.45 to 1.55, which still holds"
     assert done.err.splitlines()[-1].endswith(said)
     done, _ = compare(lambda number: at(100 * ratios[number]), "small.yaml")
     assert done.code == NOT_FASTER, "of two answers, the first has to be faster"

@@ -97,7 +97,7 @@ def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder: Pat
     plan = planned(folder, "--config", "my.yaml")
     assert maps(plan) == []
     assert (
-        "--config:train.batch_size and --config:val.batch_size are 16 alike: say which with --map "
+        "--config:train.batch_size and --config:val.batch_size are both 16: choose one with --map "
         "batch_size=FLAG"
     ) in "\n".join(plan_lines(plan.context))
 
@@ -151,7 +151,9 @@ def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Pat
     words = ("--dry-run", "--time-budget", "6m", "--", "forever", "--config", "my.yaml", *where)
     done = autotune(folder, "search", "train.py", *metric, *words)
     assert done.returncode == 0, done.stderr
-    first = "it runs once to be observed: python train.py forever --config my.yaml --data"
+    first = (
+        "running your script once to profile it: python train.py forever --config my.yaml --data"
+    )
     assert done.stderr.startswith(first), "before anything runs"
     assert "secret" not in done.stderr
     assert "this script has --config:train.batch_size: searched as batch_size" in done.stderr

@@ -193,7 +193,7 @@ def test_the_answer_says_what_held_the_clock_of_the_gpu_back(tmp_path: Path) -> 
     answered = events_of(options, ScriptedRunner(held_back, inspected=inspected))[-1]
     blocks = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]["blocks"]
     assert blocks["gpu_held_back"]["power limit"] == blocks["timed"] / 2
-    said = f"the GPU's clock was held back in timed blocks (power limit in {blocks['timed'] // 2}"
+    said = f"the GPU's clock was throttled in timed blocks (power limit in {blocks['timed'] // 2}"
     assert said in answered.remark
     report = read_report(StudyPlace(str(options.study.storage), None))
     assert said in " ".join(report.remarks)

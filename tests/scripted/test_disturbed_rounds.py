@@ -135,7 +135,7 @@ def test_a_refusal_by_disturbed_rounds_says_so(tmp_path: Path) -> None:
     assert best.evidence.speedup.disturbed_rounds == 18
     (refused,) = [event for event in events if isinstance(event, CandidateRefused)]
     assert refused.reason.endswith("as fast as your settings (18 rounds, 18 of them disturbed)")
-    said = "beyond the noise. 18 of the rounds that say so were disturbed."
+    said = "beyond the noise. 18 of the rounds that show this were disturbed."
     assert any(line.endswith(said) for line in lines_of(events))
     study = tmp_path / "study.db"
     assert report(study, "--explain").partition("\n\n")[0].endswith(said)

@@ -116,7 +116,7 @@ def test_a_report_of_the_file_shows_what_was_measured(tmp_path: Path, found: Bes
     told = command("report", path)
     assert told.code == 0, told.err
     assert "amp_dtype=bfloat16" in told.out
-    assert "Edited in the file since the search, and not measured: amp_dtype: bfloat16" in told.out
+    assert "Edited since the search, and not measured: amp_dtype: bfloat16" in told.out
 
 
 def test_an_export_names_what_was_edited(tmp_path: Path, found: BestConfig) -> None:

@@ -70,7 +70,7 @@ def test_parts_whose_gradients_add_up_to_the_same_need_no_probe(tmp_path):
     assert accuracy.evidence == "gate"
     assert accuracy.split_error == 1e-6
     assert not accuracy.needs_full_run
-    assert accuracy.split_text.endswith("by 0.0001 % on the same samples: by rounding")
+    assert accuracy.split_text.endswith("by 0.0001 % on the same samples (rounding)")
 
 
 def test_each_split_is_checked_once_with_the_numerics_of_the_baseline(tmp_path):
@@ -98,7 +98,7 @@ def test_parts_that_do_not_add_up_to_the_same_are_probed_and_it_is_said(found, t
     assert accuracy.evidence == "probe"
     assert accuracy.needs_full_run
     if isinstance(found, Gated):
-        assert "differ by 30 % on the same samples: more than rounding" in accuracy.split_text
+        assert "differ by 30 % on the same samples (more than rounding" in accuracy.split_text
     else:
         assert accuracy.split_text == ""
 
@@ -229,10 +229,10 @@ def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_f
         tmp_path, effective_batch="keep", runner=runner, memory_limit_bytes=limit
     )
     assert [e.warning for e in events if isinstance(e, Warned)] == [
-        "your settings: out of host memory: killed. The same effective batch takes their place: "
+        "your settings: out of host memory: killed. Using the same effective batch instead: "
         "batch_size=32, accumulation_steps=2",
         "your settings: out of host memory: took 3 GiB, the limit is 2 GiB. The same "
-        "effective batch takes their place: batch_size=16, accumulation_steps=4",
+        "effective batch instead: batch_size=16, accumulation_steps=4",
     ]
     best = events[-1].best
     assert best.evidence.baseline.config["batch_size"] == 16
@@ -270,7 +270,7 @@ def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_li
     done = hurried(tmp_path, "search", model, "--space", space, *flags)
     assert done.returncode == 0, done.stderr
     assert "effective batch 128: batch_size x accumulation_steps is" in done.stderr
-    assert "The same effective batch takes their place: batch_size=" in done.stderr
+    assert "Using the same effective batch instead: batch_size=" in done.stderr
     best = read_best(tmp_path / "studies" / "wide" / "best.yaml")
     config = best.training_config
     assert config.effective_batch == 128
@@ -287,7 +287,7 @@ def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_li
 def test_an_effective_batch_that_is_none_is_refused(text, tmp_path):
     done = told(tmp_path, "search", WORKLOADS / "plain.py", "--effective-batch", text)
     assert done.code == 2
-    assert f"{text!r} is none of free, keep or a number of samples" in done.err
+    assert f"{text!r} is not free, keep or a number of samples" in done.err
 
 
 def test_an_effective_batch_that_no_divisor_gives_ends_the_command_before_any_training(tmp_path):

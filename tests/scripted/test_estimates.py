@@ -217,7 +217,7 @@ def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before
         abs=1,
     )
     assert list(steps)[1] == "process 2 of 3"
-    assert list(steps)[3:] == ["accuracy", "each stage of training on its own"]
+    assert list(steps)[3:] == ["accuracy", "each phase of a step by itself"]
 
 
 def test_before_the_trials_a_time_budget_counts(

@@ -32,7 +32,7 @@ def call(monkeypatch, capsys, tmp_path):
             code = int(stopped.code or 0)
         said = capsys.readouterr()
         assert "Traceback" not in said.err
-        assert "fault of autotune itself" not in said.err
+        assert "internal error" not in said.err
         return code, said.out, said.err
 
     return call

@@ -65,7 +65,7 @@ def test_a_trial_is_a_line_and_stands_among_the_fastest(events: list[Event]) -> 
 
 def test_bars_compare_the_rates_with_computing_alone(events: list[Event]) -> None:
     text = frame(until(events, TrialEnded, 5))
-    light, trial = (row(text, word).count("━") for word in ("alone", "batch_size=64"))
+    light, trial = (row(text, word).count("━") for word in ("by itself", "batch_size=64"))
     assert light == 24
     assert trial == pytest.approx(164 / 200 * 24, abs=1)
 
@@ -77,8 +77,8 @@ def test_stages_that_were_disturbed_tell_nothing_of_computing_alone(events: list
         else event
         for event in events
     ]
-    assert "computing alone" in frame(until(events, TrialEnded, 5))
-    assert "computing alone" not in frame(until(doubted, TrialEnded, 5))
+    assert "computing by itself" in frame(until(events, TrialEnded, 5))
+    assert "computing by itself" not in frame(until(doubted, TrialEnded, 5))
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -105,7 +105,7 @@ def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events: list[Eve
     text = frame(seen)
     assert "search (3 of 4)" in text
     assert re.search(r"since \S+: trial \d+: batch_size=\d+", text)
-    answer = re.search(r"gone at (\S+), about .* left: the answer at (\S+)", text)
+    answer = re.search(r"elapsed at (\S+), about .* left \(result at ([\d:]+)", text)
     assert answer is not None
     times = [[int(part) for part in clock.split(":")] for clock in answer.groups()]
     seconds = [3600 * hours + 60 * minutes + rest for hours, minutes, rest in times]
@@ -121,7 +121,7 @@ def test_before_the_first_trial_there_is_a_time_of_the_answer_too(
     assert isinstance(seen[-1], StepStarted)
     text = frame(seen)
     assert seen[-1].detail in text
-    assert re.search(r"about .* left: the answer at \d\d:\d\d:\d\d", text)
+    assert re.search(r"about .* left \(result at \d\d:\d\d:\d\d", text)
 
 
 def test_long_settings_leave_the_numbers_their_room(events: list[Event]) -> None:
@@ -231,16 +231,14 @@ def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
     progress = LiveProgress(console, now=lambda: clock)
     with progress.drawn():
         progress.wait(10.0)
-        assert (
-            "... looking at the machine, running the file, 10 s so far" in console.file.getvalue()
-        )
+        assert "... inspecting the machine and the file, 10 s so far" in console.file.getvalue()
         for event in run_by(until(events, TrialStarted, 2), at_once=8):
             progress.show(event)
         before = console.file.tell()
         clock += 70.0
         progress.wait(70.0)
         text = plain(console.file.getvalue()[before:])
-    assert re.search(r"trial 2: batch_size=\d+\n1 min 10 s gone", text)
+    assert re.search(r"trial 2: batch_size=\d+\n1 min 10 s elapsed", text)
 
 
 def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(

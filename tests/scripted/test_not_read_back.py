@@ -31,6 +31,6 @@ def test_a_variable_of_the_answer_is_said_to_be_unproven(
     lines, best = answered(tmp_path, name)
     assert bool(best.config[name])
     assert (f"  not proven  {TOLD}" in lines) == is_told
-    assert (f"not proven: {TOLD}" in Best(best).explain().splitlines()) == is_told
+    assert (f"  not proven  {TOLD}" in Best(best).explain().splitlines()) == is_told
     assert best.evidence.not_read_back == (("env.FOO",) if is_told else None)
     assert ("not_read_back" in (tmp_path / "best.yaml").read_text()) == is_told

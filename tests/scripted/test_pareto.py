@@ -67,7 +67,7 @@ def test_every_form_of_the_report_names_the_same(url: str) -> None:
     assert as_json(source)["pareto_best"] == [1, 0, 3]
     marked = {row["trial"]: row["pareto_best"] for row in as_rows(source)}
     assert marked == {"0": "True", "1": "True", "2": "False", "3": "True", "4": "False"}
-    told = report(source).partition("less memory or more throughput (Pareto-best):\n")[2]
+    told = report(source).partition("Pareto-best in memory and throughput:\n")[2]
     assert [line.split()[:5] for line in told.splitlines()[:3]] == [
         ["1", "GiB", "0.90x", "trial", "1:"],
         ["2", "GiB", "1.00x", "trial", "0:"],

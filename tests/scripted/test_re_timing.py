@@ -276,7 +276,7 @@ def test_what_slowed_the_trials_alone_does_not_decide_who_is_confirmed(tmp_path:
     place = StudyPlace(str(options.study.storage), None)
     assert events[-1].best.training_config == tried[BEST - 1]
     told = events[-1].remark
-    assert "50 samples/s before the trials and at 100 in the confirmation" in told
+    assert "50 samples/s before the trials to 100 in the confirmation" in told
     assert any(told in line for line in answer_lines(events[-1]))
     assert told in " ".join(read_report(place).remarks)
 

@@ -56,7 +56,7 @@ def test_two_studies_are_shown_side_by_side(folder: Path, tmp_path: Path) -> Non
     code, out, err = run(folder, tmp_path / "best.yaml")
     assert code == 0, err
     rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
-    assert rows["answer"].split("  ")[0].startswith("4.35x")
+    assert rows["result"].split("  ")[0].startswith("4.35x")
     assert re.fullmatch(r"\d+\s+0", rows["trials"])
     assert re.fullmatch(r"0\s+2", rows["num_workers"])
     assert "cudnn_benchmark" not in rows, "the answers agree in it"
@@ -67,7 +67,7 @@ def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
     (name,) = optuna.get_all_study_names(storage)
     code, out, err = run(storage, storage, "--study", name, "--study", name)
     assert (code, err) == (0, "")
-    assert "answer" in out
+    assert "result" in out
     code, _, err = run(storage, storage, "--study", name, "--study", "nobody")
     assert (code, f"holds no study 'nobody'; it holds '{name}'" in err) == (2, True)
     code, _, err = run(storage, "--study", name, "--study", name)
@@ -277,5 +277,5 @@ def test_the_answer_alone_can_be_reported(folder: Path, tmp_path: Path) -> None:
     write_best(read_best(folder / "best.yaml"), tmp_path / "best.yaml")
     code, out, _ = run(tmp_path / "best.yaml")
     assert code == 0
-    assert "which holds no trials" in out
+    assert "which has no trials" in out
     assert "faster than your settings" in out

@@ -47,10 +47,10 @@ def test_an_effect_whose_interval_holds_1_is_not_told_apart_in_any_form(url: str
     told = {one["knob"]: one["effects"][0] for one in as_json(source)["effects"]}
     low, high = told["optimizer_impl"]["interval"]
     assert low < 1 < high
-    sentence = report(source, "--explain").partition("Not told apart from no change: ")[2]
+    sentence = report(source, "--explain").partition("No effect shown by themselves: ")[2]
     assert "optimizer_impl=fused" in sentence.partition(".")[0]
     seen = as_page(source).text
-    assert re.search(r"fused\s*not told apart\s*[34]\b", seen)
+    assert re.search(r"fused\s*no effect shown\s*[34]\b", seen)
     assert f"{low:.2f} to {high:.2f}" not in seen + sentence
     assert f"{told['optimizer_impl']['ratio']:.2f}\N{MULTIPLICATION SIGN}" not in seen
 

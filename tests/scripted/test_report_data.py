@@ -57,7 +57,7 @@ def test_finished_lost_and_running_trials_are_read_from_a_storage(url: str) -> N
     unfinished = [(one["number"], one["state"], one["reason"]) for one in told["open_trials"]]
     assert [one["config"]["batch_size"] for one in told["open_trials"]] == [32, 32]
     assert unfinished == [(1, "lost", "disk full"), (2, "running", "")]
-    assert "\nNo answer yet" in report(url)
+    assert "\nNo result yet" in report(url)
 
 
 def test_reading_changes_nothing(url: str, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_without_a_study_the_answer_beside_it_is_read(tmp_path: Path) -> None:
     for named in (tmp_path, tmp_path / "recorded_best.yaml"):
         data = read(named)
         assert data.best == best
-        assert "which holds no trials" in data.remarks[0]
+        assert "which has no trials" in data.remarks[0]
 
 
 def test_an_answer_that_trials_came_after_says_so(url: str) -> None:

@@ -63,13 +63,10 @@ def test_every_output_is_there_of_an_answer_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "sentence"),
     [
-        ("nothing", "No answer yet: no trial has ended. It can be continued."),
-        ("only the baseline", "No answer yet: only your own settings are measured. It can"),
-        ("only infeasible trials", "No answer: no trial is feasible, your own settings included."),
-        (
-            "lost and running",
-            "trial 1 is the fastest, 1.20x your settings. Nothing is confirmed. A",
-        ),
+        ("nothing", "No result yet: no trial has ended."),
+        ("only the baseline", "No result yet: only your own settings were measured."),
+        ("only infeasible trials", "No result: no trial is feasible, not even your own settings."),
+        ("lost and running", "trial 1 is the fastest of 2, 1.20x your settings."),
         ("keep your settings", "Keep your settings: nothing was faster beyond the noise."),
         ("an answer", "1.50x faster than your settings (1.45 to 1.55, 6 rounds): amp_dtype="),
     ],

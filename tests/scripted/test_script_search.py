@@ -96,7 +96,7 @@ def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path: Path) 
     assert isinstance(planned, Planned)
     notes = planned.context.space.notes
     (note,) = (note for note in notes if "arithmetic" in note)
-    assert note.startswith("amp_dtype, compile_mode stay as they are; each changes the arithmetic")
+    assert note.startswith("not varying amp_dtype, compile_mode: each changes the arithmetic")
     why = "batch_size stays 16: it changes the course of training, so it needs --map"
     assert why in "\n".join(notes)
 
@@ -186,7 +186,7 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
         (
             UserError("ValueError: no", "train.py:3"),
             "train.py:3: ValueError: no",
-            "with the arguments after `--`, and its terminal has no input",
+            "with the arguments after `--` and without terminal input",
         ),
         (
             UserError("ValueError: environment variable RANK expected, but not set", "train.py:3"),
@@ -236,7 +236,7 @@ def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths
     for workdir in (None, "temporary"):
         with pytest.raises(WorkloadError) as error:
             events_of(_options(tmp_path, ScriptOptions((), workdir=workdir)), failing)
-        assert ("(--workdir), where relative paths begin" in str(error.value)) == bool(workdir)
+        assert ("(--workdir), where relative paths start" in str(error.value)) == bool(workdir)
 
 
 def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: 
     job = options_in(tmp_path, model_path=script, script=ScriptOptions(("dies",)))
     with (
         SubprocessRunner(tmp_path / "inductor") as runner,
-        pytest.raises(WorkloadError, match=r"it ended in its first steps: killed by SIGKILL"),
+        pytest.raises(WorkloadError, match=r"it ended during its first steps: killed by SIGKILL"),
     ):
         list(real_search(job, runner))
 
@@ -429,7 +429,7 @@ def test_packages_are_imported_for_each_process_where_its_time_counts_or_words_m
 def test_a_script_that_ends_too_soon_is_to_train_for_longer(tmp_path: Path) -> None:
     ended = UserError(TOO_FEW.format(steps=6), "")
     options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()))
-    with pytest.raises(WorkloadError, match=r"6 steps, too few .* let it train for longer") as told:
+    with pytest.raises(WorkloadError, match=r"6 steps, too few .* let it train longer") as told:
         events_of(options, ScriptedRunner(measure=more_workers_help, observed=ended))
     assert "model.py instead" not in str(told.value)
 

@@ -73,7 +73,9 @@ def interrupted(tmp_path_factory):
     begun = folder / "studies" / "mine" / "trials" / "0002" / "job.json"
     assert wait_until(begun.exists, seconds=240), (folder / "stderr.txt").read_text()
     search.send_signal(signal.SIGINT)
-    assert wait_until(lambda: "again to end it" in (folder / "stderr.txt").read_text(), seconds=10)
+    assert wait_until(
+        lambda: "again to stop now" in (folder / "stderr.txt").read_text(), seconds=10
+    )
     assert stop(search, signal.SIGINT) == INTERRUPTED
     return folder
 

@@ -60,7 +60,7 @@ def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> No
     for event in searched(tmp_path, runner()):
         progress.show(event)
     text = "\n".join(said)
-    assert "your settings wait for computing" in text
+    assert "the bottleneck is computing" in text
     assert "num_workers stays 0: loading takes 0.1 % of computing" in text
     assert "optimizer_impl stays null: the optimizer takes 0.5 % of a step" in text
     assert "3 configurations are left" in text
@@ -145,7 +145,7 @@ def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path: Pa
         progress.show(event)
     text = "\n".join(said)
     assert "nothing is left out: training reaches 400 % of what computing alone reached" in text
-    assert "settings wait for" not in text
+    assert "bottleneck" not in text
     (answered,) = [event.best for event in begun if isinstance(event, Answered)]
     assert answered.evidence.baseline.stages is None
     timed = [e for e in searched(tmp_path, outrun(), trials=4) if isinstance(e, StagesTimed)]

@@ -133,7 +133,7 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
         "study 's' was made for something else:",
         "  b: [2] in the study, [3] now",
         '  c: "x" in the study, "y" now',
-        "--new-study gives this search a study of its own, as --study NAME does.",
+        "Use --new-study or --study NAME to start another study.",
     ]
 
 

@@ -214,7 +214,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
             trials.append(trial)
         except Exception as error:
             traceback.print_exception(error)
-            left(Lost(f"a fault of autotune beside the script: {error!r}"))
+            left(Lost(f"internal error of autotune: {error!r}"))
 
     os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(job.script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")

@@ -48,8 +48,8 @@ def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: Finished
         return
     data = {
         "unconfirmed": True,
-        "note": "The fastest trial so far. It was timed once, beside many others, and never "
-        "confirmed: let the search end, which writes best.yaml.",
+        "note": "The fastest trial so far, timed once and not confirmed. best.yaml is written "
+        "when the search ends.",
         "study": options.study.name,
         "trial": best.number,
         "config": best.config.as_dict(),
@@ -108,7 +108,7 @@ def _left_open(search: SearchRun, accuracy: Accuracy, named: Sequence[FinishedTr
     rule, numbers = accuracy.rule, {one.number for one in named}
     found = not_proven(accuracy.prober, rule, search.baseline)
     found = [one for one in found if one.trial not in numbers]
-    more = f"; so with {len(found) - 1} more" if len(found) > 1 else ""
+    more = f"; likewise {len(found) - 1} more" if len(found) > 1 else ""
     return undecided_text(rule.metric, found[0]) + more if found else ""
 
 

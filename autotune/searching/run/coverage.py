@@ -86,13 +86,13 @@ def check_enough(
             f"ended before that {shown} ({tried})"
         )
     else:
-        why = f"{tried}, fewer than the {measured + missing} that an answer needs"
+        why = f"{tried}, fewer than the {measured + missing} that a result needs"
     seconds = _to_go_on(search, missing)
     why = "; ".join(filter(None, (why, left_open)))
     raise NotSearchedEnoughError(
-        f"not searched enough: {why}{_starts(search)}. Finished trials are kept: the same command "
-        f"with --time-budget {flag_of_seconds(seconds)} or more continues with them. best.yaml was "
-        "not written.",
+        f"not searched enough: {why}{_starts(search)}. Finished trials are kept. Rerun the command "
+        f"with --time-budget {flag_of_seconds(seconds)} or more to continue. best.yaml was not "
+        "written.",
         measured=measured,
         seconds=seconds,
     )
@@ -131,7 +131,7 @@ ENOUGH = 0.95
 """Share of the ceiling that is good enough; the rest is the noise of measuring it."""
 
 
-TO_CONFIRM = "the time left is needed for the confirmation"
+TO_CONFIRM = "leaving time for the confirmation"
 """Reason for which trials end while the budget has time: a candidate needs it."""
 _TIME_UP = "the time budget is spent"
 _ALL_AFFORDABLE = "every configuration that compiles in time was tried"
@@ -149,7 +149,7 @@ def end_reason(search: SearchRun) -> str | None:
     if search.context.may_settle and _has_settled_whole(search, finished):
         return f"no improvement of 1 % in {PATIENCE} trials"
     if is_at_limit(finished, search.ceiling):
-        return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing alone reaches"
+        return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing by itself reaches"
     if not search.study.exhausted():
         return None
     return "nothing else is worth a trial" if not search.study.skipped_modes else _ALL_AFFORDABLE

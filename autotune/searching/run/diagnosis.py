@@ -223,7 +223,8 @@ class Diagnosis:
         exchange = stages.exchange_seconds
         # Faster computing leaves the exchange as it is.
         if exchange is not None and exchange < least:
-            why = f"exchanging gradients takes {_share(exchange, stages.compute_seconds)} of a step"
+            share = _share(exchange, stages.compute_seconds)
+            why = f"the gradient all-reduce takes {share} of a step"
             yield from ((name, why) for name in EXCHANGE)
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
         # If a larger batch takes no longer, a step is mostly overhead, which more samples share.

@@ -83,7 +83,7 @@ def measure_reference(
         search.study.notes.reference = smaller.baseline.as_dict()
         search = search.within(smaller)
         yield Warned(
-            f"your settings: {describe(runs)}. The same effective batch takes their place: "
+            f"your settings: {describe(runs)}. Using the same effective batch instead: "
             f"{render(settings)}"
         )
 
@@ -132,7 +132,9 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
         if isinstance(outcome, OutOfMemory | TimedOut):
             return outcome
         if isinstance(outcome, Lost):
-            raise AutotuneError(f"the baseline was lost: {outcome.detail}. Try the same again.")
+            raise AutotuneError(
+                f"The baseline run did not complete ({outcome.detail}). Rerun the command."
+            )
         if not isinstance(outcome, Measured):
             raise WorkloadError(_own_settings_fail(search, outcome, folder))
         timed.append(outcome.measurement)
@@ -202,11 +204,11 @@ def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
     own = scale * fmean(seen.loss.first[:FIRST_STEPS])
     if own - before > max(UNNOTICED * abs(own), _RESUMED * (own - rule.baseline[0])):
         raise WorkloadError(
-            f"{search.context.options.workload.model_path} goes on where an earlier run of it "
-            f"ended: its first losses were {own:.4g} when it was observed and are {before:.4g} "
-            "now. It seems to load a checkpoint that it wrote, so that no two trainings can be "
-            "compared. Give each run a folder of its own in another study (--temp-workdir "
-            "--study NAME), or the script the arguments with which it begins anew."
+            f"{search.context.options.workload.model_path} resumes an earlier run: its first "
+            f"losses were {own:.4g} in the profiling run and are {before:.4g} now. It seems to "
+            "load its own checkpoint, so that trainings cannot be compared. Isolate its files in "
+            "another study (--temp-workdir --study NAME), or pass arguments that make it start "
+            "from scratch."
         )
 
 
@@ -233,7 +235,7 @@ def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -
     return (
         f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{describe(as_failure(outcome))}\n"
-        f"A search compares with your settings, so they must work: correct {wrong}.\n"
+        f"A search compares with your settings, so they must work. Correct {wrong}.\n"
         f"{_in_the_way(search)}Whole log: {folder / 'stderr.log'}"
     )
 
@@ -245,8 +247,8 @@ def _in_the_way(search: SearchRun) -> str:
         return ""
     folders = ", ".join(seen.surroundings.folders[:_MOST_NAMED])
     return (
-        f"It had run before, to be observed. If what that left in {folders} is in its way, remove "
-        "it, and give each run a folder of its own: --temp-workdir.\n"
+        f"The profiling run wrote to {folders}. If its files are in the way, remove them and use "
+        "--temp-workdir.\n"
     )
 
 

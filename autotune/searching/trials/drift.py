@@ -134,10 +134,9 @@ def baselines_apart(notes: StudyFacts) -> str | None:
         return None
     before, then = median(_first_rates(notes)), median(_later_rates(notes))
     return (
-        f"your settings ran at {before:.4g} {notes.rate_unit} before the trials and at {then:.4g} "
-        "in the confirmation, which is more than their noise; something slowed one of them, and "
-        f"ratios of trials to your settings are off by as much ({100 * abs(speed - 1):.0f} %). The "
-        "confirmation is not concerned"
+        f"your baseline drifted {100 * abs(speed - 1):.0f} % during the search, from {before:.4g} "
+        f"{notes.rate_unit} before the trials to {then:.4g} in the confirmation. Ratios of trials "
+        "are off by that much; the confirmed speed-up is not affected"
     )
 
 

@@ -97,8 +97,8 @@ class Breaker:
             raise TooManyLostError(
                 f"{len(failed)} trials in a row failed, and nothing in between worked:\n"
                 + "\n".join(f"  {count} x {why}" for why, count in Counter(failed).most_common())
-                + "\nLook at the logs of the last trials. None of them is run again: the same "
-                "command goes on with others, --max-failures N lets more fail."
+                + "\nSee the logs of the last trials. Rerun the command to continue with other "
+                "settings; raise --max-failures to tolerate more failures."
             )
 
     def lost(self, reason: str) -> None:
@@ -112,8 +112,8 @@ class Breaker:
             lost = len(self._lost)
         if lost >= _MOST_LOST_IN_A_ROW:
             raise TooManyLostError(
-                f"{lost} trials in a row were lost. The last one: {reason}. "
-                "Look at the logs of the last trials; the same command continues."
+                f"{lost} trials in a row did not complete. The last one: {reason}. See the logs of "
+                "the last trials, then rerun the command to continue."
             )
 
     def leave_out(self, values: Iterable[str]) -> list[str]:

@@ -125,7 +125,7 @@ def _wait(
     try:
         while (joined := _ready(options, storage)) is None:
             if not said:
-                yield Warned(f"no search of {options.study!r} has measured its baseline; waiting")
+                yield Warned(f"waiting for a search of {options.study!r} to measure its baseline")
                 said = True
             stop.check()
             time.sleep(_LOOK_SECONDS)
@@ -304,6 +304,6 @@ def _work(search: SearchRun) -> Iterator[Event]:
     runs = search.study.notes.baseline_runs
     assert runs is not None, "a search admits workers after its baseline"
     yield Planned(search.context, len(search.study.finished()))
-    yield PhaseStarted("search", f"trials of {search.study.name} run here, too")
+    yield PhaseStarted("search", f"running trials of {search.study.name}")
     yield from run_trials(search, Accuracy(baseline_prober(search, runs)))
-    yield TrialsEnded(end_reason(search) or "the search takes no further trials")
+    yield TrialsEnded(end_reason(search) or "the search needs no more trials")

@@ -176,14 +176,14 @@ def obstacle(started: int) -> str:
     if group is None:
         return (
             f"it was started in {started} processes, and each trains by itself: nothing calls "
-            "torch.distributed.init_process_group. Let the script join them, or search it in one "
-            "process"
+            "torch.distributed.init_process_group. Let the script initialise the process group, or "
+            "search it in one process"
         )
     if started > 1:
         return f"it was started in {started} processes, and its process group has {size}"
     return (
-        f"it trains in {size} processes that it starts itself. Let it leave that to a launcher, as "
-        f"under torchrun, and say how many: --nproc-per-node {size}"
+        f"it trains in {size} processes that it starts itself. Let a launcher such as torchrun "
+        f"start them, and give --nproc-per-node {size}"
     )
 
 

@@ -114,7 +114,7 @@ def test_too_little_memory_is_named(best: BestConfig) -> None:
     memory = best.constraints.memory.model_copy(update={"peak_bytes": 1 << 60})
     held = best.constraints.model_copy(update={"memory": memory})
     (found,) = mismatches(best.model_copy(update={"constraints": held}))
-    assert found.startswith(f"memory: the settings took {(1 << 60) // GIB // 1024} TiB")
+    assert found.startswith(f"memory: the settings need {(1 << 60) // GIB // 1024} TiB")
 
 
 def test_everything_is_one_warning_that_points_at_the_caller(
@@ -126,7 +126,7 @@ def test_everything_is_one_warning_that_points_at_the_caller(
     assert len(caught) == 1
     assert caught[0].filename == __file__
     said = str(caught[0].message)
-    assert said.startswith(f"{path} was not made for what is here:\n  CPU: Z80")
+    assert said.startswith(f"{path} was made for something else:\n  CPU: Z80")
     assert "usable cores: 1000" in said
     assert "autotune compare" in said
 

@@ -204,7 +204,7 @@ def test_an_effect_of_what_is_not_in_the_file_is_refused(tmp_path: Path) -> None
     write_best(answer(**OWN), path)
     text = path.read_text()
     path.write_text(text.replace("effects:\n", "effects:\n  env.OTHER: exact\n"))
-    with pytest.raises(UsageError, match=r"best.yaml:\d+:3: env.OTHER is no knob of your own"):
+    with pytest.raises(UsageError, match=r"best.yaml:\d+:3: env.OTHER is not one of your own"):
         read_best(path)
     path.write_text(text.replace("  env.MALLOC_ARENA_MAX: exact", "  env.MALLOC_ARENA_MAX: none"))
     with pytest.raises(UsageError, match=r"best.yaml:\d+:\d+: effects.env.MALLOC_ARENA_MAX"):

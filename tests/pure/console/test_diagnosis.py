@@ -283,17 +283,17 @@ def test_a_gpu_that_waits_for_launches_is_told_apart_from_one_that_computes(
 def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = "GPU busy 45 % of a step: it waits for launches. Larger batches or CUDA graphs can help."
+    said = "The GPU is busy 45 % of a step: it waits for kernel launches."
     waits = diagnosis(launch_seconds=0.099, busy_seconds=0.045, loading=loading(0.02))
-    assert stage_lines(waits)[-1].strip() == said
+    assert said in stage_lines(waits)[-1]
     assert "launch " in "\n".join(stage_lines(waits))
     show_profile(waits, [], Profiled(()))
     assert said in capsys.readouterr().out
     loads = diagnosis(launch_seconds=0.099, busy_seconds=0.045, loading=loading(0.5))
     assert loads.bound == "loading"
-    assert stage_lines(loads)[-1].strip() == "GPU busy 45 % of a step.", "graphs would gain nothing"
+    assert stage_lines(loads)[-1].endswith("busy 45 % of a step."), "graphs would gain nothing"
     busy = diagnosis(launch_seconds=0.02, busy_seconds=0.12)
-    assert stage_lines(busy)[-1].strip() == "GPU busy 100 % of a step."
+    assert stage_lines(busy)[-1].endswith("busy 100 % of a step.")
     assert not any("GPU" in line for line in stage_lines(diagnosis()))
 
 
@@ -351,11 +351,11 @@ def test_stages_that_training_outruns_leave_nothing_out() -> None:
 @pytest.mark.parametrize(
     ("reached", "says", "not_said"),
     [
-        (300.0, "Training reaches 300.0/s, 94 % of that stage alone.\n", "can still gain"),
-        (308.0, "Only faster computing can still gain speed.\n", "Run it again"),
-        (400.0, "Only faster computing can still gain speed.\n", "Run it again"),
-        (1142.4, "Run it again: training reaches 357 % of what computing alone", "can still gain"),
-        (None, "Your settings wait for computing.\n\n", "Together"),
+        (300.0, "Training reaches 300.0/s, 94 % of that phase", "Only faster"),
+        (308.0, "Only faster computing can still", "Run it again"),
+        (400.0, "Only faster computing can still", "Run it again"),
+        (1142.4, "Run it again: training reaches 357 % of what computing alone", "Only faster"),
+        (None, "bottleneck of your settings is computing.\n\n", "Only faster"),
     ],
 )
 def test_a_profile_says_how_much_is_left_to_win(

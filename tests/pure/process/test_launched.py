@@ -211,7 +211,7 @@ def test_a_note_that_is_no_note_is_none(tmp_path: Path) -> None:
         (["--launcher", ""], "the command is empty"),
         (["--launcher", "srun 'a"], "No closing quotation. Quote the command as a whole"),
         (["--launcher", "env", "--nproc-per-node", "2"], "Leave one of them out"),
-        (["--launcher", "env", "--device", "cpu:0,cpu:1"], "--launcher one trial on all."),
+        (["--launcher", "env", "--device", "cpu:0,cpu:1"], "CUDA_VISIBLE_DEVICES"),
         (["--launcher", "env", "--device", "cuda:1"], "Give --device cuda."),
     ],
 )

@@ -83,8 +83,8 @@ def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_pa
     flags = ("--space", "quick", "--trace", "trace.json")
     done = hurried(tmp_path, "profile", WORKLOADS / "paced_loader.py", *flags)
     assert done.returncode == 0, done.stderr
-    assert "Your settings wait for loading." in done.stdout
-    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
+    assert "bottleneck of your settings is loading." in done.stdout
+    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that phase by itself", done.stdout)
     assert "aten::" in done.stdout
     assert done.stderr.endswith("Wrote trace.json\n")
     traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -94,7 +94,7 @@ def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_pa
 @pytest.mark.parametrize(
     ("trace", "words"),
     [
-        ("here", "--trace here is a folder. Name a file, such as here/trace.json."),
+        ("here", "--trace here is a directory. Name a file, such as here/trace.json."),
         ("absent/trace.json", "--trace absent/trace.json: there is no folder absent. Make it"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_taken_port_leads_to_the_next_one_and_ctrl_c_ends_it(dashboard, folder
         assert f"port {dashboard.port} is taken" in other.said
         assert other.ask("GET", "/api/studies").status == 200
         code, said = other.end(signal.SIGINT)
-    assert (code, said.strip()) == (0, "The dashboard is closed; the study stays as it is.")
+    assert (code, said.strip()) == (0, "The dashboard is closed; the study is unchanged.")
 
 
 def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):

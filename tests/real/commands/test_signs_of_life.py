@@ -41,8 +41,8 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
     ("words", "said"),
     [
         (["doctor"], "a look at the machine"),
-        (["knobs", PLAIN], "looking at the machine, running the file"),
-        (["search", PLAIN, "--dry-run"], "looking at the machine, running the file"),
+        (["knobs", PLAIN], "inspecting the machine and the file"),
+        (["search", PLAIN, "--dry-run"], "inspecting the machine and the file"),
         pytest.param(["profile", PLAIN], "the profile", marks=pytest.mark.slow),
     ],
     ids=["machine", "file", "plan", "profile"],
@@ -65,7 +65,7 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
     monkeypatch.setattr(execute, "join", join)
     words = ["worker", "a", "--storage", "postgresql://db/all", "--model", PLAIN, "--device", "cpu"]
     said = command(*words).err
-    assert said.index("... looking at the machine, running the file") < said.index("16 trials")
+    assert said.index("... inspecting the machine and the file") < said.index("16 trials")
     assert said.index("16 trials") < said.index("... search, ")
     assert command(*words, "--progress", "none").err == ""
 

@@ -25,7 +25,7 @@ def test_a_script_that_never_steps_is_refused_in_its_share_of_the_time(tmp_path)
     written(tmp_path, NEVER_STEPS, "train.py")
     done = autotune(tmp_path, "search", "train.py", "--time-budget", "40s", "--progress", "plain")
     assert done.returncode == 4, done.stderr
-    assert "... looking at the machine, running the file, 10 s so far" in done.stderr
+    assert "... inspecting the machine and the file, 10 s so far" in done.stderr
     told = (
         "within 15 s (it was at train.py:12, line 9 in calls, line 9 in calls, ..., line 6 in rest)"
         "; a process may take a quarter of"

@@ -116,7 +116,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
         held_on(tmp_path, core, search)
         before = told(trials_of(tmp_path))
         search.send_signal(signal.SIGINT)
-        assert wait_until(lambda: "again to end it" in said(tmp_path), LONG), said(tmp_path)
+        assert wait_until(lambda: "again to stop now" in said(tmp_path), LONG), said(tmp_path)
         release(tmp_path, core)
         assert search.wait(LONG) == INTERRUPTED
     finally:
@@ -127,7 +127,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     text = said(tmp_path)
     assert f"the same command continues:\n  autotune search waits.py --device cpu:{core}" in text
     (so_far,) = tmp_path.rglob(NAME)
-    assert f"The fastest trial so far, not confirmed: {so_far.relative_to(tmp_path)}" in text
+    assert f"The fastest trial so far (not confirmed): {so_far.relative_to(tmp_path)}" in text
     assert "trial: 1\n" in so_far.read_text()
     assert not list(tmp_path.rglob("best.yaml"))
 

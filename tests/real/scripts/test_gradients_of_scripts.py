@@ -113,7 +113,7 @@ def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path: P
     space = written(tmp_path, "optimizer_impl: [null, fused]\namp_dtype: [null, bfloat16]\n")
     done = hurried(tmp_path, "search", script, "--space", space, "--trials", "2")
     assert done.returncode == 0, done.stderr
-    why = "exact settings and those that leave the gradients as they are only, because the training"
+    why = "trying only settings that preserve results or gradients; the training"
     assert why in " ".join(done.stderr.split())
     path = tmp_path / "studies" / "train" / "best.yaml"
     best = read_best(path)

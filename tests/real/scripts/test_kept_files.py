@@ -248,7 +248,9 @@ def test_a_person_is_told_where(folder: Path) -> None:
         (folder / name).write_text("before")
     done = autotune(folder, "search", "train.py", "--dry-run", "--", "3", "many")
     assert done.returncode == 0, done.stderr
-    place, _, names = done.stderr.partition("changed or deleted are kept in ")[2].partition(": ")
+    place, _, names = done.stderr.partition("changed or deleted are backed up in ")[2].partition(
+        ": "
+    )
     assert re.match(r"0\.txt, 1\.txt, 10\.txt, 11\.txt, 12\.txt and \d+ more\n", names)
     found = folder / place / folder.relative_to("/")
     copies = {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()}

@@ -47,14 +47,14 @@ def test_a_missing_best_yaml_is_looked_for_in_the_studies(tmp_path: Path) -> Non
 def test_another_machine_is_warned_of_and_the_script_runs(tmp_path: Path) -> None:
     done = run(tmp_path, written(tmp_path, "print('ran')\n", "train.py"))
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
-    assert "best.yaml was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
+    assert "best.yaml was made for something else:\n  CPU: Test CPU in the file, " in done.stderr
 
 
 @covers("C12")
 def test_strict_refuses_another_machine(tmp_path: Path) -> None:
     done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
     assert done.returncode == 6
-    assert "was not made for what is here:\n  CPU: Test CPU in the file, " in done.stderr
+    assert "was made for something else:\n  CPU: Test CPU in the file, " in done.stderr
 
 
 @covers("C12")

@@ -66,10 +66,10 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: 
     words = ("--trace", "trace.json", "--", "--read-seconds", "0.002")
     done = autotune(tmp_path, "profile", "train.py", *words)
     assert done.returncode == 0, done.stderr
-    assert "Your settings wait for loading." in done.stdout
+    assert "bottleneck of your settings is loading." in done.stdout
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
     assert re.search(r"^update in it +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
-    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that stage alone", done.stdout)
+    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that phase by itself", done.stdout)
     assert "aten::" in done.stdout
     assert (tmp_path / "starts.txt").read_text() == "started ", "one run tells all"
     assert "runs: python train.py --read-seconds 0.002\n" in done.stderr
@@ -88,7 +88,7 @@ def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_p
     path.write_text(slow.replace("batch-size", "images").replace("args.batch_size", "args.images"))
     done = autotune(tmp_path, "profile", "train.py", "--", "--images", "1")
     assert done.returncode == 0, done.stderr
-    assert "Your settings wait for computing." in done.stdout
+    assert "bottleneck of your settings is computing." in done.stdout
     assert re.search(r"num_workers stays 0: loading takes [\d.e-]+ % of computing", done.stdout)
 
 
@@ -156,7 +156,7 @@ def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path: Path) ->
     done = autotune(tmp_path, "profile", "train.py", "--", "optimizer")
     assert done.returncode == 0, done.stderr
     # The second on a machine so busy that the stage and the training differ.
-    assert re.search("Your settings wait for computing|Run it again: training", done.stdout)
+    assert re.search("bottleneck of your settings is computing|Run it again: training", done.stdout)
     assert re.search(r"^compute +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
     assert "loader, num_workers" not in done.stdout
 

@@ -240,19 +240,19 @@ def test_a_flag_is_found_by_its_name_and_number_and_spelled_as_the_arguments_spe
         (
             (BATCH, ScriptFlag(("--bs",), 16)),
             JUDGED,
-            "--batch-size and --bs are 16 alike: say which with --map batch_size=FLAG",
+            "--batch-size and --bs are both 16: choose one with --map batch_size=FLAG",
         ),
         (
             (ScriptFlag(("--bs",), 8),),
             JUDGED,
-            "--bs is 8, and training was seen with batch_size=16",
+            "--bs is 8, but training runs with batch_size=16",
         ),
         ((ScriptFlag(("--val-batch-size",), 16),), JUDGED, None),
         ((ScriptFlag(("--batch-size",), None),), JUDGED, None),
         (
             (OPEN, ScriptFlag(("--bs",), None, is_open=True)),
             JUDGED,
-            "--batch-size and --bs have no value alike: say which with --map batch_size=FLAG",
+            "--batch-size and --bs both have no value: choose one with --map batch_size=FLAG",
         ),
     ],
 )
@@ -270,7 +270,7 @@ def test_a_script_without_a_loader_is_told_which_flag_could_be_searched(tmp_path
     around, own = Surroundings((ScriptFlag(("--bs",), 20),)), {"batch_size": 35}
     plan, _ = planned(tmp_path, around, JUDGED, own=own, loader="")
     said = "\n".join(note for note in plan.context.space.notes if "batch_size" in note)
-    assert "needs --map batch_size=--FLAG, whose number is the first dimension of what" in said
+    assert "needs --map batch_size=--FLAG, the first dimension of" in said
     (yours,) = (line for line in plan_lines(plan.context) if line.startswith("your settings: "))
     assert "prefetch_factor=null" not in yours
     assert "batch_size" not in yours
@@ -281,7 +281,7 @@ def test_the_settings_that_a_script_has_are_told_as_yours(tmp_path: Path) -> Non
     plan, _ = planned(tmp_path, Surroundings(()), JUDGED, own=own)
     (yours,) = (line for line in plan_lines(plan.context) if line.startswith("your settings: "))
     assert yours.startswith("your settings: batch_size=48, num_workers=1, ")
-    assert yours.endswith("; all others are PyTorch's defaults")
+    assert yours.endswith("; otherwise PyTorch's defaults")
 
 
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) ->
     plan, _ = planned(tmp_path, around, replace(JUDGED, preset=preset, proposes=False))
     assert plan.context.options.workload.script.flags == preset[:1]
     text = "\n".join(plan_lines(plan.context))
-    assert "the preset's --map accumulation_steps=--grad-accum is left out: this script has" in text
+    assert "ignoring --map accumulation_steps=--grad-accum of the preset: this script has" in text
 
 
 def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
     assert (
         "about 17 to 45 times, about 3 s each with your settings: as it is, up to 2 trials, "
-        "and the comparison that confirms the best\n"
+        "and to confirm the best\n"
     ) in text
     assert (
         "it writes to: the current folder, runs, /srv/out; later checkpoints are not known\n"
@@ -373,11 +373,11 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text
-    assert "MLflow writes into the trials' folders, also where the script sets" in text
-    assert "Comet is switched off (COMET_AUTO_LOG_DISABLE=1)" in text
-    assert "Neptune is offline (NEPTUNE_MODE) and writes into the trials' folders" in text
-    assert "ClearML is offline (CLEARML_OFFLINE_MODE=1) and writes into the trials'" in text
-    assert "--temp-workdir tries it in folders that are removed" in text
+    assert "MLflow writes to the trials' directories" in text
+    assert "Comet is off (COMET_AUTO_LOG_DISABLE=1)" in text
+    assert "Neptune is offline (NEPTUNE_MODE)" in text
+    assert "ClearML is offline (CLEARML_OFFLINE_MODE=1)" in text
+    assert "use --temp-workdir to" in text
 
 
 def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessRunner) -> None:
@@ -542,8 +542,8 @@ def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert "runs: python train.py argparse --epochs 999\n" in done.stderr
     assert "this script has --batch-size: searched as batch_size" in done.stderr
-    assert "each run is in a folder of its own; in its first steps it writes no file" in done.stderr
-    assert "a search leaves out what its diagnosis says cannot matter" in done.stderr
+    assert "each run has its own directory; its first steps write no file" in done.stderr
+    assert "drops settings that its diagnosis shows cannot matter" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -553,7 +553,7 @@ def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path)
     text = "\n".join(plan_lines(plan.context))
     assert (
         "about 20 to 67 times, about 3 s each with your settings: as it is, up to 4 trials with "
-        "(longer) checks of their quality, and the comparison that confirms the best"
+        "(longer) checks of their quality, and to confirm the best"
     ) in text
 
 
@@ -570,7 +570,7 @@ def test_it_counts_the_runs_for_which_the_time_budget_has_room(
     assert f"about {often} times in 6 min 40 s, about {start + 3:.0f} s each" in text.replace(
         "1 min 13 s", "73 s"
     )
-    assert ("perhaps too few for an answer, which needs 16" in text) == (often == "5")
+    assert ("too few for a result, which needs 16" in text) == (often == "5")
 
 
 def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path: Path) -> None:

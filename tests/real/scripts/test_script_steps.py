@@ -367,7 +367,7 @@ def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_take
     flags = ("--space", space, "--trials", "2")
     done = hurried(tmp_path, "search", "train.py", *flags, "--", "tensors")
     assert done.returncode == 0, done.stderr
-    assert "samples are unknown: a step counts as one sample" in done.stderr
+    assert "samples unknown: each step counts as one sample" in done.stderr
     assert f"note: num_workers stays 0: {LOADERLESS}" in done.stderr
     best = tmp_path / "studies" / "train" / "best.yaml"
     assert read_best(best).evidence.unit == "steps"
@@ -387,5 +387,5 @@ def test_a_module_in_data_parallel_is_searched_as_it_is_and_the_way_on_is_named(
     written(tmp_path, wrapped, "train.py")
     done = hurried(tmp_path, "search", "train.py", "--dry-run", "--", "--epochs", "99")
     assert done.returncode == 0, done.stderr
-    assert "nn.DataParallel: searched as it is. DistributedDataParallel" in done.stderr
+    assert "nn.DataParallel is searched as it is" in done.stderr
     assert "num_workers: 0, 1" in done.stderr

@@ -18,8 +18,8 @@ from covering import covers
 from needs import installed
 
 NO_STEP = (
-    "it ended without training: no torch optimizer stepped, and nothing called backward, in this "
-    "process; those that a script starts itself are not looked into"
+    "it ended without training: no torch optimizer stepped and nothing called backward in this "
+    "process (autotune does not see processes that a script starts itself)"
 )
 NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "optimizer_impl")
 
@@ -148,8 +148,8 @@ def test_a_script_has_a_terminal_at_which_nobody_types(ask: Ask, tmp_path: Path)
         ("exits", "the code called sys.exit('no such folder')"),
         (
             "distributed",
-            "it trains in 2 processes that it starts itself. Let it leave that to a launcher, as "
-            "under torchrun, and say how many: --nproc-per-node 2",
+            "it trains in 2 processes that it starts itself. Let a launcher such as torchrun "
+            "start them, and give --nproc-per-node 2",
         ),
         ("too short", TOO_FEW.format(steps=4)),
     ],

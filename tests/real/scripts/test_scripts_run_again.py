@@ -62,7 +62,7 @@ def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do
     code, said = searched(tmp_path, MAKES_ITS_FOLDER)
     assert code == WORKLOAD
     assert "FileExistsError" in said
-    assert f"If what that left in {tmp_path / 'runs'} is in its way" in said.replace("\n", " ")
+    assert f"The profiling run wrote to {tmp_path / 'runs'}" in said.replace("\n", " ")
     (tmp_path / "runs" / "last.pt").unlink(missing_ok=True)
     (tmp_path / "runs").rmdir()
     code, said = searched(tmp_path, MAKES_ITS_FOLDER, "--temp-workdir")
@@ -73,7 +73,7 @@ def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do
 def test_a_script_that_goes_on_from_its_own_checkpoint_is_no_reference(tmp_path: Path) -> None:
     code, said = searched(tmp_path, RESUMES)
     assert code == WORKLOAD
-    assert "train.py goes on where an earlier run of it ended: its first losses were" in said
+    assert "train.py resumes an earlier run: its first losses were" in said
     code, said = searched(tmp_path, RESUMES, "--temp-workdir", "--study", "anew")
     assert code == 0, said
 
@@ -93,7 +93,7 @@ def test_other_random_numbers_are_no_checkpoint(
     runner.first_steps = lambda _: replace(LOSSES, losses=(1.0,) * 10)
     options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=2)
     if is_refused:
-        with pytest.raises(WorkloadError, match="goes on where an earlier run of it ended"):
+        with pytest.raises(WorkloadError, match="resumes an earlier run"):
             events_of(options, runner)
     else:
         assert isinstance(events_of(options, runner)[-1], Answered)

@@ -193,7 +193,7 @@ def test_on_paper_short_names_stay_whole_and_the_sentences_are_there(
     names = dict(page.locator(".changes th code").evaluate_all(lines))
     assert names
     assert set(names.values()) == {1}, names
-    assert page.get_by_text("was confirmed: it was timed in turns").is_visible()
+    assert page.get_by_text("was confirmed: its rounds alternated").is_visible()
     assert not page.locator("summary").first.is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 673
 
