@@ -187,7 +187,7 @@ def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> No
     ]
     assert lines[0].startswith(f"{best}:3:")
     found = hook_run("autotune-space", space)
-    assert f"{space}:1:1: unknown knob 'batch_sise'. Did you mean 'batch_size'?" in found.stderr
+    assert f"{space}:1:1: unknown setting 'batch_sise'. Did you mean 'batch_size'?" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ def test_settings_that_cannot_reach_the_script_are_all_named(
     [
         (("--device", "cpu"), "--device cpu: the script chooses its device"),
         (("--fresh-data",), "--fresh-data is for a model.py"),
-        (("--map", "batch=--bs"), "unknown knob 'batch'"),
+        (("--map", "batch=--bs"), "unknown setting 'batch'"),
     ],
 )
 def test_options_that_are_not_for_scripts_are_refused(

@@ -40,8 +40,7 @@ def searched(folder, measure=lambda config, phase: at(100), runner=None, **optio
 
 @pytest.mark.parametrize(("on_host", "told"), [(2, 2), (4, None)])
 def test_an_answer_of_several_hosts_says_how_many_processes_each_has(tmp_path, on_host, told):
-    facts = replace(FACTS, ranks=BOTH)
-    found = Inspected(cpu_machine(8), facts, processes=4, on_host=on_host)
+    found = Inspected(cpu_machine(8), replace(FACTS, ranks=BOTH), processes=4, on_host=on_host)
     runner = ScriptedRunner(lambda config, phase: at(100), inspected=found)
     options = options_in(tmp_path, "batch_size: [8, 16]\n", launch="env", trials=1)
     events_of(options, runner)

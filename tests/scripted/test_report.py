@@ -253,7 +253,7 @@ def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path) ->
     [
         (["--csv", "-", "--json", "-"], ["--csv -", "--json -", "stdout"]),
         (["--csv", "-", "--explain"], ["--csv -", "--explain", "stdout"]),
-        (["--html", "absent/report.html"], ["there is no folder absent"]),
+        (["--html", "absent/report.html"], ["there is no directory absent"]),
         (["--csv", "same", "--json", "same"], ["the same file"]),
         (["--study", "other"], ["no study 'other'", "'scripted'"]),
     ],

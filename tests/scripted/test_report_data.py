@@ -132,4 +132,4 @@ def test_the_file_beside_a_study_counts_where_it_is_of_that_study(
     write_best(best_config(BASELINE, BASELINE), tmp_path / "best.yaml")  # of "tiny"
     data = read(url)
     assert (data.best is not None) == (study == "tiny")
-    assert any("is of study 'tiny'" in remark for remark in data.remarks) == (study == "other")
+    assert any("belongs to study 'tiny'" in remark for remark in data.remarks) == (study == "other")

@@ -236,6 +236,6 @@ def test_a_workload_that_cannot_be_inspected_is_not_measured(tmp_path):
 
 def test_a_bad_search_space_is_refused_before_any_process_is_started(tmp_path):
     runner = ScriptedRunner()
-    with pytest.raises(UsageError, match="unknown knob"):
+    with pytest.raises(UsageError, match="unknown setting"):
         events_of(unstored_in(tmp_path, space="nothing: [1]\n"), runner)
     assert runner.asked == []

@@ -129,7 +129,7 @@ def test_without_the_package_the_error_says_how_to_get_it(
     assert not (tmp_path / "events").exists()
 
 
-@pytest.mark.parametrize(("place", "says"), [("a.txt", "is a file"), ("no/where", "no folder")])
+@pytest.mark.parametrize(("place", "says"), [("a.txt", "is a file"), ("no/where", "no directory")])
 def test_a_place_that_cannot_hold_events_is_refused(
     url: str, tmp_path: Path, place: str, says: str
 ) -> None:

@@ -133,7 +133,9 @@ def test_an_unknown_key_in_an_optional_part_gets_a_suggestion_too(path: Path) ->
 
 def test_an_unknown_knob_is_shown_with_its_place_and_the_nearest_known_one(path: Path) -> None:
     change(path, "  batch_size: 256", "  batchsize: 256")
-    assert faults(path) == ["best.yaml:3:14: unknown knob 'batchsize'. Did you mean 'batch_size'?"]
+    assert faults(path) == [
+        "best.yaml:3:14: unknown setting 'batchsize'. Did you mean 'batch_size'?"
+    ]
 
 
 @covers("C10", "C13")

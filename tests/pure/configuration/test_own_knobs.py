@@ -88,7 +88,7 @@ def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_pat
         ("env:\n  A: [1]\n", "space.yaml:2:7: env.A=1 is not possible; expected printable text"),
         ("env:\n  A: {values: [x], effect: none}\n", "space.yaml:2:28: env.A: effect must be one"),
         ("env:\n  A: {values: [x], effects: exact}\n", "space.yaml:2:20: unknown word 'effects'."),
-        ("env:\n  A: {values: [x, x]}\n", "space.yaml:2:19: env.A='x' stands twice."),
+        ("env:\n  A: {values: [x, x]}\n", "space.yaml:2:19: env.A='x' is listed twice."),
         ("env:\n  A: x\n", "space.yaml:2:6: env.A needs a list with at least one value"),
         ("env: [A]\n", "space.yaml:1:6: env needs names, each with its values; got ['A']."),
         ("options:\n  a-b: [1]\n", "space.yaml:2:3: 'a-b' is no name of an argument of build_mod"),

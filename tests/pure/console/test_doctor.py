@@ -31,7 +31,7 @@ def test_what_tells_of_the_gpu_is_looked_for_in_the_python_that_trains(
     show_machine(cuda_machine(), replace(TRAINS, packages={**TRAINS.packages, **packages}))
     printed = " ".join(capsys.readouterr().out.split())
     assert said in printed
-    assert ("other users of the GPU" in printed) is bool(said)
+    assert ("other GPU processes" in printed) is bool(said)
 
 
 def test_looking_for_pip_touches_no_module(monkeypatch: pytest.MonkeyPatch) -> None:

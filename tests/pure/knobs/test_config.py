@@ -63,7 +63,9 @@ def test_settings_of_ddp_mean_nothing_for_a_sharded_model() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_known_one() -> None:
-    with pytest.raises(UsageError, match=r"unknown knob 'batchsize'\. Did you mean 'batch_size'\?"):
+    with pytest.raises(
+        UsageError, match=r"unknown setting 'batchsize'\. Did you mean 'batch_size'\?"
+    ):
         TrainingConfig.of({"batchsize": 32})
 
 
@@ -95,7 +97,7 @@ def test_all_faults_are_named_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         TrainingConfig.of({"num_worker": 2, "batch_size": 0, "pin_memory": 1, "amp_dtype": None})
     assert str(caught.value).splitlines() == [
-        "unknown knob 'num_worker'. Did you mean 'num_workers'?",
+        "unknown setting 'num_worker'. Did you mean 'num_workers'?",
         "batch_size=0 is not possible; expected an integer from 1 to 1048576.",
         "pin_memory=1 is not possible; expected false or true.",
     ]

@@ -61,10 +61,10 @@ def test_the_words_about_and_portable_are_no_knobs(tmp_path: Path) -> None:
     [
         (
             "num_workres: [1]",
-            "space.yaml:1:1: unknown knob 'num_workres'. Did you mean 'num_workers'?",
+            "space.yaml:1:1: unknown setting 'num_workres'. Did you mean 'num_workers'?",
         ),
-        ("protable: true", "space.yaml:1:1: unknown knob 'protable'. Did you mean 'portable'?"),
-        ("xyz: [1]", "space.yaml:1:1: unknown knob 'xyz'."),
+        ("protable: true", "space.yaml:1:1: unknown setting 'protable'. Did you mean 'portable'?"),
+        ("xyz: [1]", "space.yaml:1:1: unknown setting 'xyz'."),
         (
             "num_workers: [0, two]",
             "space.yaml:1:18: num_workers='two' is not possible; "
@@ -83,7 +83,7 @@ def test_the_words_about_and_portable_are_no_knobs(tmp_path: Path) -> None:
             "space.yaml:1:14: batch_size=8.0 is not possible; "
             "expected an integer from 1 to 1048576.",
         ),
-        ("num_workers: [2, 0, 2]", "space.yaml:1:21: num_workers=2 stands twice."),
+        ("num_workers: [2, 0, 2]", "space.yaml:1:21: num_workers=2 is listed twice."),
         (
             "num_workers: []",
             "space.yaml:1:14: num_workers needs a list with at least one value, or "

@@ -95,7 +95,7 @@ def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_pa
     ("trace", "words"),
     [
         ("here", "--trace here is a directory. Name a file, such as here/trace.json."),
-        ("absent/trace.json", "--trace absent/trace.json: there is no folder absent. Make it"),
+        ("absent/trace.json", "--trace absent/trace.json: there is no directory absent. Make it"),
     ],
 )
 def test_a_trace_that_cannot_be_written_is_refused_before_anything_runs(

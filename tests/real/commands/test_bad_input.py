@@ -56,7 +56,7 @@ def refused_search(one_host, tmp_path):
         (["--accuracy-tolerance", "-1%"], ["--accuracy-tolerance", "1% or 0.01"]),
         (["--target-samples", "0"], ["--target-samples", "0 is not in the range"]),
         (["--target-samples", "9", "--target-epochs", "9"], ["--target-epochs", "Give one of"]),
-        (["--baseline", "batch_sise=8"], ["unknown knob 'batch_sise'", "batch_size"]),
+        (["--baseline", "batch_sise=8"], ["unknown setting 'batch_sise'", "batch_size"]),
         (["--baseline", "batch_size=0"], ["batch_size=0", "from 1 to"]),
         (
             ["--baseline", "num_workers=0,prefetch_factor=4"],
