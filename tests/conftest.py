@@ -33,7 +33,7 @@ from study_factories import NINE, opened, study_of
 
 # `make test-long`: pytest --hypothesis-profile=long
 settings.register_profile("long", max_examples=5_000, deadline=None)
-settings.register_profile("short", max_examples=40, deadline=None)
+settings.register_profile("short", max_examples=25, deadline=None)
 settings.load_profile("short")
 
 

@@ -6,16 +6,13 @@ Here a stand-in has the place of `srun`: it runs each step on this host.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from autotune.cli import cli
 from autotune.configuration.best_config import read_best
@@ -26,68 +23,12 @@ from held import LONG, place, told, trials_in
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "cluster"
-SCRIPTS = sorted(EXAMPLES.glob("*.sbatch"))
 WITH_WORKERS = [EXAMPLES / "search.sbatch", EXAMPLES / "worker.sbatch"]
 LAUNCH = EXAMPLES / "launch.sbatch"
 TRIALS, TERMINATED = 5, 143
 SRUN = '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"\n'
 SCONTROL = '#!/bin/bash\necho "$@" >> requeued\n'
 AUTOTUNE = f'#!/bin/bash\nexec {sys.executable} {HURRIED} "$@"\n'
-
-
-def jobs() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((EXAMPLES / "search.yaml").read_text(encoding="utf-8")))
-
-
-def container_of(job: dict[str, Any]) -> dict[str, Any]:
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    return dict(container)
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_bash_reads_the_scripts_and_slurm_their_options(script: Path) -> None:
-    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    options = re.findall(r"^#SBATCH (.*)$", script.read_text(encoding="utf-8"), re.MULTILINE)
-    assert options
-    assert all(re.fullmatch(r"--[a-z-]+(=\S+)?", option) for option in options)
-
-
-@pytest.mark.parametrize("name", ["search.sbatch", "launch.sbatch"])
-def test_the_search_may_return_to_the_queue_and_hears_of_its_limit(name: str) -> None:
-    text = (EXAMPLES / name).read_text(encoding="utf-8")
-    assert re.search(r"^#SBATCH --requeue$", text, re.MULTILINE)
-    assert re.search(r"^#SBATCH --signal=(B:)?TERM@\d+$", text, re.MULTILINE)
-
-
-def test_bash_reads_the_launcher_of_several_hosts() -> None:
-    script = EXAMPLES / "torchrun_on_hosts.sh"
-    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert os.access(script, os.X_OK), "it is a launcher"
-
-
-@pytest.mark.parametrize("job", jobs(), ids=lambda job: job["metadata"]["name"])
-def test_a_kubernetes_job_has_limits_and_shared_memory(job: dict[str, Any]) -> None:
-    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
-    pod, container = job["spec"]["template"]["spec"], container_of(job)
-    assert pod["restartPolicy"] == "Never", "podFailurePolicy wants that"
-    assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
-    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert set(mounts.values()) == set(volumes)
-    assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
-    program, name, *words = container["command"]
-    assert program == "autotune"
-    assert cli.commands[name].make_context(name, words).params["storage"].startswith("postgresql:")
-
-
-def test_exit_codes_that_would_repeat_end_a_kubernetes_job() -> None:
-    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
-    rules = jobs()[0]["spec"]["podFailurePolicy"]["rules"]
-    (values,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
-    assert set(values) == codes - {0, 8, 130, 143}, "8 is compare's"
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from scripted_runner import (
     at,
     batch_of,
     events_of,
-    options_in,
     unstored_in,
 )
 
@@ -40,7 +39,7 @@ def searched(folder, *, baseline=None, space=SPLITS, trials=8, runner=None, **op
     """The runner and the last event of a search that begins with batches of 64."""
     found = own(**(baseline or {"batch_size": 64, "num_threads": 1}))
     runner = replace(runner or ScriptedRunner(smaller_is_faster), inspected=found)
-    events = events_of(options_in(folder, space=space, trials=trials, **options), runner)
+    events = events_of(unstored_in(folder, space=space, trials=trials, **options), runner)
     return runner, events
 
 
@@ -169,10 +168,10 @@ def test_the_learning_rate_follows_the_effective_batch(tmp_path):
     assert factors == {1: 1.0, 2: 2.0}
 
 
-def test_a_search_of_another_effective_batch_is_another_study(tmp_path):
-    searched(tmp_path, effective_batch="keep")
+def test_a_search_of_another_effective_batch_is_another_study(tmp_path, url):
+    searched(tmp_path, effective_batch="keep", storage=url)
     with pytest.raises(StudyMismatchError, match="effective_batch: 64 in the study, 32 now"):
-        searched(tmp_path, effective_batch=32)
+        searched(tmp_path, effective_batch=32, storage=url)
 
 
 def test_the_answer_of_a_held_search_is_read_again_and_can_be_tried_first(tmp_path):
@@ -215,7 +214,7 @@ def test_a_child_that_accumulates_is_timed_and_reads_it_back(tmp_path):
     assert outcome.measurement.epoch_samples == 256
 
 
-def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_fits(tmp_path):
+def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_fits(tmp_path, url):
     def measure(config, phase):
         size = batch_of(config)
         if size > 32:
@@ -224,10 +223,8 @@ def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_f
         return Measured(measurement(1000 / size, peak))
 
     runner = ScriptedRunner(measure)
-    limit = 2 << 30
-    runner, events = searched(
-        tmp_path, effective_batch="keep", runner=runner, memory_limit_bytes=limit
-    )
+    asked = {"effective_batch": "keep", "memory_limit_bytes": 2 << 30, "storage": url}
+    runner, events = searched(tmp_path, runner=runner, **asked)
     assert [e.warning for e in events if isinstance(e, Warned)] == [
         "your settings: out of host memory: killed. Using the same effective batch instead: "
         "batch_size=32, accumulation_steps=2",
@@ -240,9 +237,7 @@ def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_f
     assert "your settings exceed the memory limit; batch_size=16" in events[-1].remark
     assert {c[0] for c in splits_tried(runner)} == {8, 16, 32, 64}
     # Continued, the study goes on from what took the baseline's place.
-    again, ended = searched(
-        tmp_path, effective_batch="keep", runner=ScriptedRunner(measure), memory_limit_bytes=limit
-    )
+    again, ended = searched(tmp_path, runner=ScriptedRunner(measure), **asked)
     assert ended[-1].best == best
     assert splits_tried(again) == []
 

@@ -38,7 +38,7 @@ def in_proportion(config, phase):
 
 
 def answer_of(folder, runner: ScriptedRunner, **changes) -> Answered:
-    last = events_of(options_in(folder, **changes), runner)[-1]
+    last = events_of(unstored_in(folder, **changes), runner)[-1]
     assert isinstance(last, Answered)
     assert read_best(folder / "best.yaml") == last.best
     return last
@@ -185,7 +185,7 @@ def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):
         return full if batch_of(config) > 32 else in_proportion(config, phase)
 
     options = options_in(tmp_path)
-    assert answer_of(tmp_path, ScriptedRunner(bounded)).best.config["batch_size"] == 32
+    assert events_of(options, ScriptedRunner(bounded))[-1].best.config["batch_size"] == 32
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
     large = [trial for trial in study.trials if trial.user_attrs["config"]["batch_size"] > 32]
@@ -286,7 +286,7 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
 
 @covers("U15")
 def test_a_baseline_below_the_floor_is_nothing_feasible(tmp_path):
-    events = events_of(options_in(tmp_path, min_accuracy=0.95), ScriptedRunner(in_proportion))
+    events = events_of(unstored_in(tmp_path, min_accuracy=0.95), ScriptedRunner(in_proportion))
     assert isinstance(events[-1], NothingFeasible)
     assert "accuracy" in next(iter(events[-1].reasons))
     assert not (tmp_path / "best.yaml").exists()

@@ -39,8 +39,10 @@ def runner(stages: TrialOutcome = STAGES) -> ScriptedRunner:
     return ScriptedRunner(lambda config, phase: at(batch_of(config)), diagnosed=stages)
 
 
-def searched(folder: Path, scripted: ScriptedRunner, trials: int = 20) -> list[Event]:
-    return events_of(options_in(folder, SPACE, trials=trials), scripted)
+def searched(
+    folder: Path, scripted: ScriptedRunner, trials: int = 20, storage: str | None = None
+) -> list[Event]:
+    return events_of(options_in(folder, SPACE, trials=trials, storage=storage), scripted)
 
 
 def configs(events: list[Event]) -> list[tuple[object, ...]]:
@@ -82,18 +84,18 @@ def test_without_a_diagnosis_everything_is_searched(tmp_path: Path) -> None:
     assert not any(isinstance(event, StagesTimed) for event in events)
 
 
-def test_a_resumed_search_reads_the_diagnosis_from_the_study(tmp_path: Path) -> None:
-    searched(tmp_path, runner(), trials=2)
+def test_a_resumed_search_reads_the_diagnosis_from_the_study(tmp_path: Path, url: str) -> None:
+    searched(tmp_path, runner(), trials=2, storage=url)
     again = runner(replace(STAGES, loading=(Loading(0, 5.0),)))
-    events = searched(tmp_path, again)
+    events = searched(tmp_path, again, storage=url)
     assert "diagnosis" not in {asked.phase for asked in again.asked}
     assert {workers for _, workers, _ in configs(events)} == {0}
 
 
-def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path: Path) -> None:
-    searched(tmp_path, runner(Lost("no process")), trials=2)
+def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path: Path, url: str) -> None:
+    searched(tmp_path, runner(Lost("no process")), trials=2, storage=url)
     again = runner()
-    searched(tmp_path, again, trials=4)
+    searched(tmp_path, again, trials=4, storage=url)
     assert "diagnosis" not in {asked.phase for asked in again.asked}
 
 
@@ -134,13 +136,15 @@ def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path: 
     assert "95 % of 80.0/s" in ended
 
 
-def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path: Path) -> None:
+def test_stages_that_training_outruns_leave_nothing_out_of_a_search(
+    tmp_path: Path, url: str
+) -> None:
     def outrun() -> ScriptedRunner:
         return ScriptedRunner(lambda config, phase: at(40 * batch_of(config)), diagnosed=STAGES)
 
     said: list[str] = []
     progress = PlainProgress(said.append)
-    begun = searched(tmp_path, outrun(), trials=2)
+    begun = searched(tmp_path, outrun(), trials=2, storage=url)
     for event in begun:
         progress.show(event)
     text = "\n".join(said)
@@ -148,5 +152,6 @@ def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path: Pa
     assert "bottleneck" not in text
     (answered,) = [event.best for event in begun if isinstance(event, Answered)]
     assert answered.evidence.baseline.stages is None
-    timed = [e for e in searched(tmp_path, outrun(), trials=4) if isinstance(e, StagesTimed)]
+    again = searched(tmp_path, outrun(), trials=4, storage=url)
+    timed = [event for event in again if isinstance(event, StagesTimed)]
     assert [event.space.size for event in timed] == [18], "a resumed search reads the same"

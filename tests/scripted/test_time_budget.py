@@ -49,7 +49,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
 
 
 def options_with(folder: Path, seconds: float, space: str = SPACE, **changes) -> SearchOptions:
-    return options_in(folder, space, **{"trials": 50, "time_budget_seconds": seconds, **changes})
+    changes = {"trials": 50, "time_budget_seconds": seconds, **changes}
+    return unstored_in(folder, space, **changes)
 
 
 def all_alike(config: TrainingConfig, phase: str) -> TrialOutcome:
@@ -246,12 +247,12 @@ def test_a_budget_too_short_for_the_only_trial_says_so_in_the_singular(timed, tm
         events_of(options, runner)
 
 
-def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path):
+def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path, url):
     def seconds(config: TrainingConfig | None, phase: str) -> float:
         return 60.0 if phase == "trial" else 4.0
 
     runner = timed(measure=all_alike, seconds=seconds)
-    options = options_with(tmp_path, 200.0)
+    options = options_with(tmp_path, 200.0, storage=url)
     with pytest.raises(NotSearchedEnoughError, match=r"[23] of 16 configurations were") as raised:
         events_of(options, runner)
     assert raised.value.exit_code == 9
@@ -385,7 +386,7 @@ def test_seeds_that_take_long_are_no_fault_of_the_workload(timed, tmp_path):
     assert runner.batches("trial")
 
 
-def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(timed, tmp_path):
+def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(timed, tmp_path, url):
     cut_off = []
 
     space = "batch_size: [8]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
@@ -406,7 +407,7 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(tim
         made.__class__ = Slow
         return made
 
-    options = options_with(tmp_path, 150.0, space)
+    options = options_with(tmp_path, 150.0, space, storage=url)
     with suppress(NotSearchedEnoughError):
         assert not events_of(options, runner())[-1].best.keeps_baseline
     assert len(cut_off) == 1

@@ -35,7 +35,7 @@ BASELINES: dict[str, dict[str, Value]] = {
 }
 # The fixtures are values that no example changes.
 FEW = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 pytestmark = [

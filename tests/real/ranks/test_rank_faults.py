@@ -26,7 +26,7 @@ from children import QUICK, WORKLOADS, children_of, job_for, nobody_is_left, wai
 from covering import covers
 from factories import written
 
-DEADLINE, OF_LAUNCHER, PATIENCE = 12.0, 30.0, 300.0
+DEADLINE, OF_LAUNCHER, PATIENCE = 8.0, 16.0, 300.0
 """Seconds until a trial is ended: one of a model.py that hangs, one of a script, any other."""
 FAULTS = {"killed": 16, "hangs": 17, "raises": 18, "stopped": 19, "stubborn": 20, "diverges": 21}
 """Batch size with which rank 1 of the workload goes wrong so; a script is told by an argument."""

@@ -1,0 +1,42 @@
+"""Pages and parts of pages that are written by a program are what it writes now."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from autotune.values import errors
+from autotune.values.errors import AutotuneError
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "program", "function"),
+    [
+        ("docs/knobs.md", "knobs_page", "knobs_page"),
+        ("docs/best_yaml.md", "best_yaml_page", "best_yaml_page"),
+        ("docs/benchmarks.md", "benchmarks.page", "benchmarks_page"),
+        ("README.md", "opening", "opening"),
+        ("README.md", "results", "results"),
+    ],
+)
+def test_a_page_has_what_its_program_writes(
+    page: str, program: str, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    module = importlib.import_module(program)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if begin := getattr(module, "BEGIN", ""):
+        text = text.partition(begin)[2].partition(module.END)[0]
+    assert text == getattr(module, function)(), f"{page} is stale: `make docs`"
+
+
+def test_the_page_about_commands_lists_the_exit_code_of_every_error() -> None:
+    classes = [one for one in vars(errors).values() if isinstance(one, type)]
+    codes = {one.exit_code for one in classes if issubclass(one, AutotuneError)}
+    assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", COMMANDS, re.MULTILINE)}
