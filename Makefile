@@ -23,9 +23,8 @@ TESTED := '.[dashboard,samplers,table,torch]'
 comma := ,
 OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py
-READER ?= best.yaml
 
-.PHONY: demo test test-real test-promises test-long test-oldest fuzz check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-real test-promises test-long test-oldest check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -82,10 +81,6 @@ test-oldest:
 	$(OLDEST)/bin/python $(PIP)
 	$(OLDEST)/bin/python -m pip install --quiet torch==$(OLDEST_TORCH) --editable $(subst $(comma)torch,,$(TESTED)) --group test
 	$(OLDEST)/bin/python -m pytest -m '' tests/pure/contract
-
-fuzz: $(TEST)
-	$(BIN)/python -m pip install --quiet atheris
-	PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(READER) -max_total_time=60
 
 # As .ci/run does. The tests run as a second make, after every quick check.
 check: $(ALL)

@@ -106,13 +106,3 @@ def _ready(process: subprocess.Popen[str]) -> RunningDashboard:
 def study_of(folder: Path) -> optuna.Study:
     """Return the study of `finished_study` in a folder."""
     return optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
-
-
-def parameter_shown(folder: Path, study: str, name: str) -> tuple[set[str], str]:
-    """Values of a parameter in the trials that a dashboard shows, and the note on the study."""
-    with running_dashboard(folder, study, "--port", "0") as dashboard:
-        told = dashboard.ask("GET", "/api/studies/1").data
-    assert name in {parameter["name"] for parameter in told["union_search_space"]}
-    parameters = [one for trial in told["trials"] for one in trial["params"]]
-    values = {one["param_external_value"] for one in parameters if one["name"] == name}
-    return values, told["note"]["body"]

@@ -19,12 +19,7 @@ import pytest
 _STORED = Path(__file__).with_suffix(".json")
 _LEAST_STORED = 3.0
 # These hold a lock against each other, so that one process would wait for another's test.
-_ONE_AT_A_TIME = (
-    "test_device_processes.py",
-    "test_script_devices.py",
-    "test_worker_of_a_script.py",
-    "test_worker_processes.py",
-)
+_ONE_AT_A_TIME = ("test_device_processes.py", "test_worker_processes.py")
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -108,13 +108,6 @@ def test_no_input_is_written_into_the_shell_of_any_step() -> None:
         assert step["working-directory"] == "${{ inputs.working-directory }}"
 
 
-def test_the_command_that_installs_is_run_as_it_is_given(tmp_path: Path) -> None:
-    command = "echo \"$HOME\"; echo 'two words' | tr a-z A-Z\nfalse\necho not reached"
-    done = step_run(workflow(-2), tmp_path, SAYS, model="model.py", install=command)
-    assert done.returncode == 1
-    assert done.stdout.splitlines() == [os.environ["HOME"], "TWO WORDS"]
-
-
 @pytest.fixture
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step finds the hurried command, and leaves its files in the folder of the test."""
@@ -188,30 +181,3 @@ def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> No
     assert lines[0].startswith(f"{best}:3:")
     found = hook_run("autotune-space", space)
     assert f"{space}:1:1: unknown setting 'batch_sise'. Did you mean 'batch_size'?" in found.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        ("autotune-best", "best.yaml"),
-        ("autotune-best", "studies/digits_cnn/best.yaml"),
-        ("autotune-best", "configs/best-h100.yml"),
-        ("autotune-best", "studies/digits_cnn/best-so-far.yaml"),
-        ("autotune-space", "space.yaml"),
-        ("autotune-space", "tuning/my_space.yaml"),
-        ("autotune-space", "search_spaces/quick.yaml"),
-        ("autotune-space", "my-space.yml"),
-        (None, "config.yaml"),
-        (None, "namespace.yaml"),
-        (None, "k8s/workspace.yaml"),
-        (None, "spaces.yaml"),
-        (None, "my_search_spaces/quick.yaml"),
-        (None, "docs/best_practices.yaml"),
-        (None, "bestiary.yaml"),
-        (None, "the-best.yaml"),
-        (None, "best.py"),
-    ],
-)
-def test_a_hook_takes_the_files_that_are_meant_for_it(name: str | None, path: str) -> None:
-    taking = [one for one, hook in HOOKS.items() if re.search(hook["files"], path)]
-    assert taking == ([] if name is None else [name])

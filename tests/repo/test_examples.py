@@ -1,10 +1,7 @@
-"""The example workloads under studies/ train as they are, without autotune and without network."""
+"""The example workloads under studies/ that need no network train as they are, without autotune."""
 
-import gzip
-import hashlib
 import importlib.util
 import math
-import struct
 import sys
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -20,7 +17,6 @@ NEEDS = {
     "digits_cnn": ["sklearn"],
     "photos_jpeg": ["PIL", "sklearn", "torchvision"],
     "char_transformer": [],
-    "fashion_mnist": ["torchvision"],
     "tabular_mlp": ["sklearn"],
     "chirp_gru": [],
     "pendulum_ode": [],
@@ -28,14 +24,12 @@ NEEDS = {
 
 
 @pytest.fixture
-def load(monkeypatch, tmp_path):
-    """Import an example by path, with a tiny Fashion-MNIST in place of the real one."""
+def load(monkeypatch):
+    """Import an example by path."""
 
     def load(name: str) -> ModuleType:
         for needed in NEEDS[name]:
             library(needed)
-        if name == "fashion_mnist":
-            place_fashion_mnist(tmp_path, monkeypatch)
         spec = importlib.util.spec_from_file_location(name, STUDIES / name / "model.py")
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, name, module)  # pickle looks classes up there
@@ -43,31 +37,6 @@ def load(monkeypatch, tmp_path):
         return module
 
     return load
-
-
-def place_fashion_mnist(root: Path, monkeypatch) -> None:
-    """256 training and 64 test images as the four archives that torchvision would download."""
-    from torchvision.datasets import FashionMNIST
-
-    raw = root / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    archives = {}
-    for prefix, count in (("train", 256), ("t10k", 64)):
-        pixels = bytes(torch.randint(256, (count * 28 * 28,)).tolist())
-        labels = bytes(index % 10 for index in range(count))
-        archives[f"{prefix}-images-idx3-ubyte.gz"] = idx(pixels, count, 28, 28)
-        archives[f"{prefix}-labels-idx1-ubyte.gz"] = idx(labels, count)
-    for name, content in archives.items():
-        (raw / name).write_bytes(content)
-    checksums = [(name, hashlib.md5(content).hexdigest()) for name, content in archives.items()]
-    monkeypatch.setattr(FashionMNIST, "resources", checksums)
-    monkeypatch.setattr(FashionMNIST, "mirrors", ["http://localhost:9/"])  # nobody answers there
-    monkeypatch.setenv("AUTOTUNE_DATA", str(root))
-
-
-def idx(content: bytes, *shape: int) -> bytes:
-    """Unsigned bytes in the gzipped IDX format of MNIST: 0, 0, type 8, rank, sizes, content."""
-    return gzip.compress(struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape) + content)
 
 
 def train(workload: ModuleType, model, steps: int) -> list[float]:
@@ -110,7 +79,7 @@ def test_three_steps_give_finite_losses_and_change_every_parameter(load, name):
     assert not any(map(torch.equal, before, model.parameters()))
 
 
-@pytest.mark.parametrize("name", ["digits_cnn", "fashion_mnist", "tabular_mlp"])
+@pytest.mark.parametrize("name", ["digits_cnn", "tabular_mlp"])
 def test_evaluate_gives_a_share_and_leaves_the_model_training(load, name):
     workload = load(name)
     model = workload.build_model()

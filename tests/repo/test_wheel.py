@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -81,23 +80,3 @@ def test_the_wheel_holds_the_package_and_nothing_of_the_tests(installed: Path) -
     (wheel,) = installed.parent.glob("*.whl")
     names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert names == {"autotune", f"autotune-{wheel.name.split('-')[1]}.dist-info"}
-
-
-def test_the_sdist_holds_what_is_tracked_and_nothing_else(tmp_path: Path) -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("this is no checkout: what is tracked is not known")
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.split("\0")[:-1]
-    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path)]
-    subprocess.run([*build, str(ROOT)], check=True, capture_output=True, timeout=120)
-    (sdist,) = tmp_path.glob("autotune-*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    present = {name for name in tracked if (ROOT / name).exists()}
-    assert present - names == set(), "tests read them"
-    untracked = subprocess.run(
-        ["git", "ls-files", "-z", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.split("\0")[:-1]  # fmt: skip
-    assert names - present - set(untracked) == {"PKG-INFO"}

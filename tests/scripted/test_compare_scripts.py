@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 import seen_script
 from autotune.commands import execute
@@ -18,7 +16,6 @@ from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.outcome import Inspected, ScriptFlag, Surroundings, TrialOutcome, UserError
-from children import hurried, nobody_is_left
 from command_line import Done, command
 from factories import best_config, cpu_machine, edited, written
 from scripted_runner import ScriptedRunner, at
@@ -266,22 +263,3 @@ def test_a_script_that_fails_ends_the_comparison_with_its_log(
     assert done.code == WORKLOAD
     assert "train.py:3: ValueError: no" in done.err
     assert "stderr.log" in done.err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "code"), [(0.03, 0), (0.0, NOT_FASTER)])
-def test_the_workflow_that_is_shipped_passes_while_the_settings_pay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, code: int
-) -> None:
-    """Four workers wait at the same time; where there is no wait, they only cost."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    source = (SCRIPTS / "waits_for_batches.py").read_text()
-    written(tmp_path, source.replace("default=0.03", f"default={seconds}"), "train.py")
-    answer(tmp_path, num_workers=4, persistent_workers=True)
-    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["still-faster"]["steps"]
-    program, *words = shlex.split(steps[-1]["run"])
-    assert program == "autotune"
-    place = words.index("--")
-    done = hurried(tmp_path, *words[:place], "--rounds", "6", *words[place:])
-    assert done.returncode == code, done.stderr
-    assert nobody_is_left(tmp_path)

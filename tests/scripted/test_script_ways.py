@@ -57,18 +57,6 @@ def test_run_passes_a_batch_size_in_each_way(
     assert (folder / "conf.json").read_text() == JSON
 
 
-def test_a_copy_of_a_config_file_differs_in_its_key_alone_and_goes_with_the_run(
-    folder: Path,
-) -> None:
-    way = ("--map", "batch_size=--config:train.batch_size")
-    (folder / "train.py").write_text("import sys\nprint(sys.argv[1], open(sys.argv[1][9:]).read())")
-    done = run(folder, *way, "train.py", "--config=conf.yaml", batch_size=64)
-    copy, _, text = done.stdout.partition(" ")
-    assert Path(copy.removeprefix("--config=")).name == "conf.yaml"
-    assert text == YAML.replace("16", "64") + "\n"
-    assert not Path(copy.removeprefix("--config=")).exists()
-
-
 @pytest.mark.parametrize(
     ("way", "arguments", "said"),
     [

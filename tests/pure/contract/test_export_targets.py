@@ -19,7 +19,6 @@ from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
 from autotune.configuration.best_config import BestConfig
 from autotune.export import export
 from autotune.export.hf import installed_fields
-from autotune.knobs.ranks import DDP_ARGUMENTS
 from factories import written
 from needs import library
 
@@ -68,12 +67,6 @@ def test_transformers_takes_every_field_at_its_value(tmp_path: Path) -> None:
     assert taken | {"optim": taken["optim"].value} == fields
 
 
-def test_transformers_accepts_settings_without_workers(tmp_path: Path) -> None:
-    arguments = training_arguments(file_of(tmp_path, on_cpu(), "hf"))
-    assert arguments.dataloader_num_workers == 0  # type: ignore[attr-defined]
-    assert not arguments.torch_compile  # type: ignore[attr-defined]
-
-
 def test_the_fields_of_transformers_are_read_from_its_source() -> None:
     transformers = library("transformers")
     import dataclasses
@@ -104,15 +97,6 @@ def test_accelerate_loads_the_file_and_launches_with_it(tmp_path: Path) -> None:
     assert environ["OMP_NUM_THREADS"] == "2"
 
 
-def test_accelerate_reads_full_precision_as_a_word(tmp_path: Path) -> None:
-    library("accelerate")
-    from accelerate.commands.config.config_args import load_config_from_file
-
-    config = load_config_from_file(str(file_of(tmp_path, on_cpu(), "accelerate")))
-    assert config.mixed_precision == "no"
-    assert config.dynamo_config == {}
-
-
 @pytest.mark.parametrize(("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed")])
 def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precision: str) -> None:
     lightning = library("lightning")
@@ -132,118 +116,6 @@ def test_transformers_takes_the_settings_of_several_processes(tmp_path: Path) ->
     assert arguments.ddp_bucket_cap_mb == 50  # type: ignore[attr-defined]
     assert arguments.ddp_broadcast_buffers is False  # type: ignore[attr-defined]
     assert arguments.ddp_find_unused_parameters is False  # type: ignore[attr-defined]
-
-
-def test_accelerate_takes_the_arguments_that_it_is_told_of() -> None:
-    accelerate = library("accelerate")
-    from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
-
-    dropped = export(on_four_gpus(), "accelerate").dropped
-    names = {
-        "Accelerator": accelerate.Accelerator,
-        "DistributedDataParallelKwargs": DistributedDataParallelKwargs,
-        "DDPCommunicationHookType": DDPCommunicationHookType,
-    }
-    told = {knob: dropped[knob].partition(": ")[2] for knob in (*DDP_ARGUMENTS, "ddp_comm_dtype")}
-    (line,) = (text for text in told.values() if text.startswith("Accelerator("))
-    handler = eval(line, names).ddp_handler
-    assert {getattr(handler, name) for name in DDP_ARGUMENTS.values()} == {50, True, False}
-    assert handler.comm_hook == DDPCommunicationHookType.BF16
-
-
-PROCESSES = """
-import sys
-import torch
-from torch import distributed
-from torch.utils.data import Dataset
-from accelerate import Accelerator
-from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
-
-
-def tell(ddp):
-    told = ddp.gradient_as_bucket_view, [hook.__name__ for hook, _ in ddp._comm_hooks]
-    if distributed.get_rank() == 0:
-        print(type(ddp).__name__, distributed.get_world_size(), *told)
-    distributed.barrier()
-    distributed.destroy_process_group()
-"""
-OF_TRAINER = """
-from transformers import HfArgumentParser, Trainer, TrainingArguments
-
-
-class Ones(Dataset):
-    __len__ = lambda self: 64
-    __getitem__ = lambda self, index: {"x": torch.ones(2), "labels": torch.ones(2)}
-
-
-class Line(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 2)
-
-    def forward(self, x, labels):
-        return {"loss": torch.nn.functional.mse_loss(self.layer(x), labels)}
-
-
-(arguments,) = HfArgumentParser(TrainingArguments).parse_yaml_file(sys.argv[1])
-arguments.max_steps, arguments.save_strategy, arguments.report_to = 1, "no", []
-trainer = Trainer(model=Line(), args=arguments, train_dataset=Ones())
-%s
-trainer.train()
-tell(trainer.model_wrapped)
-"""
-
-
-def told_by(command: list[str | Path], folder: Path) -> str:
-    """The words that rank 0 of several processes prints at the end of a script."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
-
-
-def two_on_a_cpu(**settings: bool | int | str | None) -> BestConfig:
-    return on_cpu(**settings).model_copy(update={"processes": 2})
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_a_trainer_wraps_its_model_as_the_lines_for_its_handler_say(tmp_path: Path) -> None:
-    library("transformers")
-    best = two_on_a_cpu(gradient_as_bucket_view=True, ddp_comm_dtype="bfloat16")
-    dropped = export(best, "hf").dropped
-    ways = [
-        dropped[knob].partition(": ")[2] for knob in ("gradient_as_bucket_view", "ddp_comm_dtype")
-    ]
-    lines = [way.removesuffix(", before trainer.train()") for way in ways]
-    script = written(tmp_path, PROCESSES + OF_TRAINER % "\n".join(lines), "train.py")
-    launcher = shlex.split(dropped["processes"].partition("training by ")[2])
-    command = [launcher[0], "--standalone", *launcher[1:], script, file_of(tmp_path, best, "hf")]
-    told = "DistributedDataParallel 2 True ['bf16_compress_hook']"
-    assert told_by(command, tmp_path) == told
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_accelerate_launch_joins_processes_on_a_cpu_by_the_line_in_the_file(tmp_path: Path) -> None:
-    library("accelerate")
-    best = two_on_a_cpu(gradient_as_bucket_view=True, ddp_comm_dtype="bfloat16")
-    exported = export(best, "accelerate")
-    line = exported.dropped["gradient_as_bucket_view"].partition(": ")[2]
-    body = f"accelerator = {line}\ntell(accelerator.prepare(torch.nn.Linear(2, 2)))\n"
-    script = written(tmp_path, PROCESSES + body, "train.py")
-    places = {"FILE": str(file_of(tmp_path, best, "accelerate")), "train.py": str(script)}
-    command = [places.get(word, word) for word in shlex.split(exported.use)]
-    told = "DistributedDataParallel 2 True ['bf16_compress_hook']"
-    assert told_by(command, tmp_path) == told
 
 
 def test_accelerate_takes_a_sharded_model_to_fully_shard(
@@ -288,15 +160,6 @@ def test_transformers_takes_a_sharded_model_to_fully_shard(tmp_path: Path) -> No
     arguments = training_arguments(file_of(tmp_path, sharded(), "hf"))
     plugin = FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)  # type: ignore[attr-defined]
     assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, False)
-
-
-def test_lightning_takes_the_strategy_that_it_is_told_of_for_a_sharded_model() -> None:
-    library("lightning")
-    from lightning.pytorch.strategies import ModelParallelStrategy
-
-    way = export(sharded(), "lightning").dropped["sharding"].partition(": ")[2]
-    strategy = eval(way.partition(", and in")[0], {"ModelParallelStrategy": ModelParallelStrategy})
-    assert (strategy._data_parallel_size, strategy._tensor_parallel_size) == (4, 1)
 
 
 def test_torchrun_meets_other_hosts_at_the_place_that_it_is_given(tmp_path: Path) -> None:

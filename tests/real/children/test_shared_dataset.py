@@ -14,10 +14,8 @@ from autotune.values.outcome import (
     Diagnosed,
     Gated,
     Inspected,
-    Lost,
     Measured,
     NotApplied,
-    OutOfMemory,
     Probed,
     Profiled,
     TimedOut,
@@ -96,17 +94,6 @@ def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
     assert len(noted(tmp_path)) == 1
     runner.run(job_for(model, host="round 1"), tmp_path / "round")
     assert len(noted(tmp_path)) == 2, "another host builds its own"
-
-
-def test_a_dataset_is_built_once_for_each_environment(own_host, tmp_path):
-    model = workload(tmp_path, "note('policies', os.environ.get('OMP_WAIT_POLICY'))\n")
-    for number, policy in enumerate((None, "active", None, "active")):
-        job = job_for(model, {"omp_wait_policy": policy})
-        assert isinstance(own_host.run(job, tmp_path / str(number)), Measured)
-        how = "forked with OMP_WAIT_POLICY\n" if policy else "forked\n"
-        assert launch_of(tmp_path / str(number)) == how
-    assert noted(tmp_path, "policies") == ["None", "ACTIVE"]
-    assert len(noted(tmp_path)) == 2
 
 
 LEAVES_A_THREAD = """
@@ -245,15 +232,6 @@ def build_dataset():
 """
 
 
-def test_a_thread_left_by_the_import_is_told_before_anything_is_built(runner, tmp_path):
-    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
-    model = workload(tmp_path, thread)
-    assert isinstance(runner.run(job_for(model), tmp_path / "first"), Measured)
-    reason = "importing model.py left a thread running: "
-    assert launch_of(tmp_path / "first").startswith(f"forked; dataset built anew: {reason}")
-    assert len(noted(tmp_path)) == 1
-
-
 def test_settings_that_a_dataset_changes_are_found_as_in_a_process_of_its_own(runner, tmp_path):
     change = (
         "def build_dataset():\n    torch.set_num_threads(2)\n    return plain.build_dataset()\n"
@@ -331,17 +309,6 @@ def test_a_dataset_that_hangs_is_ended_at_the_jobs_deadline(runner, tmp_path):
     assert "in build_dataset" in (tmp_path / "trial" / "stderr.log").read_text()
 
 
-def test_a_dataset_that_passes_the_memory_limit_is_ended(runner, tmp_path):
-    large = (
-        "import torch\ndef build_dataset():\n    kept = torch.ones(1 << 29)\n    time.sleep(600)\n"
-    )
-    model = workload(tmp_path, "import time\n" + large)
-    job = job_for(model, memory_limit_bytes=1200 * MIB)
-    outcome = runner.run(job, tmp_path / "trial")
-    assert isinstance(outcome, OutOfMemory)
-    assert outcome.memory == "host"
-
-
 def test_a_person_need_not_wait_for_a_dataset(tmp_path):
     model = workload(tmp_path, HANGING)
     log = tmp_path / "trial" / "stdout.log"
@@ -355,26 +322,6 @@ def test_a_person_need_not_wait_for_a_dataset(tmp_path):
     ):
         runner.run(job_for(model), tmp_path / "trial")
     assert nobody_is_left(tmp_path)
-
-
-def test_a_host_that_a_trial_kills_is_replaced_and_builds_again(runner, tmp_path):
-    model = workload(tmp_path, KILLING)
-    assert isinstance(runner.run(job_for(model), tmp_path / "first"), Lost)
-    for name in ("second", "third"):
-        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
-        assert launch_of(tmp_path / name) == "forked\n"
-    assert len(noted(tmp_path)) == 2
-
-
-KILLING = """
-import signal, time
-def build_model():
-    if not pathlib.Path(__file__).with_name("killed").exists():
-        note("killed", os.getppid())
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
-    return plain.build_model()
-"""
 
 
 @pytest.mark.parametrize("workers", [0, 1])

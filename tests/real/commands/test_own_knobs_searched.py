@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +12,9 @@ import autotune
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Inspect
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Inspected, Measured, NotApplied
-from children import WORKLOADS, hurried, job_for, shared_job
+from autotune.values.outcome import Inspected, Measured
+from children import WORKLOADS, hurried, shared_job
 from children import autotune as run_autotune
-from dashboards import parameter_shown
 from factories import written
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -90,41 +88,6 @@ def test_a_program_gets_the_arguments_and_the_shell_gets_the_variable(model_sear
     assert "'env.OWN_PAUSE': '0',  # OWN_PAUSE=... in the environment" in module.stdout
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_reports_and_comparisons_show_them(model_search: Path) -> None:
-    told = finished(run_autotune(model_search, "report", "takes_options"))
-    assert "env.OWN_PAUSE=0" in told.stdout
-    assert "options.careful=false" in told.stdout
-    flags = ("--html", "report.html", "--csv", "trials.csv")
-    finished(run_autotune(model_search, "report", "takes_options", *flags))
-    assert "options.careful" in (model_search / "report.html").read_text()
-    header = (model_search / "trials.csv").read_text().splitlines()[0].split(",")
-    assert {"env.OWN_PAUSE", "options.careful"} <= set(header)
-    flags = ("--rounds", "6", "--json")
-    compared = finished(hurried(model_search, "compare", "takes_options.py", "best.yaml", *flags))
-    assert json.loads(compared.stdout)["ratio"] > 1
-
-
-@pytest.mark.slow
-def test_optuna_dashboard_shows_them_as_parameters_with_their_values(model_search: Path) -> None:
-    values, note = parameter_shown(model_search, "takes_options", "env.OWN_PAUSE")
-    assert values == {"None", "0"}
-    assert "env.OWN_PAUSE" in note
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_another_search_begins_with_what_this_one_found(model_search: Path) -> None:
-    flags = ("--study", "again", "--warm-start", "best.yaml", "--trials", "2", "--seed", "3")
-    budget = ("--accuracy-samples", "512", "--out", "again.yaml")
-    search = ("search", "takes_options.py", "--space", "space.yaml")
-    finished(hurried(model_search, *search, *flags, *budget))
-    trial = model_search / "studies" / "again" / "trials" / "0001"
-    config = json.loads((trial / "job.json").read_text())["config"]
-    assert (config["env.OWN_PAUSE"], config["options.careful"]) == ("0", False)
-
-
 @pytest.mark.slow
 def test_a_search_of_a_script_finds_the_flag_and_run_applies_it(script_search: Path) -> None:
     best = read_best(script_search / "best.yaml")
@@ -150,57 +113,6 @@ def test_a_search_of_a_script_finds_the_flag_and_run_applies_it(script_search: P
 def test_run_sets_the_variable_that_a_search_found(model_search: Path) -> None:
     (model_search / "says.py").write_text("import os\nimport torch\nprint(os.environ['OWN_PAUSE'])")
     assert finished(run_autotune(model_search, "run", "best.yaml", "says.py")).stdout == "0\n"
-
-
-@pytest.mark.slow
-def test_reports_and_the_dashboard_show_the_flag_of_a_script(script_search: Path) -> None:
-    told = finished(run_autotune(script_search, "report", "train"))
-    assert "flags.--read-seconds=0" in told.stdout
-    finished(run_autotune(script_search, "report", "train", "--html", "report.html"))
-    assert "flags.--read-seconds" in (script_search / "report.html").read_text()
-    values, note = parameter_shown(script_search, "train", "flags.--read-seconds")
-    assert values == {"0.004", "0.0"}
-    assert "flags.--read-seconds" in note
-
-
-@pytest.mark.slow
-def test_launchers_get_the_flag_and_the_variable(tmp_path: Path, script_search: Path) -> None:
-    text = (script_search / "best.yaml").read_text()
-    place = text.index("  flags.--read-seconds")
-    both = text[:place] + "  env.OWN_SPEED: '1'\n" + text[place:]
-    if "env.OWN_SPEED" not in text[:place]:
-        text = both.replace("effects:\n", "effects:\n  env.OWN_SPEED: exact\n")
-    path = written(tmp_path, text, "best.yaml")
-    script = finished(run_autotune(tmp_path, "export", path, "--format", "torchrun"))
-    assert "OWN_SPEED=1 " in script.stdout
-    assert script.stdout.endswith('"$@" --read-seconds 0.0\n')
-    launched = finished(run_autotune(tmp_path, "export", path, "--format", "accelerate"))
-    line = next(line for line in launched.stdout.splitlines() if "# use:" in line)
-    assert "env OWN_SPEED=1 accelerate launch" in line
-    assert line.endswith("train.py --read-seconds 0.0")
-
-
-def test_a_process_that_was_started_without_the_variable_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("autotune.process.warm_hosts.variables_needed", lambda job: {})
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        job = job_for(WORKLOADS / "takes_options.py", {"env.OWN_PAUSE": "0"})
-        assert runner.run(job, tmp_path / "trial") == NotApplied("env.OWN_PAUSE", "0", "null")
-
-
-def test_a_variable_is_set_as_the_host_of_its_processes_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OWN_SET", "7")
-    launched = []
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        for number, value in enumerate(("7", "8")):
-            folder = tmp_path / str(number)
-            job = job_for(WORKLOADS / "plain.py", {"env.OWN_SET": value})
-            assert isinstance(runner.run(job, folder), Measured)
-            launched.append((folder / "launch").read_text())
-    assert [how.split(";")[0] for how in launched] == ["forked", "forked with OWN_SET"]
 
 
 def test_a_dataset_is_shared_by_those_alone_that_build_it_with_the_same_arguments(

@@ -4,11 +4,9 @@ import multiprocessing
 
 import pytest
 
-from autotune.console.tables import show_knobs
 from autotune.knobs import ALL_KNOBS, process
 from children import WORKLOADS, autotune
 from command_line import command
-from factories import cuda_machine
 
 pytestmark = pytest.mark.usefixtures("one_host")
 
@@ -31,33 +29,6 @@ def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
     at = next(n for n, row in enumerate(rows) if row.startswith("loader_start_method"))
     assert f"{', '.join(sorted(others))} (with num_workers)" in rows[at]
     assert rows[at + 1].startswith(f"not {own}: null is that already")
-
-
-VARIABLES = {
-    "env.PYTORCH_ALLOC_CONF": "null, expandable_segments:True",
-    "env.CUDA_DEVICE_MAX_CONNECTIONS": "null, 1",
-}
-
-
-def rows_of_variables(table):
-    """The row of each variable of the environment, by its name."""
-    rows = (" ".join(row.split()) for row in table.splitlines())
-    return {row.split()[0]: row for row in rows if row.startswith("env.")}
-
-
-def test_knobs_lists_the_variables_of_the_shipped_spaces_and_who_reads_them():
-    rows = rows_of_variables(command("knobs", "--device", "cpu").out)
-    assert list(rows) == list(VARIABLES)
-    for name, row in rows.items():
-        assert row.startswith(f"{name} null frozen: only CUDA reads it Variable of the environment")
-        assert "--space cuda" in row
-
-
-def test_knobs_lists_their_values_where_cuda_reads_them(capsys):
-    show_knobs(cuda_machine(), None)
-    rows = rows_of_variables(capsys.readouterr().out)
-    assert all(row.startswith(f"{name} null {VARIABLES[name]} ") for name, row in rows.items())
-    assert list(rows) == list(VARIABLES)
 
 
 def test_knobs_with_a_model_says_what_it_has_no_use_for():

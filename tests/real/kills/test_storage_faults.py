@@ -3,11 +3,13 @@
 import re
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
 from autotune.study.storage import study_lock
 from children import WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
+from command_line import told
 from covering import covers
 
 STORAGE, TERMINATED, INTERRUPTED = 5, 143, 130
@@ -28,41 +30,42 @@ def test_a_study_that_is_in_use_is_refused_with_the_holders_number(model, tmp_pa
     assert not (tmp_path / "studies" / "mine" / "trials").exists()
 
 
+def refused(folder: Path, model: Path, *flags: str) -> str:
+    """The message of a search in this process whose storage cannot be used."""
+    done = told(folder, "search", model, *flags)
+    assert done.code == STORAGE, done.err
+    assert "Traceback" not in done.err
+    return done.err
+
+
 @covers("S2")
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(model, tmp_path):
     database = tmp_path / "studies" / "mine" / "study.db"
     database.parent.mkdir(parents=True)
     database.write_bytes(b"holiday photos" * 1000)
-    done = autotune(tmp_path, "search", model)
-    assert done.returncode == STORAGE
-    assert "studies/mine/study.db" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "studies/mine/study.db" in refused(tmp_path, model)
     assert database.read_bytes() == b"holiday photos" * 1000
 
 
 def test_a_storage_that_cannot_be_written_is_refused(model, tmp_path):
-    done = autotune(tmp_path, "search", model, "--storage", f"sqlite:///{tmp_path}/no/study.db")
-    assert done.returncode == STORAGE
-    assert "unable to open database file" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = refused(tmp_path, model, "--storage", f"sqlite:///{tmp_path}/no/study.db")
+    assert "unable to open database file" in said
 
 
 @covers("X8")
 @pytest.mark.parametrize("storage", ["nonsense", "nosuchdb://user:secret@host/name"])
 def test_a_storage_that_is_none_is_refused_without_its_password(storage, model, tmp_path):
-    done = autotune(tmp_path, "search", model, "--storage", storage)
-    assert done.returncode in {2, STORAGE}, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "secret" not in done.stderr
+    done = told(tmp_path, "search", model, "--storage", storage)
+    assert done.code in {2, STORAGE}, done.err
+    assert "Traceback" not in done.err
+    assert "secret" not in done.err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"secret" in path.read_bytes()]
 
 
 def test_a_studies_folder_that_is_a_file_is_refused(model, tmp_path):
     (tmp_path / "studies").write_text("mine")
-    done = autotune(tmp_path, "search", model)
-    assert done.returncode == STORAGE
-    assert "cannot be used for the study" in done.stderr
+    assert "cannot be used for the study" in refused(tmp_path, model)
     assert (tmp_path / "studies").read_text() == "mine"
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from children import WORKLOADS, nobody_is_left, wait_until
+from children import HURRIED, WORKLOADS, nobody_is_left, wait_until
 from terminals import Terminal
 
 INTERRUPTED = 130
@@ -17,7 +17,7 @@ def test_ctrl_c_ends_a_search_and_leaves_the_terminal_as_it_was(tmp_path):
     before = terminal.settings
     environ = {k: v for k, v in os.environ.items() if k not in {"CI", "NO_COLOR", "COLUMNS"}}
     search = subprocess.Popen(
-        [sys.executable, "-m", "autotune", "search", WORKLOADS / "plain.py"],
+        [sys.executable, HURRIED, "search", WORKLOADS / "plain.py"],
         cwd=tmp_path,
         env={**environ, "TERM": "xterm-256color"},
         stdin=terminal.far,

@@ -60,16 +60,6 @@ def test_workers_of_a_script_load_on_other_cores(method: str | None, tmp_path: P
     assert ("loader_start_method=spawn" in applied) is (method == "spawn")
 
 
-def test_a_script_that_spawned_workers_would_run_again_keeps_its_own(tmp_path: Path) -> None:
-    script = written(tmp_path, TELLS + "\n\nmain()\n", "train.py")
-    done = run(tmp_path, script, num_workers=1, loader_start_method="spawn")
-    assert done.returncode == 0, done.stderr
-    assert any(
-        line.startswith("not applied: loader_start_method=spawn (workers would run the whole")
-        for line in report_of(done)
-    )
-
-
 def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_script(
     tmp_path: Path,
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.accuracy.numerics_verdict import numerics_fault
-from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan, Probe
+from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import (
     CountedFlops,
@@ -14,11 +14,10 @@ from autotune.values.outcome import (
     Inspected,
     Measured,
     NotApplied,
-    Probed,
     describe,
     slow_rank,
 )
-from children import SETTINGS, WORKLOADS, autotune, job_for, nobody_is_left, run_child
+from children import SETTINGS, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
 
 FSDP = {"sharding": "fsdp"}
@@ -65,14 +64,6 @@ def test_settings_of_the_exchange_are_measured_and_read_back(settings, tmp_path)
     outcome = run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings))
     assert isinstance(outcome, Measured), describe(outcome)
     assert nobody_is_left(tmp_path)
-
-
-@pytest.mark.parametrize("settings", VARIED)
-def test_a_probe_evaluates_the_whole_model_on_rank_0(settings, tmp_path):
-    task = Probe(samples=256, seeds=(0,), untrained=True)
-    outcome = run_child(tmp_path, of_two(WORKLOADS / "plain.py", settings, task=task))
-    assert isinstance(outcome, Probed), describe(outcome)
-    assert outcome.qualities[0] > 0.9 > (outcome.untrained or 0.0)
 
 
 def test_a_setting_of_several_processes_is_not_in_force_in_one(tmp_path):
@@ -152,11 +143,6 @@ def test_a_model_with_buffers_and_a_static_graph(tmp_path):
 
 
 @pytest.mark.long
-def test_one_process_has_no_such_facts(tmp_path):
-    assert ranks_of(tmp_path, "plain.py", processes=1) is None
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "obstacle", "unused"),
     [
@@ -169,16 +155,6 @@ def test_parameters_that_steps_leave_out_are_named(kind, obstacle, unused, tmp_p
     monkeypatch.setenv(KIND, kind)
     found = ranks_of(tmp_path, "uses_parts.py")
     assert (found.graph_obstacle, found.unused, found.has_buffers) == (obstacle, unused, False)
-
-
-@pytest.mark.long
-def test_a_search_says_what_to_do_about_parameters_that_no_step_uses(tmp_path, monkeypatch):
-    monkeypatch.setenv(KIND, "unused")
-    model = WORKLOADS / "uses_parts.py"
-    done = autotune(tmp_path, "search", model, "--nproc-per-node", "2", "--device", "cpu")
-    assert done.returncode == 4, done.stderr
-    assert "no step gives a gradient to other.weight, other.bias" in done.stderr
-    assert "--baseline static_graph=true" in done.stderr
 
 
 @pytest.mark.long
@@ -216,15 +192,3 @@ def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
     slow = slow_rank(found.rank_seconds)
     assert slow is not None
     assert slow.rank == 1
-
-
-@pytest.mark.long
-def test_a_profile_names_the_exchange_and_the_rank_that_others_wait_for(tmp_path):
-    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
-    trace = tmp_path / "trace.json"
-    flags = ("--nproc-per-node", "2", "--device", "cpu", "--trace", trace)
-    done = autotune(tmp_path, "profile", model, *flags)
-    assert done.returncode == 0, done.stderr
-    assert "Exchanging gradients takes" in done.stdout
-    assert "Rank 1 computes" in done.stdout
-    assert trace.is_file()

@@ -79,14 +79,6 @@ def test_a_script_that_ends_by_itself_has_a_quality(loss: str | None, ask: Ask) 
     assert outcome.qualities[0] == pytest.approx(last, abs=0.1 if loss else 0.0)
 
 
-def test_a_quality_that_rank_0_prints_ends_a_probe(ask: Ask) -> None:
-    outcome = ask(
-        "ddp_loop.py", *LONG, task=Probe(600, (0,)), settings={}, metric=r"loss ([0-9.]+)"
-    )
-    assert isinstance(outcome, Probed), outcome
-    assert outcome.qualities == (float(log_of(ask, 0).splitlines()[1].split()[-1]),)
-
-
 @covers("X8")
 def test_every_rank_gets_the_arguments_before_they_leave_the_files(
     ask: Ask, tmp_path: Path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,16 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
-from torch.utils.data import TensorDataset
 
 from autotune.configuration.best_config import write_best
-from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.production import Best
 from autotune.scripting.wrappers import or_eager, under_autocast
-from autotune.training.quality import ProbeData, probe
-from autotune.training.training_setup import apply
-from autotune.training.workload import Workload
 from children import autotune
 from factories import best_config
 
@@ -72,22 +65,6 @@ def test_an_evaluation_runs_eager_whatever_its_batches(
     assert counters["stats"]["unique_graphs"] == graphs
     assert prepared.train()(torch.ones(8, 4))[1], "training goes on as compiled"
     assert counters["stats"]["unique_graphs"] == graphs
-
-
-@pytest.mark.slow
-def test_inside_what_the_user_compiles_the_model_is_a_part_of_it(prepared: Says) -> None:
-    @torch.compile(backend="eager", fullgraph=True)
-    def step(x: Tensor) -> Tensor:
-        return prepared(x)[0].sum()
-
-    step(torch.ones(8, 4)).backward()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_is_the_model_as_it_was(prepared: Says, again: Callable[[Says], Says]) -> None:
-    assert again(prepared)(torch.ones(8, 4))[1] is False
-    assert list(prepared.state_dict()) == ["layer.weight", "layer.bias"]
 
 
 class Pair(NamedTuple):
@@ -160,30 +137,6 @@ def test_kept_outputs_of_an_evaluation_stay_what_they_were(prepare: Prepare) -> 
     with torch.inference_mode():
         kept = [model(torch.full((2, 4), float(n))).logits for n in range(3)]
     assert len({tuple(out.flatten().tolist()) for out in kept}) == 3
-
-
-def test_a_trial_evaluates_as_production_does() -> None:
-    """Through the same place, so that what an evaluation costs and gives is what it will be."""
-    asked: list[Tensor] = []
-
-    def evaluate(model: nn.Module, device: torch.device) -> float:
-        asked.extend(model(torch.full((2, 4), float(n))).logits for n in range(3))
-        return 1.0
-
-    workload = Workload(
-        path=Path("model.py"),
-        build_model=Captured,
-        build_dataset=lambda: TensorDataset(torch.ones(8, 4)),
-        compute_loss=lambda model, batch: model(batch[0]).logits.sum(),
-        build_optimizer=lambda weights: torch.optim.SGD(weights, lr=0.1),
-        evaluate=evaluate,
-        collate_fn=None,
-        baseline={},
-    )
-    dataset = workload.build_dataset()
-    setup = apply(GRAPHS.replace(batch_size=2), workload, "cpu", 0, dataset)
-    probe(setup, ProbeData(dataset, None), Probe(samples=4, seeds=(0,)), enter_phase=lambda _: None)
-    assert len({tuple(out.flatten().tolist()) for out in asked}) == 3
 
 
 def test_a_script_that_keeps_what_its_model_gave_finds_it_as_it_was(tmp_path: Path) -> None:

@@ -87,26 +87,6 @@ def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
         assert off(other_masks.sums.settled_gradients, own.sums.settled_gradients) > 0.1
 
 
-WARMED_UP = PATTERNS.replace(
-    "for _ in",
-    "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n"
-    "warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 100)\n"
-    "for _ in",
-).replace("optimizer.step()", "optimizer.step(); warmup.step()")
-
-
-def test_the_first_update_that_moves_the_weights_tells_an_optimizers_kernels(
-    tmp_path: Path,
-) -> None:
-    """A warm-up of the learning rate begins at zero, so that the first step moves nothing."""
-    script = written(tmp_path, WARMED_UP, "train.py")
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        steps = partial(steps_of, Ask(runner, tmp_path / "trial"), script)
-        own, fused = steps(), steps(optimizer_impl="fused")
-    assert own.sums.update
-    assert 0 < off(fused.sums.update, own.sums.update) < 1e-3
-
-
 @pytest.mark.slow
 def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path: Path) -> None:
     script = written(tmp_path, NEVER_FALLS, "train.py")

@@ -107,23 +107,6 @@ def test_what_an_interpreter_lacks_is_told_at_once(tmp_path: Path, folder: Path)
     ]
 
 
-def test_an_environment_without_pip_gets_the_command_of_uv(tmp_path: Path, folder: Path) -> None:
-    lacking = environment(tmp_path / "of_uv", {*NOT_TRAINING, "psutil", "pip"})
-    done = finished(Path(sys.executable), folder, "doctor", "--python", lacking)
-    how = f"uv pip install --python {lacking} 'psutil>=5.8'"
-    assert done.stderr.splitlines()[-1] == f"  packages are missing or too old: {how}"
-
-
-def test_a_torch_that_is_too_old_to_search_may_do_for_a_run(tmp_path: Path, folder: Path) -> None:
-    older = environment(tmp_path / "older", {*NOT_TRAINING, *ALONE})
-    pretend(older, "torch", "2.6.0+cu124")
-    done = finished(Path(sys.executable), folder, "doctor", "--python", older)
-    assert "torch 2.6.0+cu124; this command needs 2.11 or newer.\n" in done.stderr
-    assert "`autotune run`, `autotune export` and `autotune.load` work with it." in done.stderr
-    words = ("run", "--python", older, "--print-command", "best.yaml", "train.py")
-    assert finished(Path(sys.executable), folder, *words).returncode == 0
-
-
 def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,11 +153,6 @@ def test_the_machine_is_that_of_the_interpreter_that_trains(
         assert (done.returncode, done.stdout) == (0, own.stdout), done.stderr
 
 
-def test_an_environment_of_this_process_needs_nothing_of_it(folder: Path) -> None:
-    words = ("run", "--python", sys.executable, "--print-command", "best.yaml", "train.py")
-    assert "PYTHONPATH" not in finished(Path(sys.executable), folder, *words).stdout
-
-
 @pytest.mark.parametrize("words", ["train.py", "train.py --spawn", "-m train"])
 def test_a_script_runs_in_the_environment_that_trains(
     alone: Path, training: Path, folder: Path, words: str
@@ -183,24 +161,6 @@ def test_a_script_runs_in_the_environment_that_trains(
     assert done.returncode == 0, done.stderr
     assert f"with {training} []" in done.stdout.splitlines()
     assert "autotune: applied: " in done.stderr
-
-
-@pytest.mark.long
-def test_modules_and_commands_of_that_environment_are_found(
-    alone: Path, training: Path, folder: Path
-) -> None:
-    (site,) = training.parents[1].glob("lib/python*/site-packages")
-    written(site, TRAIN, "their_training.py")
-    command = written(training.parent, f"#!{training}\n{TRAIN}", "their-train")
-    command.chmod(0o755)
-    flags = ("run", "--python", training, "best.yaml")
-    for words in (("-m", "their_training"), ("their-train",)):
-        done = finished(alone, folder, *flags, *words)
-        assert f"with {training} []" in done.stdout.splitlines(), done.stderr
-    refused = finished(alone, folder, *flags, "-m", "their_trainings")
-    assert "Did you mean 'their_training'?" in refused.stderr
-    other = finished(alone, folder, "run", "best.yaml", command, AUTOTUNE_PYTHON=sys.executable)
-    assert other.returncode == 0, "a file that is named with its folder runs with any Python"
 
 
 @pytest.mark.slow

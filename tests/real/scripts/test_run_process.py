@@ -43,23 +43,6 @@ def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path: Path,
     assert report_of(done) == ["nothing was applied: the script did not import torch"]
 
 
-def test_a_variable_is_set_by_the_older_name_that_torch_reads_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
-    script = tmp_path / "says.py"
-    script.write_text(
-        "import os\nimport torch\n"
-        "print({n: v for n, v in os.environ.items() if n.endswith('ALLOC_CONF')})\n"
-    )
-    wanted = {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    done = run(tmp_path, "--allow-numerics", script, **wanted)
-    assert done.stdout == "{'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'}\n", done.stderr
-    (said,) = [line for line in report_of(done) if "env.PYTORCH_ALLOC_CONF" in line]
-    assert said.startswith("applied: ")
-
-
 def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
     package = tmp_path / "trainer"
     package.mkdir()

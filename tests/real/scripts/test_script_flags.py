@@ -19,7 +19,7 @@ from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Measured, Observed, ScriptFlag, Surroundings, WorkloadFacts
-from children import QUICK, autotune
+from children import QUICK
 from needs import installed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
@@ -125,14 +125,6 @@ def test_a_trial_sets_the_pair_of_flags_of_a_boolean_option(
     assert (folder / "log.txt").read_text().endswith(f"pinned {pin}\n")
 
 
-def test_a_flag_without_a_value_is_told_from_one_with_text(
-    runner: SubprocessRunner, folder: Path
-) -> None:
-    flags = seen(runner, folder, "argparse", "--epochs", "999").flags
-    assert ScriptFlag(("--seed",), None, is_open=True) in flags
-    assert ScriptFlag(("--token",), None) in flags
-
-
 def test_text_that_a_flag_has_is_kept_nowhere(runner: SubprocessRunner, folder: Path) -> None:
     seen(runner, folder, "argparse", "--epochs", "999")
     files = [path for path in (folder / "trial").iterdir() if path.is_file()]
@@ -198,15 +190,6 @@ def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
     assert ("--epochs", "3", "--batch-size", "64") in calls
 
 
-@pytest.mark.parametrize("metric", ["acc (.*)", None])
-def test_where_nothing_judges_a_batch_size_no_flag_is_spoken_of(
-    tmp_path: Path, metric: str | None
-) -> None:
-    around = Surroundings((ScriptFlag(("--bs",), 20), EPOCHS))
-    plan, _ = planned(tmp_path, around, replace(JUDGED, metric=metric))
-    assert any("--bs" in note for note in plan.context.space.notes) == bool(metric)
-
-
 @pytest.mark.parametrize(
     ("arguments", "flags", "found"),
     [
@@ -266,24 +249,6 @@ def test_a_flag_of_which_there_is_doubt_is_left(
     assert note is None or note in said[0]
 
 
-def test_a_script_without_a_loader_is_told_which_flag_could_be_searched(tmp_path: Path) -> None:
-    around, own = Surroundings((ScriptFlag(("--bs",), 20),)), {"batch_size": 35}
-    plan, _ = planned(tmp_path, around, JUDGED, own=own, loader="")
-    said = "\n".join(note for note in plan.context.space.notes if "batch_size" in note)
-    assert "needs --map batch_size=--FLAG, the first dimension of" in said
-    (yours,) = (line for line in plan_lines(plan.context) if line.startswith("your settings: "))
-    assert "prefetch_factor=null" not in yours
-    assert "batch_size" not in yours
-
-
-def test_the_settings_that_a_script_has_are_told_as_yours(tmp_path: Path) -> None:
-    own = {"batch_size": 48, "num_workers": 1}
-    plan, _ = planned(tmp_path, Surroundings(()), JUDGED, own=own)
-    (yours,) = (line for line in plan_lines(plan.context) if line.startswith("your settings: "))
-    assert yours.startswith("your settings: batch_size=48, num_workers=1, ")
-    assert yours.endswith("; otherwise PyTorch's defaults")
-
-
 def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
     around = Surroundings((BATCH,), ("--",))
     preset = tuple(map(flag_from, ("batch_size=--batch-size", "accumulation_steps=--grad-accum")))
@@ -297,15 +262,6 @@ def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
     script = replace(JUDGED, flags=(Flag("batch_size", "--size"),))
     plan, _ = planned(tmp_path, Surroundings((BATCH, ScriptFlag(("--size",), 16))), script)
     assert maps(plan) == ["batch_size=--size"]
-
-
-def test_a_script_that_accumulates_is_mapped_by_both_flags(tmp_path: Path) -> None:
-    steps = ScriptFlag(("--gradient_accumulation_steps",), 4)
-    plan, _ = planned(tmp_path, Surroundings((BATCH, steps)), JUDGED, own={"accumulation_steps": 4})
-    assert maps(plan) == [
-        "batch_size=--batch-size",
-        "accumulation_steps=--gradient_accumulation_steps",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -417,38 +373,6 @@ def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessR
     assert place == (folder / "trial" / "mlflow").absolute().as_uri()
 
 
-ENDS = """
-import argparse
-import torch
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int, default=16)
-parser.parse_args()
-weight = torch.zeros(8, requires_grad=True)
-optimizer = torch.optim.SGD([weight], lr=1e-9)
-for _ in range(30):
-    torch.randn(16, 8).matmul(weight).square().mean().backward()
-    optimizer.step()
-torch.save(weight, "weight.pt")
-"""
-
-
-def test_a_script_that_ends_by_itself_is_told_as_whole_as_others(
-    folder: Path, runner: SubprocessRunner
-) -> None:
-    (folder / "short.py").write_text(ENDS)
-    job = Job(
-        Observe(loss_seconds=60.0),
-        device="cpu",
-        model_path=str(folder / "short.py"),
-        script=Script(()),
-        deadline_seconds=120.0,
-    )
-    found = runner.run(job, folder / "ended")
-    assert isinstance(found, Observed), found
-    assert found.surroundings.folders == (str(folder),)
-    assert [flag.names for flag in found.surroundings.flags] == [("--batch-size",)]
-
-
 WANDB = """
 def init(entity=None, project=None, *, mode=None):
     open("wandb_said", "a").write(f"{project} {mode}\\n")
@@ -531,54 +455,3 @@ def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
     assert (folder / "wandb_said").read_text() == "real disabled\nmine disabled\n"
     place = (folder / "trial" / "mlflow").absolute().as_uri()
     assert set((folder / "mlflow_said").read_text().split()) == {place}
-
-
-def test_a_search_by_one_command_maps_writes_nothing_here_and_says_so(tmp_path: Path) -> None:
-    shutil.copy(SCRIPT, tmp_path / "train.py")
-    flags = ("--space", "quick", "--time-budget", "9m", "--dry-run", "--temp-workdir")
-    metric = ("--metric-regex", "loss (.*)", "--metric-mode", "min")
-    words = ("argparse", "--epochs", "999")
-    done = autotune(tmp_path, "search", "train.py", *flags, *metric, "--", *words)
-    assert done.returncode == 0, done.stderr
-    assert "runs: python train.py argparse --epochs 999\n" in done.stderr
-    assert "this script has --batch-size: searched as batch_size" in done.stderr
-    assert "each run has its own directory; its first steps write no file" in done.stderr
-    assert "drops settings that its diagnosis shows cannot matter" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
-
-
-def test_the_first_screen_counts_the_runs_that_judge_the_quality(tmp_path: Path) -> None:
-    """Those of 4 trials: 3 as it is, 12 to 24 of rounds, first losses and seeds of each trial."""
-    plan, _ = planned(tmp_path, Surroundings((BATCH,)), JUDGED)
-    text = "\n".join(plan_lines(plan.context))
-    assert (
-        "about 20 to 67 times, about 3 s each with your settings: as it is, up to 4 trials with "
-        "(longer) checks of their quality, and to confirm the best"
-    ) in text
-
-
-@pytest.mark.parametrize(("start", "often"), [(2.0, "16 to 45"), (8.0, "16 to 36"), (70.0, "5")])
-def test_it_counts_the_runs_for_which_the_time_budget_has_room(
-    tmp_path: Path, start: float, often: str
-) -> None:
-    """Fifty steps a second are warmed up and timed in three seconds."""
-    plan, _ = planned(tmp_path, Surroundings(), ScriptOptions(()))
-    assert plan.context.observed is not None
-    seen = replace(plan.context.observed, start_seconds=start + 5.0, import_seconds=5.0)
-    context = replace(plan.context, time_budget_seconds=400.0, observed=seen)
-    text = "\n".join(plan_lines(context))
-    assert f"about {often} times in 6 min 40 s, about {start + 3:.0f} s each" in text.replace(
-        "1 min 13 s", "73 s"
-    )
-    assert ("too few for a result, which needs 16" in text) == (often == "5")
-
-
-def test_a_temporary_file_without_a_name_is_no_file_that_is_overwritten(tmp_path: Path) -> None:
-    lines = SCRIPT.read_text().splitlines()
-    lines.insert(1, "import tempfile\nkept = tempfile.TemporaryFile()\nkept.write(b'x')")
-    (tmp_path / "train.py").write_text("\n".join(lines))
-    flags = ("--space", "quick", "--time-budget", "9m", "--dry-run")
-    done = autotune(tmp_path, "search", "train.py", *flags, "--", "argparse", "--epochs", "999")
-    assert done.returncode == 0, done.stderr
-    assert "it writes to: runs, the current folder; later" in done.stderr
-    assert "overwrites" not in done.stderr
