@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, OutOfMemory
 from children import WORKLOADS, shared_job
 
@@ -18,12 +17,6 @@ def timing(blocks: int, seconds: float = 0.1) -> Measure:
     """So many blocks, however equal and however disturbed they are."""
     plan = MeasurePlan(1, seconds, (blocks,), precision=0.0, max_seconds=600.0, most_disturbed=0)
     return Measure(plan)
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
-        yield runner
 
 
 class _Watch:

@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Diagnose, Profile
-from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Diagnosed, Profiled, UserError
 from children import QUICK, WORKLOADS, autotune, hurried, job_for
 from command_line import command
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
-        yield runner
 
 
 @pytest.fixture

@@ -13,17 +13,10 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.numerics import trajectory
 from autotune.numerics.trajectory import DiskStore
-from autotune.process.runner import SubprocessRunner
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import Gated, NonFinite, Probed
 from children import SETTINGS, WORKLOADS, job_for
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
-        yield runner
 
 
 @pytest.fixture

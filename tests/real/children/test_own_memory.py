@@ -7,7 +7,6 @@ import pytest
 from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import EVALUATION, NUMERICS_CHECK
-from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import NothingFeasible
 from autotune.values.outcome import Gated, Measured, OutOfMemory, Probed, describe
 from children import SETTINGS, WORKLOADS, job_for, run_child, start_hurried
@@ -15,12 +14,6 @@ from factories import written
 from scripted_runner import ScriptedRunner, at, events_of, options_in
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
-        yield runner
 
 
 @pytest.fixture(scope="module")

@@ -42,13 +42,6 @@ def note(name, value):
 """
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    """A runner whose host has built nothing yet of a test's own workload."""
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
-        yield runner
-
-
 @pytest.fixture
 def own_host(tmp_path):
     """A runner with a host of its own, which finds the environment of the test."""

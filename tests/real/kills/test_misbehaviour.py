@@ -3,10 +3,7 @@
 from dataclasses import replace
 from statistics import median
 
-import pytest
-
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import QUIET
 from autotune.values.outcome import Measured, NotApplied, UserError
 from children import WORKLOADS, job_for
@@ -14,12 +11,6 @@ from covering import covers
 
 SLEPT_SECONDS = 0.002  # as in workloads/synchronises.py
 PLAN = Measure(MeasurePlan(warmup_steps=5, block_seconds=0.1, looks=(6,), max_seconds=3.0))
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
-        yield runner
 
 
 def outcome_of(workload, runner, folder):

@@ -25,18 +25,11 @@ from factories import written
 from leaks import shared_memory
 
 
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory):
-    """A runner that forks all children from one host."""
-    with SubprocessRunner(tmp_path_factory.mktemp("warm") / "inductor") as runner:
-        yield runner
-
-
 @pytest.fixture
-def outcome_of(warm, tmp_path):
+def outcome_of(runner, tmp_path):
     def run(workload: str, **settings) -> TrialOutcome:
         job = shared_job(WORKLOADS / f"{workload}.py", settings)
-        outcome = warm.run(job, tmp_path / "trial")
+        outcome = runner.run(job, tmp_path / "trial")
         assert (tmp_path / "trial" / "launch").read_text().startswith("forked")
         assert nobody_is_left(tmp_path / "trial")
         return outcome
@@ -118,7 +111,7 @@ def test_workers_do_not_outlive_a_trainer_that_leaves(outcome_of):
 
 
 @covers("T11")
-def test_a_stream_that_can_be_read_only_once_is_rejected(warm, tmp_path):
+def test_a_stream_that_can_be_read_only_once_is_rejected(runner, tmp_path):
     shutil.copy(WORKLOADS / "plain.py", tmp_path)
     source = (
         "from plain import *\n"
@@ -130,7 +123,7 @@ def test_a_stream_that_can_be_read_only_once_is_rejected(warm, tmp_path):
         "def build_dataset():\n"
         "    return Once()\n"
     )
-    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
     assert outcome == Rejected("the DataLoader gives no full batch")
 
 
@@ -159,9 +152,9 @@ def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, r
     assert reason in outcome.detail
 
 
-def test_a_job_that_cannot_be_read_is_lost(warm, monkeypatch, tmp_path):
+def test_a_job_that_cannot_be_read_is_lost(runner, monkeypatch, tmp_path):
     monkeypatch.setattr("autotune.process.runner.job_to_json", lambda job: '{"device": ')
-    outcome = warm.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
+    outcome = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
     assert isinstance(outcome, Lost)
     assert "no readable job" in outcome.detail
 
@@ -188,14 +181,14 @@ def test_a_trial_that_closes_every_file_and_changes_its_process_is_measured(outc
 
 
 @covers("T17")
-def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(warm, tmp_path):
-    warm.run(job_for(WORKLOADS / "closes_everything.py"), tmp_path / "first")
+def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(runner, tmp_path):
+    runner.run(job_for(WORKLOADS / "closes_everything.py"), tmp_path / "first")
     source = (
         "import os, signal\n"
         "raise ValueError(repr((os.getcwd(), 'PATH' in os.environ, oct(os.umask(0)),\n"
         "    signal.getsignal(signal.SIGTERM).name)))\n"
     )
-    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "second")
+    outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "second")
     assert isinstance(outcome, UserError)
     assert outcome.detail == f"ValueError: {(str(Path.cwd()), True, oct(umask()), 'SIG_DFL')!r}"
 
@@ -243,14 +236,14 @@ def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
 
 
 @covers("U4")
-def test_functions_that_take_something_else_are_all_named(warm, tmp_path):
+def test_functions_that_take_something_else_are_all_named(runner, tmp_path):
     source = (
         "def build_model(width):\n    pass\n"
         "build_dataset = 5\n"
         "def compute_loss(model):\n    pass\n"
         "def evaluate():\n    pass\n"
     )
-    outcome = warm.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
     assert isinstance(outcome, UserError)
     for words in (
         "build_model(width) cannot be called as build_model(). Give each argument a default.",

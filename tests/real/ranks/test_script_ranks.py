@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,18 +28,6 @@ class Network(nn.Module):
 
 
 def main() -> None:"""
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder by which the children of the runner are known."""
-    return tmp_path_factory.mktemp("runner")
-
-
-@pytest.fixture(scope="module")
-def runner(place: Path) -> Iterator[SubprocessRunner]:
-    with SubprocessRunner(place / "inductor") as runner:
-        yield runner
 
 
 @pytest.fixture

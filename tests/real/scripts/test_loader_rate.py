@@ -3,7 +3,6 @@
 import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
 from children import WORKLOADS, job_for
 
@@ -26,12 +25,6 @@ for _ in range({window}):
     next(batches)
 raise ValueError({window} * {batch} / (time.perf_counter() - start))
 """
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    with SubprocessRunner(tmp_path_factory.mktemp("paced") / "inductor") as runner:
-        yield runner
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), LOADERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,24 +21,6 @@ NO_STEP = (
     "process (autotune does not see processes that a script starts itself)"
 )
 NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "optimizer_impl")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder by which the children of the runner are known."""
-    return tmp_path_factory.mktemp("runner")
-
-
-@pytest.fixture(scope="module")
-def runner(place: Path) -> Iterator[SubprocessRunner]:
-    """One warm host for all of them."""
-    with SubprocessRunner(place / "inductor") as runner:
-        yield runner
-
-
-@pytest.fixture
-def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
-    return Ask(runner, tmp_path / "trial")
 
 
 @covers("X8")
