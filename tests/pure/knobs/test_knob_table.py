@@ -65,12 +65,3 @@ def test_what_gains_on_a_study_is_in_the_space_of_cpus() -> None:
         if any(max(medians, default=0.0) > _GAIN for medians in values.values())
     }
     assert useful - {*offered} == {*_NOT_OFFERED}
-
-
-def test_the_table_tells_gains_and_none() -> None:
-    found = gains()
-    assert max(found["compile_mode"]["default"]) > _GAIN
-    assert max(found["cpu_allocator"]["tcmalloc"]) > max(found["cpu_allocator"]["jemalloc"])
-    assert max(found["cpu_affinity"]["workers_apart"]) > _GAIN
-    assert found["omp_wait_policy"]["active"]
-    assert not found["omp_wait_policy"]["passive"]
