@@ -87,21 +87,24 @@ def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
 
 
 @pytest.mark.parametrize(
-    ("study", "words"),
+    ("source", "words"),
     [
         ("nowhere", ["'nowhere'", "neither nowhere nor studies/nowhere", "Name a study"]),
         ("empty", ["empty holds neither study.db nor best.yaml"]),
-        ("://", ["not a storage URL"]),
+        ("mine", ["`autotune search` makes one"]),
+        ("://", ["is not a storage URL"]),
+        ("postgresql://me:secret@host:no port/name", ["is not a storage URL"]),
     ],
 )
-def test_a_missing_study_is_named(
-    study: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_no_study_is_named(
+    source: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     with pytest.raises(UsageError) as refused:
-        find_study(study)
+        find_study(source)
     assert all(word in str(refused.value) for word in words)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
@@ -110,26 +113,21 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "absent.db").exists()
 
 
-@pytest.mark.parametrize("source", ["nine", "studies/nine/study.db", "studies", "sqlite://", ""])
-def test_a_missing_study_is_refused_and_not_created(folder: Path, source: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        *((one, "mine") for one in ("nine", "studies/nine/study.db", "studies", "sqlite://", "")),
+        ("mime", "Did you mean 'mine'"),
+    ],
+)
+def test_a_missing_study_is_refused_with_those_that_are_there(
+    folder: Path, source: str, said: str
+) -> None:
     before = sorted(folder.rglob("*"))
     with pytest.raises(UsageError, match="is not a study") as caught:
         find_study(source)
-    assert "mine" in str(caught.value)
-    assert sorted(folder.rglob("*")) == before
-
-
-def test_a_misspelt_name_is_told_the_nearest(folder: Path) -> None:
-    with pytest.raises(UsageError, match="Did you mean 'mine'"):
-        find_study("mime")
-
-
-def test_the_message_says_how_to_make_a_study_where_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="`autotune search` makes one"):
-        find_study("mine")
+    assert said in str(caught.value)
+    assert sorted(folder.rglob("*")) == before, "and none is made"
 
 
 def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
@@ -137,13 +135,6 @@ def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
     answer.touch()
     with pytest.raises(UsageError, match="alone says nothing of trials"):
         serve(find_study(str(answer)), 0, browser=False)
-
-
-@pytest.mark.parametrize("source", ["://", "postgresql://me:secret@host:no port/name"])
-def test_a_text_that_is_no_url_is_refused_without_its_password(source: str) -> None:
-    with pytest.raises(UsageError, match="is not a storage URL") as caught:
-        find_study(source)
-    assert "secret" not in str(caught.value)
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -> None:
