@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
+from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches
-from autotune.training.timing import Timer
-from autotune.values.measurement import QUIET, Noise
+from autotune.training.timing import Timer, WarmUp, drive
+from autotune.values.measurement import QUIET, Block, Noise
 
 
 @dataclass
@@ -46,6 +48,24 @@ class Loader:
         self.clock.wait(self.end_seconds)
 
 
+@dataclass(frozen=True)
+class Driven(Timer):
+    """A timer that takes the steps itself."""
+
+    step: Callable[[Batches], object] = next
+
+    def warm_up(self, plan: MeasurePlan, batch_size: int = 1) -> WarmUp:
+        requests = self.warming_up(plan, self.batches.accumulation_steps * batch_size)
+        return drive(self.together(requests), partial(self.step, self.batches))
+
+    def time_blocks(
+        self, plan: MeasurePlan, step_seconds: float, batch_size: int
+    ) -> tuple[Block, ...]:
+        each = self.batches.accumulation_steps * batch_size
+        requests = self.timing_blocks(plan, step_seconds, each)
+        return drive(self.together(requests), partial(self.step, self.batches))
+
+
 @dataclass
 class Bench:
     """A timer over a loader, with steps of given seconds; the last of them goes on for ever."""
@@ -66,15 +86,15 @@ class Bench:
         self.compilations += self.steps in self.compiling
         self.steps += 1
 
-    def timer(self) -> Timer:
+    def timer(self, per_step: int = 1) -> Driven:
         def synchronize() -> None:
             self.synchronised.append(self.steps)
 
-        return Timer(
-            self.step,
-            Batches(self.loader, self.loader.clock, synchronize),
+        return Driven(
+            Batches(self.loader, self.loader.clock, synchronize, per_step=per_step),
             self.loader.clock,
             synchronize,
+            step=self.step,
             noise=lambda: self.noises.pop(0) if self.noises else QUIET,
             compilations=lambda: self.compilations,
         )

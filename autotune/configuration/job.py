@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Literal
@@ -48,17 +47,6 @@ class MeasurePlan:
     """Number of disturbed blocks that are timed again; further ones count."""
     incumbent_seconds_per_sample: float | None = None
     """Seconds per sample of the best trial so far; a clearly slower trial is stopped early."""
-
-    def in_steps(self, samples: float) -> MeasurePlan:
-        """Return the plan for a timer that counts steps, of so many samples each, as samples."""
-        incumbent, block = self.incumbent_seconds_per_sample, self.block_samples
-        return replace(
-            self,
-            least_samples=math.ceil(self.least_samples / samples),
-            warmup_samples=math.ceil(self.warmup_samples / samples),
-            block_samples=None if block is None else max(1, round(block / samples)),
-            incumbent_seconds_per_sample=None if incumbent is None else incumbent * samples,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class BatchStream(Batches):
         """Record an optimizer step: the last batch's loader is the training loader."""
         loader, batches, samples = self._since_step
         if loader is not None and loader is not self.loader:
-            self.loader = self._loader = loader
+            self.loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
             self._batches_in_epoch, self._taken_ahead = batches, Ahead(self._backwards)
         self._backwards = self.calls.backwards
@@ -213,17 +213,7 @@ class BatchStream(Batches):
     @property
     def epoch_samples(self) -> int | None:
         """Samples of one epoch, which may be broken off; None if its length is not known."""
-        if not self.is_fed:
-            return None
-        batches = self.epoch_batches
-        if batches is None and self.loader is not None and hasattr(self.loader.dataset, "__len__"):
-            batches = length_of(self.loader)
-        return None if batches is None else round(batches * self.samples_per_batch)
-
-    def ready(self) -> int | None:
-        """Return the number of optimizer steps for which batches are ready; None if unknown."""
-        batches = super().ready()
-        return None if batches is None else round(batches * self.steps / max(1, self.batches))
+        return super().epoch_samples if self.is_fed else None
 
     def _begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
         self._loaders[iterator] = loader

@@ -29,13 +29,15 @@ from autotune.scripting.loss_tasks import LossTasks
 from autotune.scripting.losses import LossRecorder
 from autotune.scripting.observation import Observation
 from autotune.scripting.steps import Stepper
-from autotune.scripting.timed import Stopwatch
+from autotune.scripting.timed import fault_in
 from autotune.training import memory
+from autotune.training.measuring import TimedTraining
 from autotune.training.profiling import profiling
 from autotune.training.ranks.world import World, before_parting, joined, obstacle
 from autotune.training.timing import CompileClock, StepRequests, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values import outcome as outcomes
+from autotune.values.measurement import Measurement
 
 NO_STEP = (
     "it ended without training: no torch optimizer stepped and nothing called backward in this "
@@ -108,9 +110,7 @@ class Trial:
         """Prepare the task; return what asks for its steps, given the processes of the script."""
         match self._job.task:
             case jobs.Measure(plan):
-                parts = (self._interposition, self._stream, CompileClock(), self._folder)
-                stopwatch = Stopwatch(*parts, self._start - process_start, self._start)
-                return partial(stopwatch.timing, plan)
+                return partial(self._timing, plan, CompileClock())
             case jobs.Probe() as task:
                 seed_everything(task.seeds[0])
                 return partial(self._probing, task)
@@ -211,6 +211,17 @@ class Trial:
         self._on_host = world.on_host()
         assert self._task is not None
         return self._task(world)
+
+    def _timing(self, plan: jobs.MeasurePlan, compiler: CompileClock, world: World) -> Requests:
+        build_seconds = max(0.0, time.monotonic() - self._start - compiler.seconds)
+        fault = partial(fault_in, self._interposition, self._stream)
+        device = self._interposition.observed.device
+        parts = (self._stream, device, world, self._folder, compiler, fault, self._stream.clock)
+        found = yield from TimedTraining(*parts).measuring(plan)
+        if not isinstance(found, Measurement):
+            return found
+        start = self._start - self._launched
+        return outcomes.Measured(replace(found, start_seconds=start, build_seconds=build_seconds))
 
     def _first_steps(self, task: jobs.TakeFirstSteps, _: World) -> Requests:
         """Take the first steps; this begins after some, so that the parameters are known."""

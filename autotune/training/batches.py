@@ -5,19 +5,20 @@ batches that are ready then make any loader look fast until they are used up. So
 and batches that training takes from this stock are not credited to the loader.
 
 A boundary is the time between two epochs. Without persistent workers each epoch starts its
-processes anew; with them it still waits for the first batch. `probe_boundary` measures it for
-timings that end before an epoch does.
+processes anew; with them it still waits for the first batch. `boundaries` measures one for timings
+that end before an epoch does.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
 
 from autotune.knobs.torch_private import (
     drop_iterator,
@@ -78,9 +79,20 @@ class Batches:
         clock: Clock,
         synchronize: Synchronize,
         ahead: Callable[[Iterator[Any]], Iterator[Any]] = iter,
+        per_step: int = 1,
     ) -> None:
-        """Begin the first epoch; `ahead` may copy the batches of an epoch before they are given."""
-        self._loader = loader
+        """Begin the first epoch.
+
+        Args:
+            loader: what gives the batches of an epoch, each time that it is iterated.
+            clock: seconds.
+            synchronize: waits until the device has done its work.
+            ahead: may copy the batches of an epoch before they are given.
+            per_step: batches of an optimizer step.
+        """
+        self._per_step = per_step
+        self.loader: Any = loader
+        """What gives the batches."""
         self._clock = clock
         self._synchronize = synchronize
         self._iterator: Iterator[Any] = iter(loader)
@@ -95,14 +107,40 @@ class Batches:
         """Seconds spent waiting for batches so far, boundaries excluded."""
 
     @property
+    def accumulation_steps(self) -> int:
+        """Batches of an optimizer step."""
+        return self._per_step
+
+    @property
+    def samples_per_batch(self) -> float:
+        """Samples of a batch."""
+        return float(self.loader.batch_size)
+
+    @property
+    def samples_per_step(self) -> float:
+        """Samples of an optimizer step."""
+        return self.accumulation_steps * self.samples_per_batch
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples of one epoch, which may be broken off; None if its length is not known."""
+        batches = self.epoch_batches
+        if batches is None and hasattr(self.loader.dataset, "__len__"):
+            batches = length_of(self.loader)
+        return None if batches is None else round(batches * self.samples_per_batch)
+
+    def count_anew(self) -> None:
+        """Let `samples_per_step` be of the steps from now on."""
+
+    @property
     def workers(self) -> int:
         """Number of processes that load batches; 0 if the training process does it itself."""
-        return int(getattr(self._loader, "num_workers", 0))
+        return int(getattr(self.loader, "num_workers", 0))
 
     @property
     def queued(self) -> int:
         """Upper bound of the batches that can be ready or in preparation."""
-        return self.workers * ((getattr(self._loader, "prefetch_factor", 0) or 0) + 1)
+        return self.workers * ((getattr(self.loader, "prefetch_factor", 0) or 0) + 1)
 
     def ready(self) -> int | None:
         """Return the number of batches that are ready; None if unknown or without meaning.
@@ -114,8 +152,8 @@ class Batches:
     def close(self) -> None:
         """Stop the workers; no batches follow."""
         self._iterator = self._fed = iter(())
-        if has_iterator(self._loader):
-            drop_iterator(self._loader)
+        if has_iterator(self.loader):
+            drop_iterator(self.loader)
 
     def __iter__(self) -> Batches:
         return self
@@ -140,7 +178,7 @@ class Batches:
         self.epoch_batches, self._batches_in_epoch = self._batches_in_epoch, 1
         self._synchronize()
         start = self._clock()
-        self._iterator = iter(self._loader)
+        self._iterator = iter(self.loader)
         self._fed = self._ahead(self._iterator)
         try:
             batch = next(self._fed)
@@ -150,39 +188,44 @@ class Batches:
         return batch
 
 
-def has_long_epochs(epoch_seconds: float) -> bool:
-    """Return True if epochs are so long that the boundary between them is negligible."""
-    return epoch_seconds > _LONG_SECONDS
+def boundaries(batches: Batches, seconds_per_sample: float) -> tuple[float, ...]:
+    """Return the seconds of the boundaries that were timed, or of one that is made if none was.
 
+    None is made if epochs are long or of unknown length, or if the training process loads itself: a
+    first batch is then as any other. A short epoch has a full batch for each worker, or one if
+    there are fewer: all begin at once and compete, as in a whole epoch.
 
-def first_samples(dataset: Dataset[Any], batch_size: int, workers: int) -> range:
-    """Return the indices of a short epoch: a full batch for each worker, one if there are fewer.
-
-    All workers begin at once and compete, as in an epoch of the whole `dataset`.
-    """
-    samples = len(dataset)  # type: ignore[arg-type]
-    batches = max(1, min(workers, samples // batch_size))
-    return range(min(samples, batches * batch_size))
-
-
-def probe_boundary(
-    short: DataLoader[Any], clock: Clock, synchronize: Synchronize
-) -> tuple[float, ...]:
-    """Measure the seconds from the end of one epoch to the first batch of the next.
-
-    Args:
-        short: a loader with the workers of training, but epochs of one batch per worker, since an
-            epoch costs its loading.
-        clock: seconds.
-        synchronize: waits until the device has done its work.
+    Side effect: no batches follow.
 
     Raises:
         EmptyEpochError: the loader gives no batch.
     """
-    batches = Batches(short, clock, synchronize)
-    while not batches.boundary_seconds:
-        next(batches)
-    return tuple(batches.boundary_seconds)
+    seen, loader, epoch = tuple(batches.boundary_seconds), batches.loader, batches.epoch_samples
+    if seen or not (epoch and batches.workers and loader.batch_size):
+        return seen
+    dataset, size = loader.dataset, loader.batch_size
+    is_stream = isinstance(dataset, IterableDataset)
+    samples = size if is_stream else length_of(dataset)
+    if not samples or epoch * seconds_per_sample > _LONG_SECONDS:
+        return ()
+    batches.close()
+    first = min(samples, size * max(1, min(loader.num_workers, samples // size)))
+    beginning: Any = StreamSlice(dataset, 0, first) if is_stream else Subset(dataset, range(first))
+    short = DataLoader(
+        beginning,
+        batch_size=size,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
+    epochs = Batches(short, time.perf_counter, lambda: None)
+    while not epochs.boundary_seconds:
+        next(epochs)
+    return tuple(epochs.boundary_seconds)
 
 
 # Attribute of torch's iterators: looked up twice for each batch, where a dictionary costs more.

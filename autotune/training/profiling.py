@@ -24,7 +24,7 @@ from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.batches import endless
 from autotune.training.ranks.world import World
 from autotune.training.tasks import LoadedJob, seconds_per_batch
-from autotune.training.timing import Step, StepRequests, synchronize
+from autotune.training.timing import StepRequests, drive, synchronize
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,
@@ -36,8 +36,8 @@ from autotune.values.outcome import Diagnosed, Loading, Operator, Profiled, Tria
 
 # Steps whose launching is timed, each on an idle device.
 _LAUNCHES = 5
-SCHEDULE = {"wait": 1, "warmup": 2, "active": 5}
-"""Steps of the profiler; without its warm-up it would time itself."""
+# Steps that the profiler records.
+_PROFILED = 5
 _MOST_OPERATORS = 15
 # Blocks that tell a rank that is slower than the others: the fewest that have a 95 % interval.
 _RANK_BLOCKS = 6
@@ -103,7 +103,11 @@ def _seconds_apart(setup: TrainingSetup, batch: Any, plan: MeasurePlan) -> _Apar
 
 
 def _seconds(
-    setup: TrainingSetup, step: Step, batch: Any, plan: MeasurePlan, batches_per_step: int = 1
+    setup: TrainingSetup,
+    step: Callable[[Any], object],
+    batch: Any,
+    plan: MeasurePlan,
+    batches_per_step: int = 1,
 ) -> float:
     """Return the seconds a batch of a step that gets the same batch each time."""
     return seconds_per_batch(setup, step, itertools.repeat(batch), plan, batches_per_step)
@@ -146,19 +150,38 @@ def launch_seconds(
 
 def _busy(setup: TrainingSetup, batch: Any) -> float | None:
     """Return the seconds a batch in which kernels run; None where no profiler sees them."""
-    if setup.device.type != "cuda":
+    step = partial(setup.step, itertools.repeat(batch))
+    found = drive(kernel_seconds(setup.device), step)
+    return None if found is None else found[1] / setup.batches_per_step
+
+
+def kernel_seconds(device: torch.device) -> StepRequests[tuple[float, float] | None]:
+    """Ask for steps; return the seconds of one in which data is copied, and kernels run.
+
+    None where no profiler tells.
+    """
+    if device.type != "cuda":
         return None
     try:
-        with profile(
-            activities=activities(setup.device), schedule=schedule(**SCHEDULE)
-        ) as profiler:
-            for _ in range(sum(SCHEDULE.values())):
-                setup.step(itertools.repeat(batch))
-                synchronize(setup.device)
-                profiler.step()
+        profiler = yield from _profiled(device)
     except RuntimeError:  # a container may lack the rights or the library
         return None
-    return busy_seconds(profiler.events(), SCHEDULE["active"] * setup.batches_per_step)
+    events = list(profiler.events())
+    busy = busy_seconds(events, _PROFILED)
+    return None if busy is None else (copy_seconds(events, _PROFILED), busy)
+
+
+def _profiled(device: torch.device) -> StepRequests[profile]:
+    """Ask for steps, and return the profiler of some of them."""
+    cuda = [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    # Without its warm-up it would time itself.
+    phases = schedule(wait=1, warmup=2, active=_PROFILED)
+    with profile(activities=[ProfilerActivity.CPU, *cuda], schedule=phases) as profiler:
+        for _ in range(3 + _PROFILED):
+            yield 1
+            synchronize(device)
+            profiler.step()
+    return profiler
 
 
 def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
@@ -183,12 +206,6 @@ def copy_seconds(events: Iterable[Any], steps: int) -> float:
     """Return the seconds of a step in which data is copied to the device; see `busy_seconds`."""
     spans = (one.time_range for one in events if one.key.startswith("Memcpy HtoD"))
     return float(sum(span.end - span.start for span in spans)) / 1e6 / steps
-
-
-def activities(device: torch.device) -> list[ProfilerActivity]:
-    """Return what the profiler is to record on a device."""
-    cuda = [ProfilerActivity.CUDA] if device.type == "cuda" else []
-    return [ProfilerActivity.CPU, *cuda]
 
 
 def _bfloat16(
@@ -271,15 +288,7 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
     loaded.folder.enter_phase("profile")
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
-    batches, requests = endless(setup.loader), profiling(task, setup.device)
-    while True:
-        try:
-            steps = next(requests)
-        except StopIteration as end:
-            outcome: TrialOutcome = end.value
-            return outcome
-        for _ in range(steps):
-            setup.step(batches)
+    return drive(profiling(task, setup.device), partial(setup.step, endless(setup.loader)))
 
 
 def profiling(task: Profile, device: torch.device) -> StepRequests[Profiled]:
@@ -288,11 +297,7 @@ def profiling(task: Profile, device: torch.device) -> StepRequests[Profiled]:
     Side effect: as that of `profile_steps`.
     """
     yield task.warmup_steps
-    with profile(activities=activities(device), schedule=schedule(**SCHEDULE)) as profiler:
-        for _ in range(sum(SCHEDULE.values())):
-            yield 1
-            synchronize(device)
-            profiler.step()
+    profiler = yield from _profiled(device)
     if task.trace_path is not None:
         profiler.export_chrome_trace(str(Path(task.trace_path)))
     return Profiled(_operators(profiler.key_averages(), device.type != "cpu"))
@@ -312,9 +317,8 @@ def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
         if one.device_type.name == kind and not _annotates(one)
     ]
     total = sum(microseconds for _, _, microseconds in counted) or 1.0
-    steps = SCHEDULE["active"]
     return tuple(
-        Operator(name, calls, microseconds / 1e6 / steps, microseconds / total)
+        Operator(name, calls, microseconds / 1e6 / _PROFILED, microseconds / total)
         for name, calls, microseconds in sorted(counted, key=lambda one: -one[2])[:_MOST_OPERATORS]
         if microseconds > 0
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,48 +13,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, Subset
+from torch.utils.data import Dataset
 
 from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value, spelled
+from autotune.knobs.base import spelled
 from autotune.process.common.trial_folder import TrialFolder
-from autotune.training import disturbance, memory, quality
+from autotune.training import memory, quality
 from autotune.training.apply_settings import Settings
-from autotune.training.batches import (
-    Batches,
-    StreamSlice,
-    first_samples,
-    has_long_epochs,
-    probe_boundary,
-)
+from autotune.training.batches import Batches
 from autotune.training.before_fork import Prepared
+from autotune.training.measuring import TimedTraining, timer_on
 from autotune.training.ranks.facts import epochs_obstacle
 from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.sample_lengths import count_tokens, worst_batch
-from autotune.training.timing import CompileClock, Step, Timer, synchronize
+from autotune.training.timing import CompileClock, StepRequests, drive, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,
     apply,
     build_dataset,
-    build_loader,
     scale_learning_rates,
 )
 from autotune.training.workload import Workload, load_workload
-from autotune.values.measurement import (
-    Block,
-    LengthCount,
-    Measurement,
-    RankShare,
-    seconds_per_sample,
-)
-from autotune.values.outcome import (
-    Measured,
-    NotApplied,
-    Probed,
-    Rejected,
-    TrialOutcome,
-)
+from autotune.values.measurement import Block, LengthCount, Measurement, seconds_per_sample
+from autotune.values.outcome import Measured, NotApplied, Probed, Rejected, TrialOutcome
 
 
 @dataclass(frozen=True)
@@ -125,68 +107,47 @@ def use_device(device: torch.device) -> None:
 def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
     loaded.folder.enter_phase("build")
-    compiler = CompileClock()
-    build_seconds = 0.0 if loaded.prepared is None else loaded.prepared.dataset_seconds
+    compiler, prepared, job = CompileClock(), loaded.prepared, loaded.job
     start = time.perf_counter()
-    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
-    build_seconds += max(0.0, time.perf_counter() - start - compiler.seconds)
-    loaded.folder.enter_phase("warm-up")
+    setup = loaded.setup(build_dataset(loaded.workload), job.seed)
+    build_seconds = max(0.0, time.perf_counter() - start - compiler.seconds)
     setup.model.train()
-    step = _WatchedStep(setup)
-    peak = memory.PeakWatch(setup.device)
-    timer = _timer(setup, step, setup.batches_per_step, setup.loader, compiler, peak)
-    batch_size = setup.loader.batch_size or 1
-    warm_up = timer.warm_up(plan, batch_size)
-    step.check_finite()
-    missed, waited = setup.not_applied(), timer.batches.wait_seconds
-    blocks: tuple[Block, ...] = ()
-    if not missed:
-        loaded.folder.enter_phase("measure")
-        peak.begin_blocks()
-        blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size)
-        step.check_finite()
-        missed = setup.not_applied()  # the user's code may have changed a setting meanwhile
-    if (unusable := _unusable(setup, missed, timer.batches)) is not None:
-        return unusable
-    waited = timer.batches.wait_seconds - waited
-    retries, epoch_samples = peak.retries, _epoch_samples(setup, timer.batches)
-    world = setup.world
-    longest_among = _take_worst_batch(setup, step)
-    peak.look()
+    step, wait = _WatchedStep(setup), partial(synchronize, setup.device)
+    ahead = partial(setup.settings.copied_ahead, device=setup.device)
+    batches = Batches(setup.loader, time.perf_counter, wait, ahead, setup.batches_per_step)
+    training = TimedTraining(
+        batches,
+        setup.device,
+        setup.world,
+        loaded.folder,
+        compiler,
+        fault=partial(_fault, step, batches),
+        take_worst=partial(_take_worst_batch, setup, step),
+    )
+    found = drive(training.measuring(plan), partial(step, batches))
+    if not isinstance(found, Measurement):
+        return found
+    tokens = count_tokens(setup.loader, loaded.workload.tokens_in) if job.count_tokens else None
     return Measured(
-        Measurement(
-            blocks=blocks,
-            boundary_seconds=world.slowest(_boundaries(setup, timer, blocks)),
-            epoch_samples=epoch_samples,
-            warmup_step_seconds=warm_up.step_seconds,
-            steady_step_seconds=warm_up.calm_seconds,
-            warmup_samples=warm_up.samples,
-            steps=timer.log.times(),
-            compile_seconds=compiler.seconds,
+        replace(
+            found,
             start_seconds=loaded.start_seconds,
-            build_seconds=build_seconds,
-            peak_memory_bytes=memory.peak_of_all(world, setup.device, peak.bytes),
-            device_memory=memory.device_memory(setup.device),
-            token_count=count_tokens(setup.loader, loaded.workload.tokens_in)
-            if loaded.job.count_tokens
-            else None,
-            longest_among=longest_among,
-            allocator_retries=max(world.shares(retries)),
-            ranks=() if world.is_alone else tuple(world.shares(RankShare(waited, peak.bytes))),
-            shared_seconds=loaded.prepared.seconds if loaded.prepared else 0.0,
-            flags=tuple(sorted(timer.flags)),
+            build_seconds=build_seconds + (prepared.dataset_seconds if prepared else 0.0),
+            token_count=tokens,
+            shared_seconds=prepared.seconds if prepared else 0.0,
         )
     )
 
 
-def _unusable(
-    setup: TrainingSetup, missed: Sequence[tuple[str, Value, Value]], batches: Batches
-) -> NotApplied | Rejected | None:
+def _fault(step: _WatchedStep, batches: Batches) -> NotApplied | Rejected | None:
     """Return why a timing is not one of the configuration; None if it is.
 
-    `missed` are settings that did not take effect, with the values wanted and found.
+    Raises:
+        NonFiniteLossError: the last loss is not finite.
     """
-    for name, wanted, got in missed:
+    step.check_finite()
+    setup = step.setup
+    for name, wanted, got in setup.not_applied():
         return NotApplied(name, spelled(wanted), spelled(got))
     if uneven := epochs_obstacle(setup.world.shares(batches.epoch_batches)):
         return Rejected(f"{setup.workload.path}: {uneven}")
@@ -205,31 +166,6 @@ def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount |
     step(itertools.repeat(found.batch))
     synchronize(setup.device)
     return found.among
-
-
-def _boundaries(setup: TrainingSetup, timer: Timer, blocks: Sequence[Block]) -> tuple[float, ...]:
-    """Return the boundaries that were timed, or measure one if no epoch ended.
-
-    None is measured if epochs are long, or if the training process loads itself: a first batch is
-    then as any other. A stream's is not charged without a known length of its epochs.
-    """
-    seen = tuple(timer.batches.boundary_seconds)
-    if seen:
-        return seen
-    timer.batches.close()
-    dataset, size = setup.loader.dataset, setup.loader.batch_size or 1
-    if not setup.loader.num_workers:
-        return ()
-    pace = seconds_per_sample(blocks)
-    if hasattr(dataset, "__len__") and has_long_epochs(len(dataset) * pace):
-        return ()
-    start: Dataset[Any] = (
-        StreamSlice(dataset, 0, size)
-        if isinstance(dataset, IterableDataset)
-        else Subset(dataset, first_samples(dataset, size, setup.loader.num_workers))
-    )
-    short = build_loader(setup.config.replace(accumulation_steps=1), setup.workload, start, seed=0)
-    return probe_boundary(short, timer.clock, timer.synchronize)
 
 
 def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
@@ -262,7 +198,7 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
 
 def seconds_per_batch(
     setup: TrainingSetup,
-    step: Step,
+    step: Callable[[Any], object],
     source: Any,
     plan: MeasurePlan,
     batches_per_step: int = 1,
@@ -273,38 +209,18 @@ def seconds_per_batch(
     Several processes take such steps at the same time, each with batches of its own. `watch` gets
     the seconds of each process, by rank, for the warm-up's steps and for each block.
     """
+    batches = Batches(source, time.perf_counter, partial(synchronize, setup.device))
     timer = replace(
-        _timer(setup, step, batches_per_step, source),
+        timer_on(batches, setup.device, setup.world),
         watch=lambda laps: watch(tuple(lap.seconds for lap in laps)),
     )
-    warm_up = timer.warm_up(plan)
-    blocks = timer.time_blocks(plan, warm_up.calm_seconds, 1)
-    return setup.world.size * seconds_per_sample(blocks)
 
+    def timing() -> StepRequests[tuple[Block, ...]]:
+        warm_up = yield from timer.together(timer.warming_up(plan))
+        blocks = timer.timing_blocks(plan, warm_up.calm_seconds, batches_per_step)
+        return (yield from timer.together(blocks))
 
-def _timer(
-    setup: TrainingSetup,
-    step: Step,
-    batches_per_step: int,
-    source: Any,
-    compiler: CompileClock | None = None,
-    peak: memory.PeakWatch | None = None,
-) -> Timer:
-    clock, wait = time.perf_counter, partial(synchronize, setup.device)
-    ahead = partial(setup.settings.copied_ahead, device=setup.device)
-    return Timer(
-        step,
-        Batches(source, clock, wait, ahead if source is setup.loader else iter),
-        clock,
-        wait,
-        noise=memory.between_blocks(
-            disturbance.watch(setup.device, clock, setup.world.launcher), peak
-        ),
-        compilations=(lambda: 0) if compiler is None else (lambda: compiler.events),
-        batches_per_step=batches_per_step,
-        world=setup.world,
-        sees_steps=setup.device.type == "cpu",
-    )
+    return setup.world.size * seconds_per_sample(drive(timing(), partial(step, batches)))
 
 
 @dataclass
@@ -326,11 +242,3 @@ class _WatchedStep:
         value = math.nan if self.loss is None else float(self.loss.detach())
         if not math.isfinite(value):
             raise quality.NonFiniteLossError(f"the loss became {value}")
-
-
-def _epoch_samples(setup: TrainingSetup, batches: Batches) -> int | None:
-    """Return the samples of an epoch, of all processes together."""
-    step_samples = (setup.loader.batch_size or 1) * setup.world.size
-    if batches.epoch_batches is not None:
-        return batches.epoch_batches * step_samples
-    return len(setup.loader) * step_samples if hasattr(setup.loader.dataset, "__len__") else None

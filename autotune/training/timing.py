@@ -33,12 +33,10 @@ from autotune.values.measurement import (
 )
 from autotune.values.statistics import Part, ratio_interval, ratio_of
 
-Step = Callable[[Batches], object]
-"""Function that takes a step on the next batches."""
 Result = TypeVar("Result")
 StepRequests = Generator[int, None, Result]
 """Generator that yields numbers of training steps to take, resumes when they are taken, and returns
-its result. A `Timer` takes the steps itself; in an unmodified script the script's loop does."""
+its result. `drive` takes the steps of a model.py; a script's own loop takes a script's."""
 
 # A warm-up step this many times slower than the fastest one is a stall (compilation, a search).
 _STALL = 5.0
@@ -70,6 +68,17 @@ _AT_MOST = 4.0
 _CLEARLY = 1.03
 
 
+def drive(requests: StepRequests[Result], step: Callable[[], object]) -> Result:
+    """Take the steps that a generator asks for, and return its result."""
+    while True:
+        try:
+            steps = next(requests)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        for _ in range(steps):
+            step()
+
+
 @dataclass(frozen=True, slots=True)
 class WarmUp:
     """The untimed first steps."""
@@ -85,13 +94,11 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer of training steps.
+    """A timer of training steps, which somebody else takes.
 
-    `warm_up` and `time_blocks` take the steps themselves. `warming_up` and `timing_blocks` are the
-    same as generators, for a caller that takes the steps; of several processes, in `together`.
+    `step_samples` of its methods are the samples of a step in each process.
     """
 
-    step: Step
     batches: Batches
     clock: Clock
     synchronize: Synchronize
@@ -101,8 +108,6 @@ class Timer:
     """Function that returns the number of compilations begun plus those ended so far."""
     flags: set[str] = field(default_factory=set)
     """Remarks on the timing so far, see `Measurement.flags`."""
-    batches_per_step: int = 1
-    """Batches that a step takes."""
     world: World = ALONE
     """The processes that take the steps together; rank 0 decides for all."""
     watch: Callable[[Sequence[Lap]], object] = lambda _: None
@@ -111,16 +116,6 @@ class Timer:
     """True if the clock tells when each step has ended, as on a CPU; else only blocks are timed."""
     log: StepLog = field(default_factory=StepLog)
     """Single steps of the blocks so far."""
-
-    def warm_up(self, plan: MeasurePlan, batch_size: int = 1) -> WarmUp:
-        """Take untimed steps as `warming_up` says."""
-        return self._take(self.together(self.warming_up(plan, batch_size)))
-
-    def time_blocks(
-        self, plan: MeasurePlan, step_seconds: float, batch_size: int
-    ) -> tuple[Block, ...]:
-        """Take and time blocks of steps as `timing_blocks` says."""
-        return self._take(self.together(self.timing_blocks(plan, step_seconds, batch_size)))
 
     def together(self, requests: StepRequests[Result]) -> StepRequests[Result]:
         """Ask for the steps that rank 0's generator asks for, and return its result in each rank.
@@ -137,17 +132,7 @@ class Timer:
             self.watch(self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu)))
         return self.world.told(None)  # type: ignore[return-value]
 
-    def _take(self, requests: StepRequests[Result]) -> Result:
-        """Take the steps that a generator asks for, and return its result."""
-        while True:
-            try:
-                steps = next(requests)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            for _ in range(steps):
-                self.step(self.batches)
-
-    def warming_up(self, plan: MeasurePlan, batch_size: int = 1) -> StepRequests[WarmUp]:
+    def warming_up(self, plan: MeasurePlan, step_samples: float = 1) -> StepRequests[WarmUp]:
         """Ask for untimed steps until enough in a row went by without a stall.
 
         Workers fill their queue during a stall. So each stall restarts the count, and the steps
@@ -168,18 +153,14 @@ class Timer:
                 self.flags.add("short_warm_up")
                 break
         tail = seconds[-calm:] if calm else seconds[-1:]
-        calm_seconds, each = max(fmean(tail), 1e-9), self._step_samples(batch_size)
+        calm_seconds, each = max(fmean(tail), 1e-9), step_samples * self.world.size
         missing = math.ceil((plan.warmup_samples - len(seconds) * each) / each)
         if (more := min(missing, int(plan.max_seconds / calm_seconds))) > 0:
             lap = yield from self._time(more)
             seconds += [lap.seconds / more] * more
         self.noise()
         is_steady = "short_warm_up" not in self.flags
-        return WarmUp(tuple(seconds), calm_seconds, len(seconds) * each, is_steady)
-
-    def _step_samples(self, batch_size: int) -> int:
-        """Return the samples that all processes take in a step together."""
-        return self.batches_per_step * batch_size * self.world.size
+        return WarmUp(tuple(seconds), calm_seconds, round(len(seconds) * each), is_steady)
 
     def _is_steady(self, plan: MeasurePlan, calm: int) -> bool:
         if calm < plan.warmup_steps:
@@ -189,7 +170,7 @@ class Timer:
         return used_up or calm >= plan.warmup_steps + self.batches.queued
 
     def timing_blocks(
-        self, plan: MeasurePlan, step_seconds: float, batch_size: int
+        self, plan: MeasurePlan, step_seconds: float, step_samples: float
     ) -> StepRequests[tuple[Block, ...]]:
         """Ask for blocks of equally many steps until the interval of the mean is narrow enough.
 
@@ -198,7 +179,7 @@ class Timer:
         steps are slow, as many steps are enough as the first look has blocks. Where a few steps
         take much of the time, there is more of it, until enough of these were seen.
         """
-        steps, first = yield from self._first_block(plan, step_seconds, batch_size)
+        steps, first = yield from self._first_block(plan, step_seconds, step_samples)
         blocks = [first]
         start = self.clock() - first.seconds
         for look in plan.looks:
@@ -208,7 +189,7 @@ class Timer:
                 is_overdue = self._is_late(plan, blocks, passed / slack)
                 if is_overdue and _tell_enough(blocks, steps, plan):
                     break
-                blocks.append((yield from self._block(steps, batch_size)))
+                blocks.append((yield from self._block(steps, step_samples)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
             self._note_uneven(plan, blocks)
@@ -218,7 +199,7 @@ class Timer:
         while not _saw_least(plan, blocks):
             if self._is_late(plan, blocks, self.clock() - start):
                 break
-            blocks.append((yield from self._block(steps, batch_size)))
+            blocks.append((yield from self._block(steps, step_samples)))
         return tuple(blocks)
 
     def _is_late(self, plan: MeasurePlan, blocks: Sequence[Block], passed: float) -> bool:
@@ -240,30 +221,30 @@ class Timer:
             self.flags.add(UNEVEN)
 
     def _first_block(
-        self, plan: MeasurePlan, step_seconds: float, batch_size: int
+        self, plan: MeasurePlan, step_seconds: float, step_samples: float
     ) -> StepRequests[tuple[int, Block]]:
         """Find the number of steps of a block; return it with the first block.
 
         A first block that is much too short is replaced by a longer one: the warm-up's last steps
         may have been slower than the block's.
         """
-        steps = self._steps(plan, step_seconds, batch_size)
-        block = yield from self._block(steps, batch_size)
+        steps = self._steps(plan, step_seconds, step_samples)
+        block = yield from self._block(steps, step_samples)
         if plan.block_samples is not None:
             return steps, block
         while (missing := plan.block_seconds / block.seconds) > _TOO_SHORT:
             steps = math.ceil(min(missing, _MOST_GROWTH) * steps)
-            block = yield from self._block(steps, batch_size)
+            block = yield from self._block(steps, step_samples)
         return steps, block
 
-    def _steps(self, plan: MeasurePlan, step_seconds: float, batch_size: int) -> int:
+    def _steps(self, plan: MeasurePlan, step_seconds: float, step_samples: float) -> int:
         if plan.block_samples is None:
             steps = max(1, math.ceil(plan.block_seconds / step_seconds))
         else:
-            steps = max(1, round(plan.block_samples / self._step_samples(batch_size)))
-        workers = self.batches.workers
-        if steps * self.batches_per_step < _STEPS_PER_WORKER * workers:
-            multiple = math.lcm(workers, self.batches_per_step) // self.batches_per_step
+            steps = max(1, round(plan.block_samples / (step_samples * self.world.size)))
+        workers, each = self.batches.workers, self.batches.accumulation_steps
+        if steps * each < _STEPS_PER_WORKER * workers:
+            multiple = math.lcm(workers, each) // each
             steps = math.ceil(steps / multiple) * multiple
         return steps
 
@@ -304,7 +285,7 @@ class Timer:
         low, high = ratio_interval(parts)
         return high - low <= 2 * plan.precision * ratio_of(parts)
 
-    def _block(self, steps: int, batch_size: int) -> StepRequests[Block]:
+    def _block(self, steps: int, step_samples: float) -> StepRequests[Block]:
         """Time a block; one in which something was compiled or the clock jumped is repeated."""
         for _ in range(_MOST_VOID_BLOCKS):
             lap = yield from self._time(steps)
@@ -314,11 +295,12 @@ class Timer:
             self.flags.add("recompiled" if lap.compilations else "clock")
         else:
             self.flags.add(UNSTEADY)  # every repetition was void, too
+        samples = max(1, round(lap.steps * step_samples))
         block = Block(
             seconds=max(lap.seconds, 1e-9),
-            samples=lap.batches * batch_size,
+            samples=samples,
             wait_seconds=lap.wait_seconds,
-            stock_samples=lap.stock * batch_size,
+            stock_samples=min(samples - 1, round(lap.stock * step_samples)),
             has_boundary=lap.has_boundary,
             noise=replace(
                 noise,
@@ -359,14 +341,28 @@ class Timer:
             self.log.add(seconds, self.batches.wait_seconds - wait)
         lap = Lap(
             seconds=seconds,
-            batches=steps * self.batches_per_step,
+            steps=steps,
             wait_seconds=self.batches.wait_seconds - wait,
             boundary_seconds=sum(passed),
             has_boundary=bool(passed),
             compilations=self.compilations() - compilations,
         )
-        left = self.batches.ready()
-        return replace(lap, stock=_from_stock(lap, ready, left, self.batches.workers))
+        return replace(lap, stock=self._from_stock(lap, ready, self.batches.ready()))
+
+    def _from_stock(self, lap: Lap, ready: int | None, left: int | None) -> float:
+        """Return the steps on batches from the stock beyond those loaded meanwhile.
+
+        The number is 0 if the stock is unknown or an epoch ended in the lap. If training waits,
+        workers deliver in bursts. A lap that ends just before a burst has loaded more than it took;
+        its number is negative.
+        """
+        if ready is None or left is None or lap.has_boundary:
+            return 0
+        drop, each = ready - left, self.batches.accumulation_steps
+        waited = lap.wait_seconds > _WAITS * lap.seconds
+        if drop < -self.batches.workers:
+            return 0  # the queue fills up again; training could not have used these batches
+        return min(drop, lap.steps * each - 1) / each if waited or drop > _STOCK_NOISE else 0
 
     def _single_steps(self, steps: int) -> StepRequests[None]:
         """Ask for steps one by one, and record the seconds of each without epoch boundaries."""
@@ -416,22 +412,6 @@ def _calm_steps(busy: Sequence[float]) -> int:
     return next(
         (count for count, each in enumerate(reversed(busy)) if each > _STALL * fastest), len(busy)
     )
-
-
-def _from_stock(lap: Lap, ready: int | None, left: int | None, workers: int) -> int:
-    """Return the batches that training took from the stock beyond those loaded meanwhile.
-
-    The number is 0 if the stock is unknown or an epoch ended in the lap. If training waits,
-    workers deliver in bursts. A lap that ends just before a burst has loaded more than it took;
-    its number is negative.
-    """
-    if ready is None or left is None or lap.has_boundary:
-        return 0
-    drop = ready - left
-    waited = lap.wait_seconds > _WAITS * lap.seconds
-    if drop < -workers:
-        return 0  # the queue fills up again; training could not have used these batches
-    return min(drop, lap.batches - 1) if waited or drop > _STOCK_NOISE else 0
 
 
 def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:

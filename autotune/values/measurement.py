@@ -158,6 +158,7 @@ def _time(seconds: float) -> str:
 # this share and one core are idle, other programs took nothing that the trial needed.
 DISTURBING = 0.1
 STOPPED_EARLY, UNSTEADY, UNWATCHED, UNEVEN = "stopped_early", "unsteady", "unwatched", "uneven"
+NO_BOUNDARY = "no_boundary"
 """Remarks on a timing: stopped because it was clearly slower, not steady until its end, on a
 machine whose other programs cannot be seen, and with a few slow steps that take much of the time.
 """
@@ -355,13 +356,9 @@ class Measurement:
     """
 
     def __post_init__(self) -> None:
-        """Add the flags that follow from the other fields: no_boundary and unwatched."""
-        facts = {
-            "no_boundary": bool(self.boundary_seconds) and self.epoch_samples is None,
-            UNWATCHED: not all(block.noise.watched for block in self.blocks),
-        }
-        found = {flag for flag, holds in facts.items() if holds}
-        object.__setattr__(self, "flags", tuple(sorted(found.union(self.flags))))
+        """Add the flag that follows from the blocks: unwatched."""
+        if not all(block.noise.watched for block in self.blocks):
+            object.__setattr__(self, "flags", tuple(sorted({UNWATCHED, *self.flags})))
 
     @property
     def nonsense(self) -> str | None:

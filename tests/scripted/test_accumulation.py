@@ -152,7 +152,7 @@ def test_a_block_counts_the_samples_of_all_batches_of_its_steps() -> None:
             bench.step(batches)
 
     bench = Bench(Loader(Clock(), epoch=10**9), [1.0])
-    timer = replace(bench.timer(), step=step, batches_per_step=3)
+    timer = replace(bench.timer(per_step=3), step=step)
     plan = MeasurePlan(warmup_steps=2, block_seconds=9.0, looks=(6,), max_seconds=1e9)
     warm_up = timer.warm_up(plan)
     assert warm_up.step_seconds == (3.0, 3.0)

@@ -10,9 +10,8 @@ import pytest
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches
-from autotune.training.timing import Timer
 from autotune.values.measurement import QUIET, UNEVEN, Block, Noise
-from clockwork import Bench, Clock, Loader
+from clockwork import Bench, Clock, Driven, Loader
 from covering import covers
 
 PLAN = MeasurePlan(
@@ -193,7 +192,7 @@ class Stocked(Batches):
         return super().__next__()
 
 
-def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Timer:
+def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Driven:
     """A timer over steps of a second, with so many batches ready after each."""
     loader = Queue(Clock(), epoch=10**9, batch_seconds=batch_seconds)
     timer = Bench(loader, [1.0]).timer()
@@ -393,6 +392,6 @@ def test_slow_steps_are_timed_no_longer_than_tells(
 
 def test_workers_and_accumulated_batches_share_a_multiple() -> None:
     bench = Bench(Workers(Clock(), epoch=10**9), [1.0])
-    timer = replace(bench.timer(), batches_per_step=2)
+    timer = bench.timer(per_step=2)
     blocks = timer.time_blocks(replace(PLAN, block_seconds=1.0), 1.0, batch_size=1)
     assert {block.samples for block in blocks} == {4}, "two steps of two batches, for four workers"

@@ -32,14 +32,15 @@ class Lap:
 
     seconds: float
     """Seconds without epoch boundaries."""
-    batches: int
+    steps: int
+    """Steps of one process, or of all together."""
     wait_seconds: float
     """Part of `seconds` in which the loop waited for the DataLoader."""
     boundary_seconds: float = 0.0
     """Seconds of the epoch boundaries within."""
     has_boundary: bool = False
-    stock: int = 0
-    """Batches that were taken from prefetched ones; see `Block.stock_samples`."""
+    stock: float = 0
+    """Steps on prefetched batches; see `Block.stock_samples`."""
     compilations: int = 0
     """Compilations that began, plus those that ended."""
     stopped: int = 0
@@ -49,7 +50,7 @@ class Lap:
 
 
 def slowest(laps: Sequence[Lap]) -> Lap:
-    """Return the lap of several processes together: the slowest one's time, the batches of all.
+    """Return the lap of several processes together: the slowest one's time, the steps of all.
 
     All reach the end of an epoch in the same step. The slowest boundary is left out of the slowest
     time, because the others wait for it.
@@ -58,7 +59,7 @@ def slowest(laps: Sequence[Lap]) -> Lap:
     whole = max(lap.seconds + lap.boundary_seconds for lap in laps)
     return Lap(
         seconds=whole - boundary,
-        batches=sum(lap.batches for lap in laps),
+        steps=sum(lap.steps for lap in laps),
         wait_seconds=max(lap.wait_seconds for lap in laps),
         boundary_seconds=boundary,
         has_boundary=any(lap.has_boundary for lap in laps),

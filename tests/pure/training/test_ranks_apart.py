@@ -45,12 +45,12 @@ def test_a_step_of_all_ranks_has_the_same_samples_in_batches_of_any_size():
     assert steps[0] == steps[1]
 
 
-def test_the_slowest_rank_and_its_boundary_count_and_the_samples_of_all():
-    quick = Lap(seconds=1.5, batches=4, wait_seconds=0.1, boundary_seconds=0.5, has_boundary=True)
-    slow = Lap(seconds=1.2, batches=4, wait_seconds=0.4, boundary_seconds=0.8, has_boundary=True)
+def test_the_slowest_rank_and_its_boundary_count_and_the_steps_of_all():
+    quick = Lap(seconds=1.5, steps=4, wait_seconds=0.1, boundary_seconds=0.5, has_boundary=True)
+    slow = Lap(seconds=1.2, steps=4, wait_seconds=0.4, boundary_seconds=0.8, has_boundary=True)
     both = slowest([quick, slow])
     assert both.seconds == pytest.approx(1.2), "2.0 s from begin to end, of which 0.8 s boundary"
-    assert (both.batches, both.wait_seconds, both.has_boundary) == (8, 0.4, True)
+    assert (both.steps, both.wait_seconds, both.has_boundary) == (8, 0.4, True)
 
 
 @pytest.mark.parametrize(

@@ -127,19 +127,12 @@ def test_a_run_of_which_nobody_watched_a_block_is_flagged_and_counts_none_as_dis
     assert run.can_win
 
 
-def test_a_boundary_that_is_not_charged_is_flagged() -> None:
-    run = replace(measurement(), boundary_seconds=(5.0,), epoch_samples=None)
-    assert run.flags == ("no_boundary",)
-    assert run.can_win
-    charged = replace(measurement(), boundary_seconds=(5.0,), epoch_samples=100)
-    assert charged.flags == ()
-
-
 def test_a_flag_that_follows_from_the_numbers_is_there_once_however_often_copied() -> None:
-    run = replace(measurement(), boundary_seconds=(5.0,), flags=("unsteady",))
+    unwatched = replace(blocks(1.0)[0], noise=Noise(watched=False))
+    run = replace(measurement(), blocks=(unwatched,), flags=("unsteady",))
     outcome = outcome_from_json(outcome_to_json(Measured(replace(run, machine_speed=0.9))))
     assert isinstance(outcome, Measured)
-    assert outcome.measurement.flags == ("no_boundary", "unsteady")
+    assert outcome.measurement.flags == ("unsteady", "unwatched")
 
 
 @pytest.mark.parametrize(
