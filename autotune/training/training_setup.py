@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import islice
 from operator import add
@@ -32,6 +32,20 @@ class DatasetTooSmallError(WorkloadError):
     """The dataset does not fill one batch of the configuration."""
 
 
+@dataclass
+class BackwardPasses:
+    """The backward passes since the last step began, of which autograd tells."""
+
+    count: int = 0
+
+    def watch(self, loss: Tensor) -> None:
+        """Count the backward pass of a loss, when it happens."""
+        loss.register_hook(self._passed)  # type: ignore[no-untyped-call]
+
+    def _passed(self, _gradient: Tensor) -> None:
+        self.count += 1
+
+
 @dataclass(frozen=True)
 class TrainingSetup:
     """Model, optimizer and loader under one configuration."""
@@ -43,11 +57,11 @@ class TrainingSetup:
     optimizer: Optimizer
     loader: DataLoader[Any]
     scaler: torch.amp.GradScaler
-    passes: BackwardPasses
     world: World = ALONE
     """The processes that train together, each with such a setup."""
     wrapped: nn.Module | None = None
     """The model as several processes call it, in DDP or sharded; None alone."""
+    _passes: BackwardPasses = field(default_factory=BackwardPasses)
 
     @property
     def trained(self) -> nn.Module:
@@ -71,8 +85,8 @@ class TrainingSetup:
 
     @property
     def accumulation_steps(self) -> int:
-        """Backward passes before the optimizer's last step; 1 before the first step."""
-        return self.passes.before_last_step
+        """Backward passes of the last step; 1 before the first one."""
+        return max(1, self._passes.count)
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the context in which the forward pass and the loss run, such as autocast."""
@@ -111,7 +125,7 @@ class TrainingSetup:
             WorkloadError: compute_loss returned no scalar tensor with a gradient.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        self.passes.begin()
+        self._passes.count = 0
         # `map` keeps no batch, so that one is freed before the next is made.
         left = range(count - 1, -1, -1)
         return reduce(add, map(partial(self._backward, count), islice(batches, count), left))
@@ -135,7 +149,7 @@ class TrainingSetup:
             )
         if count > 1:
             loss = loss / count
-            self.passes.watch(loss)
+            self._passes.watch(loss)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -159,33 +173,6 @@ def step_apart(setup: TrainingSetup) -> Callable[[Iterator[Any]], object]:
             return setup.step(batches)
 
     return step
-
-
-class BackwardPasses:
-    """A counter of the backward passes before each step of an optimizer.
-
-    Autograd tells of the passes, and the optimizer of its steps.
-    """
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.before_last_step = 1
-        """Passes between the beginning of the optimizer's last step and its update."""
-        self._passes = 0
-        optimizer.register_step_post_hook(self._stepped)
-
-    def begin(self) -> None:
-        """Begin a step anew; a scaler may have skipped the optimizer's part in the last one."""
-        self._passes = 0
-
-    def watch(self, loss: Tensor) -> None:
-        """Count the backward pass of a loss, when it happens."""
-        loss.register_hook(self._passed)  # type: ignore[no-untyped-call]
-
-    def _passed(self, _gradient: Tensor) -> None:
-        self._passes += 1
-
-    def _stepped(self, *_: object) -> None:
-        self.before_last_step = max(1, self._passes)
 
 
 def apply(
@@ -221,9 +208,8 @@ def apply(
     if world.rank:
         seed_everything(seed + world.rank)
     scaler = settings.scaler(target)
-    passes = BackwardPasses(optimizer)
     return TrainingSetup(
-        settings, workload, target, model, optimizer, loader, scaler, passes, world, wrapped
+        settings, workload, target, model, optimizer, loader, scaler, world, wrapped
     )
 
 
