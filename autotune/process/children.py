@@ -8,7 +8,6 @@ has.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import re
@@ -56,8 +55,6 @@ _MOST_BYTES_MEANWHILE = 4 * MOST_BYTES
 # Line at the place where a log was cut; its number is added up if it is cut again.
 _LEFT_OUT = re.compile(rb"\n\.\.\. autotune left out (\d{1,18}) bytes \.\.\.\n")
 _LONGEST_LINE = 100
-_BLOCK = 512  # bytes, of `st_blocks`
-_PUNCH_HOLE_AND_KEEP_SIZE = 3
 
 
 class Launched(Protocol):
@@ -354,7 +351,7 @@ class RunningChild:
         own between two blocks.
         """
         for log in self._files.logs:
-            hold_down(log)
+            shorten(log, _MOST_BYTES_MEANWHILE)
         is_timed = self._files.phase in TIMED
         self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
 
@@ -417,40 +414,13 @@ def free_shared_memory(pids: Iterable[int], begun: Path) -> None:
                     path.unlink()
 
 
-def hold_down(log: Path) -> None:
-    """Give back space of a log that is still being written, if it takes far too much."""
-    with suppress(OSError):
-        found = log.stat()
-        taken = found.st_blocks * _BLOCK if hasattr(found, "st_blocks") else found.st_size
-        if taken > _MOST_BYTES_MEANWHILE and not _free_middle(log):
-            _cut(log, _MOST_BYTES_MEANWHILE)
+def shorten(log: Path, most_bytes: int = 0) -> None:
+    """Leave out the middle of a log of more than `most_bytes`, or `MOST_BYTES` if these are more.
 
-
-def shorten(log: Path) -> None:
-    """Leave out the middle of a long log that is complete."""
-    with suppress(OSError):
-        if log.stat().st_size > MOST_BYTES:
-            _cut(log, MOST_BYTES)
-
-
-def _free_middle(log: Path) -> bool:
-    """Give back the space of the middle, which reads as zeros; return False if that cannot be done.
-
-    Only Linux can, and not each of its file systems. See fallocate(2).
+    Of a log that is still being written, what is printed in that moment may be lost.
     """
-    start = _HALF + _LONGEST_LINE
-    with log.open("rb+") as file:
-        length = file.seek(0, os.SEEK_END) - _HALF - start
-        try:
-            fallocate = ctypes.CDLL(None).fallocate
-        except (AttributeError, OSError, TypeError):  # other systems
-            return False
-        sizes = (ctypes.c_int64(start), ctypes.c_int64(length))
-        return bool(fallocate(file.fileno(), _PUNCH_HOLE_AND_KEEP_SIZE, *sizes) == 0)
-
-
-def _cut(log: Path, most_bytes: int) -> None:
-    with log.open("rb+") as file:
+    most_bytes = max(most_bytes, MOST_BYTES)
+    with suppress(OSError), log.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(_HALF)
         earlier = _LEFT_OUT.match(file.read(_LONGEST_LINE))

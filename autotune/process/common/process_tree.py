@@ -1,12 +1,11 @@
 """Find the descendants of a process and their memory at little cost, beside a timed training.
 
 Walking all processes of the machine takes many milliseconds. So the kernel is asked for the
-children of each known process. Kernels without that list: new processes are searched among the PIDs
-given out since the last look.
+children of each known process, where it has such lists.
 
 Reading the proportional size (PSS) holds a lock of the process that is read. The sum of the
 resident sizes is its upper bound and cheap to read. So PSS is read only if that bound may be a new
-peak, and if the bound or the set of processes has changed. Off Linux, psutil replaces /proc.
+peak, and if the bound or the set of processes has changed.
 """
 
 from __future__ import annotations
@@ -22,10 +21,6 @@ import psutil
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
-# With more new PIDs since the last look, walking all processes is cheaper.
-_MOST_NEW = 1000
-# A forked process has a PID before /proc shows it, so the most recent PIDs are looked at twice.
-_UNBORN = 16
 # Proportional sizes are read again when resident memory has changed by this share.
 _CHANGE = 0.05
 
@@ -35,37 +30,28 @@ class ProcessTree:
 
     def __init__(self, root: int) -> None:
         self.root = root
-        self._below: set[int] = set()
-        self._looked: tuple[int, int] | None = None
-        """The newest PID at the look before the last one, and at the last one."""
 
     def descendants(self) -> tuple[int, ...]:
         """Return the PIDs of the living descendants, at any depth, in ascending order."""
-        if _lists_children():
-            self._below = _listed(self.root)
-        else:
-            self._renew(_newest_number())
-        return tuple(sorted(self._below))
-
-    def _renew(self, newest: int | None) -> None:
-        """Drop ended processes, and look for new ones among the recent PIDs."""
-        looked = self._looked
-        if newest is None or looked is None or not 0 <= newest - looked[0] <= _MOST_NEW:
-            self._below = _scan(self.root)
-            self._looked = None if newest is None else (newest - _UNBORN, newest - _UNBORN)
-            return
-        self._below = {pid for pid in self._below if (_PROC / str(pid)).exists()}
-        for pid in range(looked[0] + 1, newest + 1):
-            if pid not in self._below and self._is_parent(_parent(pid)):
-                self._below.add(pid)
-        self._looked = looked[1], newest
+        if not _lists_children():
+            with suppress(psutil.Error):
+                below = psutil.Process(self.root).children(recursive=True)
+                return tuple(sorted(child.pid for child in below))
+            return ()
+        found: set[int] = set()
+        pending = [self.root]
+        while pending:
+            threads = _PROC / str(pending.pop()) / "task"
+            with suppress(OSError):  # it ended meanwhile
+                for thread in threads.iterdir():
+                    children = set(map(int, (thread / "children").read_bytes().split())) - found
+                    found |= children
+                    pending += children
+        return tuple(sorted(found))
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the descendants and of the children that they have reaped."""
         return sum(map(_cpu_seconds, self.descendants()))
-
-    def _is_parent(self, pid: int | None) -> bool:
-        return pid is not None and (pid == self.root or pid in self._below)
 
 
 class MemoryPeak:
@@ -122,20 +108,16 @@ def resident_bytes(pid: int) -> int:
     try:
         return int((_PROC / str(pid) / "statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError):
-        with suppress(psutil.Error):
-            return 0 if _PROC.exists() else int(psutil.Process(pid).memory_info().rss)
         return 0
 
 
 def _proportional_bytes(pid: int) -> int:
-    """Return the proportional set size (PSS) of a process in bytes; 0 once it is gone."""
+    """Return the proportional set size (PSS) of a process in bytes; 0 once it is gone.
+
+    Where the kernel does not tell it, it is the resident size.
+    """
     sizes = _rollup(pid)
-    if "Pss" in sizes:
-        return sizes["Pss"]
-    with suppress(psutil.Error):
-        memory = psutil.Process(pid).memory_full_info()
-        return int(getattr(memory, "pss", memory.rss))
-    return 0
+    return sizes["Pss"] if "Pss" in sizes else resident_bytes(pid)
 
 
 def _lent_bytes(host: int) -> int:
@@ -159,53 +141,9 @@ def _lists_children() -> bool:
     return (_PROC / str(pid) / "task" / str(pid) / "children").exists()
 
 
-def _listed(root: int) -> set[int]:
-    """Return the descendants of a process from the kernel's lists of children."""
-    found: set[int] = set()
-    pending = [root]
-    while pending:
-        for thread in _threads(pending.pop()):
-            with suppress(OSError):  # it ended meanwhile
-                children = set(map(int, (thread / "children").read_bytes().split())) - found
-                found |= children
-                pending += children
-    return found
-
-
-def _threads(pid: int) -> list[Path]:
-    with suppress(OSError):
-        return list((_PROC / str(pid) / "task").iterdir())
-    return []
-
-
-def _newest_number() -> int | None:
-    """Return the PID of the process or thread that was started last; None if unknown."""
-    try:
-        number = int((_PROC / "loadavg").read_bytes().split()[-1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return number or None
-
-
-def _parent(pid: int) -> int | None:
-    """Return the parent of a process; None for a thread and for an ended process."""
-    try:
-        lines = (_PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return None
-    fields = dict(line.split(":", 1) for line in lines if line.startswith(("Tgid:", "PPid:")))
-    return int(fields["PPid"]) if int(fields.get("Tgid", 0)) == pid else None
-
-
 def _cpu_seconds(pid: int) -> float:
     try:
         fields = (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / _TICKS
     except (OSError, ValueError):
         return 0.0
-
-
-def _scan(root: int) -> set[int]:
-    with suppress(psutil.Error):
-        return {child.pid for child in psutil.Process(root).children(recursive=True)}
-    return set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,17 +64,12 @@ def family() -> Iterator[Family]:
     found.process.communicate()
 
 
-@pytest.fixture(params=["numbers", "psutil"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Choose how processes are found where the kernel has no lists of children."""
-    monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
-    if request.param == "psutil":
-        monkeypatch.setattr(process_tree, "_newest_number", lambda: None)
-    return str(request.param)
-
-
-@pytest.mark.usefixtures("way")
-def test_children_are_found_however_late_they_come_and_threads_are_none(family: Family) -> None:
+@pytest.mark.parametrize("has_lists", [True, False])
+def test_children_are_found_however_late_they_come_and_threads_are_none(
+    has_lists: bool, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_lists:
+        monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
     tree = ProcessTree(family.process.pid)
     assert tree.descendants() == ()
     first = family.change("more")
@@ -85,18 +79,6 @@ def test_children_are_found_however_late_they_come_and_threads_are_none(family: 
     assert set(tree.descendants()) == both
     assert family.change("") == first
     assert set(tree.descendants()) == first
-
-
-def test_by_the_numbers_no_process_is_walked_once_the_first_are_known(
-    family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
-    tree = ProcessTree(family.process.pid)
-    tree.descendants()
-    monkeypatch.setattr(process_tree, "_scan", lambda _: pytest.fail("walked all processes"))
-    assert set(tree.descendants()) == set()
-    children = family.change("more")
-    assert set(tree.descendants()) == children
 
 
 def test_below_a_child_its_own_children_are_found(family: Family) -> None:
@@ -219,14 +201,3 @@ def test_cpu_time_of_all_below_is_counted() -> None:
         child.stdout.readline()
         assert tree.cpu_seconds() - before >= 0.4
         child.kill()
-
-
-def test_threads_of_this_process_are_no_processes() -> None:
-    tree = ProcessTree(psutil.Process().pid)
-    tree.descendants()
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    assert thread.native_id not in tree.descendants()
-    stop.set()
-    thread.join()
