@@ -97,8 +97,6 @@ class CpuAffinity(Knob):
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         if value is None:
             return None
-        if not hasattr(os, "sched_setaffinity"):
-            return "this system cannot keep a process to cores"
         cores = cores_of(self.allowed())
         if value == "compact" and len({core.node for core in cores}) == 1:
             return "the cores that may be used are on one NUMA node"
@@ -110,7 +108,7 @@ class CpuAffinity(Knob):
         return None
 
     def on_process(self, value: Value) -> None:
-        if not hasattr(os, "sched_setaffinity") or (value is None and self._parts is None):
+        if value is None and self._parts is None:
             return
         import torch
 
@@ -168,9 +166,7 @@ class CpuAffinity(Knob):
 
 
 def _mask(process: int = 0) -> Cores:
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(process))
-    return frozenset(range(os.cpu_count() or 1))
+    return frozenset(os.sched_getaffinity(process))
 
 
 def _move(cores: Cores) -> None:

@@ -6,7 +6,6 @@ import ctypes
 import ctypes.util
 import os
 import re
-import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -110,8 +109,6 @@ class CpuAllocator(Knob):
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         if value is None or self.resolve(None, machine) == value:
             return None
-        if sys.platform != "linux":
-            return "LD_PRELOAD is a variable of Linux"
         if library(str(value)) is None:
             return f"lib{value} is not installed: apt-get install {_LIBRARIES[str(value)][2]}"
         return None
@@ -146,11 +143,7 @@ class HugePages(Knob):
     source = "https://github.com/pytorch/pytorch/blob/main/c10/core/impl/alloc_cpu.cpp"
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
-        if not value:
-            return None
-        if sys.platform != "linux":
-            return "transparent huge pages are a feature of Linux"
-        return _huge_pages_obstacle()
+        return _huge_pages_obstacle() if value else None
 
     def resolve(self, value: Value, machine: Machine) -> Value:
         return bool(value) or os.environ.get(_THP) == "1"

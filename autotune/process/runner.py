@@ -10,7 +10,6 @@ import errno
 import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -82,7 +81,7 @@ class SubprocessRunner:
         Args:
             compile_cache: Inductor's cache, one per study: repeated compilations are cheap, and the
                 first is known to be cold.
-            warm: use warm hosts where possible (on Linux).
+            warm: use warm hosts where possible.
             environ: what children get in addition to this process's, such as `Device.environ`.
             is_cancelled: called about once a second; True ends the running job.
             interpreter: Python of children; None for that of this process.
@@ -99,7 +98,7 @@ class SubprocessRunner:
         self._keep_in = None if keep is None else keep.resolve()
         self._began: float | None = None
         self._hosts = Hosts(self._python, self._environ)
-        self._why_fresh = "" if warm and sys.platform == "linux" else "no warm host here"
+        self._why_fresh = "" if warm else "no warm host here"
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,6 @@ import select
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,28 +78,25 @@ class Building:
         said = next(iter((self._answer or {}).values()), None)
         return str(said or "the warm host ended, or was ended, while it built it")
 
-    def begins_within(self, seconds: float) -> bool:
+    def begins_within(self, seconds: float | None) -> bool:
         """Sleep until the host begins or refuses, at most `seconds`; return True if it did."""
         if self._answer is None and self._host.answers_within(seconds):
-            self._hear()
+            answer = self._host.answer()
+            self._answer = None if "begins" in answer else answer
             return True
         return self._answer is not None
 
     def ended_within(self, seconds: float | None) -> bool:
         """Sleep until building ended or failed, at most `seconds`; return True if it did."""
-        if self._answer is None and self._host.answers_within(seconds):
-            self._hear()
-        return self._answer is not None
-
-    def _hear(self) -> None:
-        answer = self._host.answer()
-        self._answer = None if "begins" in answer else answer
+        return self.begins_within(seconds) and self._answer is not None
 
 
 class WarmHost:
-    """A process that has imported torch and forks a child for each job; Linux only."""
+    """A process that has imported torch and forks a child for each job."""
 
     def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
+        self.built: _Dataset | None = None
+        """What its forks find built; None for nothing."""
         self._end, other_end = channel()
         self._end.settimeout(HOST_PATIENCE_SECONDS)
         lifeline, self._lifeline_end = os.pipe()
@@ -210,20 +206,6 @@ def _environ_of(job: Job) -> _Environ:
     return frozenset(variables_needed(job).items())
 
 
-@dataclass
-class _Place:
-    """The place of a warm host, which may not be started yet, or no more."""
-
-    host: WarmHost | None = None
-    built: _Dataset | None = None
-
-    def close(self) -> None:
-        """End the host, if there is one."""
-        if self.host is not None:
-            self.host.close()
-        self.host = self.built = None
-
-
 class Hosts:
     """The warm hosts of one runner; call `close` to end them."""
 
@@ -231,7 +213,7 @@ class Hosts:
         """Set the Python of hosts, and what they get in addition to this process's environment."""
         self._python = python
         self._environ = environ
-        self._places: dict[_Environ, _Place] = {}
+        self._hosts: dict[_Environ, WarmHost] = {}
         self._name: str | None = None
         self._refused: dict[_Environ, str] = {}
         self._spoilt_by_packages: set[_Environ] = set()
@@ -241,13 +223,11 @@ class Hosts:
     @property
     def pids(self) -> frozenset[int]:
         """Process numbers of the hosts."""
-        return frozenset(one.host.pid for one in self._places.values() if one.host is not None)
+        return frozenset(host.pid for host in self._hosts.values())
 
     def close(self) -> None:
         """End all hosts."""
-        for place in self._places.values():
-            place.close()
-        self._places.clear()
+        self._keep()
 
     def why_not_forked(self, job: Job) -> str:
         """Return why no host of the job's environment can be forked; "" as far as is known.
@@ -273,22 +253,22 @@ class Hosts:
         wanted = _dataset_of(job) if has_dataset and not self.why_not_shared(job) else None
         if job.host != self._name:
             self.close()
-        self._name, place = job.host, self._place_of(job)
-        has_ended = place.host is not None and place.host.has_ended
-        if has_ended or place.built not in (None, wanted):
-            place.close()
-        if wanted is None or place.built == wanted:
+        self._name, host = job.host, self._hosts.get(_environ_of(job))
+        if host is not None and (host.has_ended or host.built not in (None, wanted)):
+            self._end(job)
+            host = None
+        if wanted is None or (host is not None and host.built == wanted):
             return None
         return Building(self._opened(job), files)
 
     def note(self, job: Job, building: Building) -> None:
         """Record how building ended; end a host that ran the workload without a usable dataset."""
         if building.is_done:
-            self._place_of(job).built = _dataset_of(job)
+            self._opened(job).built = _dataset_of(job)
         else:
             self._reasons[_environ_of(job), job.model_path] = building.reason
         if building.has_spoilt_host:
-            self._place_of(job).close()
+            self._end(job)
 
     def learn(self, job: Job, packages: tuple[str, ...]) -> None:
         """Let hosts import what the job's script was seen to import, before they fork for it."""
@@ -306,7 +286,7 @@ class Hosts:
             forked = self._opened(job).fork(job, files, lifeline, keep_logs, packages)
             if isinstance(forked, Forked):
                 return forked
-            self._place_of(job).close()
+            self._end(job)
             if packages:  # which may be why; without them once more
                 self._spoilt_by_packages.add(environ)
             elif forked is not None:
@@ -317,21 +297,21 @@ class Hosts:
         self._refused[environ] = reason
         return reason
 
-    def _place_of(self, job: Job) -> _Place:
-        """Return the place of a job's host; of hosts with variables only this one stays."""
+    def _opened(self, job: Job) -> WarmHost:
+        """Return the job's host, started if there is none; of others with variables none stays."""
         environ = _environ_of(job)
         if environ != _PLAIN:
             self._keep(_PLAIN, environ)
-        return self._places.setdefault(environ, _Place())
+        if environ not in self._hosts:
+            variables = {**self._environ, **variables_needed(job)}
+            self._hosts[environ] = WarmHost(self._python, variables)
+        return self._hosts[environ]
+
+    def _end(self, job: Job) -> None:
+        """End the job's host, if there is one."""
+        self._keep(*self._hosts.keys() - {_environ_of(job)})
 
     def _keep(self, *environs: _Environ) -> None:
         """End the hosts of other environments; each may hold a dataset."""
-        for other in self._places.keys() - set(environs):
-            self._places.pop(other).close()
-
-    def _opened(self, job: Job) -> WarmHost:
-        """Return the job's host, started if there is none."""
-        place = self._place_of(job)
-        if place.host is None:
-            place.host = WarmHost(self._python, {**self._environ, **variables_needed(job)})
-        return place.host
+        for other in self._hosts.keys() - set(environs):
+            self._hosts.pop(other).close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,10 +16,6 @@ from autotune.process.common.process_tree import MemoryPeak, ProcessTree, privat
 from autotune.training.ranks.world import World
 from autotune.values.machine import LIMITED
 from autotune.values.measurement import DeviceMemory, Noise
-
-# ru_maxrss counts kilobytes on Linux and bytes on macOS.
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-
 
 _host_file_bytes = 0
 _host_pid: int | None = None
@@ -59,10 +54,6 @@ def limit_device_memory(device: torch.device, limit_bytes: int | None) -> None:
     if device.type == "cpu" or device.type not in LIMITED or limit_bytes is None:
         return
     module = torch.get_device_module(device)
-    if device.type == "mps":  # shares the host's memory, of which a part is recommended
-        fraction = limit_bytes / module.recommended_max_memory()
-        module.set_per_process_memory_fraction(min(2.0, fraction))
-        return
     total = module.get_device_properties(device).total_memory
     module.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
@@ -75,7 +66,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     """
     if device.type == "cpu":
         # getrusage includes the parent's memory at the time it started this process.
-        own = _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        own = _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         return own + max(0, _host_file_bytes - file_bytes())
     return torch.accelerator.max_memory_reserved(device)
 

@@ -95,7 +95,7 @@ def read_small(path: Path) -> str:
 
 
 _GIB = 1 << 30
-LIMITED = ("cpu", "cuda", "mps", "xpu")
+LIMITED = ("cpu", "cuda", "xpu")
 """Kinds of devices on which the memory of a trial can be limited."""
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -37,7 +36,7 @@ def open_lifeline() -> Iterator[int]:
 
 
 def place_of(descriptor: int) -> str:
-    """Return where any process of this user opens a lifeline of this process (Linux): host, path.
+    """Return where any process of this user opens a lifeline of this process: host, path.
 
     A launcher passes no open files on to the processes that it starts.
     """
@@ -55,7 +54,7 @@ def hold_lifeline_at(place: str) -> None:
     On another host it does nothing: the launcher ends processes there.
     """
     path = place.partition(":")[2]
-    if sys.platform != "linux" or not is_here(place):
+    if not is_here(place):
         return
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -66,12 +65,10 @@ def hold_lifeline_at(place: str) -> None:
 
 
 def hold_lifeline(descriptor: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Tie this process group's life to the pipe `descriptor` from `open_lifeline` (Linux only).
+    """Tie this process group's life to the pipe `descriptor` from `open_lifeline`.
 
     The kernel sends it the signal of that number when the parent has ended.
     """
-    if sys.platform != "linux":
-        return
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, number)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
@@ -96,12 +93,12 @@ def stay_on_cores() -> None:
     their threads.
     """
     cores = os.environ.get(_CORES)
-    if cores and hasattr(os, "sched_setaffinity"):
+    if cores:
         os.sched_setaffinity(0, map(int, cores.split(",")))
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a message socket; each process closes its own (Linux only)."""
+    """Return both ends of a message socket; each process closes its own."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 

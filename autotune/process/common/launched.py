@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -65,10 +64,9 @@ def this_host() -> str:
 
     Containers of one machine are different hosts.
     """
-    if sys.platform == "linux":
-        with suppress(OSError):
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-            return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116 - a magic link
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116 - a magic link
     return socket.gethostname()
 
 

@@ -56,13 +56,6 @@ def test_an_allocator_that_is_preloaded_already_is_part_of_the_baseline(
     assert ALLOCATOR.environ("jemalloc") == {"LD_PRELOAD": "libjemalloc.so.2:/opt/libprobe.so"}
 
 
-def test_another_system_has_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    assert ALLOCATOR.suggestions(CPU) == (None,)
-    assert PAGES.suggestions(CPU) == (False,)
-
-
 def test_the_linker_is_asked_for_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"tcmalloc": "libtcmalloc.so.4"}
     monkeypatch.setattr(ctypes.util, "find_library", found.get)
