@@ -69,10 +69,24 @@ class Device:
         return environ_for(self.cores) | seen
 
     def locks(self, uuid: str = "") -> tuple[str, ...]:
-        """Return the names of the locks that a trial on it needs; see `lock_names`."""
-        cores = self.cores or (sorted(os.sched_getaffinity(0)) if self.name == "cpu" else ())
-        name = "cpu" if self.cores else self.name
-        return lock_names(name, cores, uuid, visible_devices())
+        """Return the names of the locks that a trial on it needs, in the order to take them in.
+
+        `uuid` is that of the accelerator from torch, empty if it is not known yet. Numbers of GPUs
+        are those of this process under `CUDA_VISIBLE_DEVICES`.
+        """
+        if self.cores or self.name == "cpu":
+            cores = self.cores or os.sched_getaffinity(0)
+            return tuple(f"cpu-{core}" for core in sorted(cores))
+        kind, _, index = self.name.partition(":")
+        place = int(index) if index.isdecimal() else 0
+        entries = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        entry = entries[place].strip() if kind == "cuda" and place < len(entries) else ""
+        name = entry or str(place)
+        # The uuid of a slice of a GPU may be the whole GPU's.
+        if uuid and not entry.upper().startswith("MIG-"):
+            name = f"GPU-{_CARD.sub('', uuid)}"
+        # Short and plain enough for a socket, whatever the variable holds.
+        return (re.sub("[^a-z0-9-]", "-", f"{kind}-{name}".lower())[:_LONGEST_LOCK],)
 
 
 def devices_of(text: str) -> tuple[Device, ...]:
@@ -194,46 +208,12 @@ class DeviceRunner:
             raise KeyboardInterrupt
 
 
-def lock_names(
-    device: str, cores: Sequence[int] = (), uuid: str = "", visible: str = ""
-) -> tuple[str, ...]:
-    """Return the names of the locks that a trial on `device` needs, in the order to take them in.
-
-    Args:
-        device: name as torch spells it: "cpu", "cuda:1".
-        cores: cores of the CPU that the trial uses.
-        uuid: UUID of the accelerator from torch; empty if not known yet.
-        visible: `CUDA_VISIBLE_DEVICES`, under which a GPU has other numbers in other processes.
-    """
-    kind, _, index = device.partition(":")
-    if kind == "cpu":
-        return tuple(f"cpu-{core}" for core in sorted(cores))
-    place = int(index) if index.isdecimal() else 0
-    entries = [entry.strip() for entry in visible.split(",")]
-    entry = entries[place] if kind == "cuda" and place < len(entries) else ""
-    if entry.upper().startswith("MIG-"):  # a slice of a GPU, whose uuid may be the whole GPU's
-        return (_safe(f"{kind}-{entry}"),)
-    if uuid:
-        return (_safe(f"{kind}-GPU-{_CARD.sub('', uuid)}"),)
-    return (_safe(f"{kind}-{entry or place}"),)
-
-
-def _safe(name: str) -> str:
-    """Return a name that is short and plain enough for a socket, whatever the variable holds."""
-    return re.sub("[^a-z0-9-]", "-", name.lower())[:_LONGEST_LOCK]
-
-
-def visible_devices() -> str:
-    """Return `CUDA_VISIBLE_DEVICES` of this process, which its children inherit."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "")
-
-
 @contextmanager
 def device_locks(names: Iterable[str], check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Lock devices while the block runs; wait while another process has one of the locks.
 
     Args:
-        names: names from `lock_names`.
+        names: names from `Device.locks`.
         check: called about five times a second while waiting; an error that it raises ends the
             wait.
 

@@ -20,7 +20,7 @@ from autotune.commands import execute
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.inspection import inspection
-from autotune.process.devices import Device, DeviceRunner, device_locks, devices_of, lock_names
+from autotune.process.devices import Device, DeviceRunner, device_locks, devices_of
 from autotune.process.stop import Stop
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
@@ -112,8 +112,13 @@ def test_one_device_has_one_name_and_two_have_two(
     one: tuple[str, tuple[int, ...], str, str],
     other: tuple[str, tuple[int, ...], str, str],
     is_same: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert (lock_names(*one) == lock_names(*other)) == is_same
+    names = []
+    for device, cores, uuid, visible in (one, other):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        names.append(Device(device, cores).locks(uuid))
+    assert (names[0] == names[1]) == is_same
 
 
 def on_card(
@@ -173,7 +178,7 @@ def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path: Path) -> None:
                 for card in cards:
                     with (
                         pytest.raises(NotYetError),
-                        device_locks(lock_names("cuda", (), card), refuse),
+                        device_locks(Device("cuda").locks(card), refuse),
                     ):
                         pass
                     held.append(card)
