@@ -23,10 +23,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from autotune.configuration.job import CountFlops
 from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.torch_private import watching_operators
-from autotune.training.batches import Batches
+from autotune.training.batches import endless
 from autotune.training.tasks import LoadedJob
 from autotune.training.timing import synchronize
-from autotune.training.training_setup import TrainingSetup, build_dataset, step_apart
+from autotune.training.training_setup import build_dataset, step_apart
 from autotune.values.outcome import CountedFlops, TrialOutcome
 
 # Steps that are counted, each on a batch of its own: samples may differ in length.
@@ -59,31 +59,26 @@ def count(loaded: LoadedJob, task: CountFlops) -> TrialOutcome:
     loaded.folder.enter_phase("counting FLOPs")
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
-    stream = Batches(setup.loader, time.perf_counter, partial(synchronize, setup.device))
-    batches = [setup.transfer(next(stream)) for _ in range(_BATCHES)]
-    stream.close()
+    batches = map(setup.transfer, itertools.islice(endless(setup.loader), _BATCHES))
     step = step_apart(setup)
-    counted = count_flops(
-        [partial(step, itertools.repeat(batch)) for batch in batches], setup.device
-    )
-    if isinstance(counted, str):
-        return CountedFlops(uncounted=counted)
-    rate = None
-    if counted.number_format not in task.known_formats:
-        rate = setup.world.on_first(lambda: _rate(setup, counted.number_format, task))
+    steps = [partial(step, itertools.repeat(batch)) for batch in batches]
+    if (counted := count_flops(steps, setup.device)) is None:
+        return CountedFlops()
+    number_format = counted.number_format
+
+    def rate() -> float | None:
+        AFFINITY.on_process(None)  # the rate is of the whole machine
+        torch.set_num_threads(task.machine_threads)
+        return matmul_rate(setup.device, number_format)
+
+    is_known = number_format in task.known_formats
     samples = _BATCHES * setup.batches_per_step * (setup.loader.batch_size or 1)
     return CountedFlops(
         flops_per_sample=counted.flops / samples,
-        number_format=counted.number_format,
-        matmul_flops_per_second=rate,
+        number_format=number_format,
+        # Other processes wait meanwhile.
+        matmul_flops_per_second=None if is_known else setup.world.on_first(rate),
     )
-
-
-def _rate(setup: TrainingSetup, number_format: str, task: CountFlops) -> float | None:
-    """Return the rate of matrix products, while other processes wait."""
-    AFFINITY.on_process(None)  # the rate is of the whole machine
-    torch.set_num_threads(task.machine_threads)
-    return matmul_rate(setup.device, number_format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +91,11 @@ class Counted:
     float32 as bfloat16. If steps mix formats, the narrowest, which is the fastest."""
 
 
-def count_flops(steps: Sequence[Callable[[], object]], device: torch.device) -> Counted | str:
-    """Take training steps in eager mode and count their FLOPs; return the reason if that fails."""
+def count_flops(steps: Sequence[Callable[[], object]], device: torch.device) -> Counted | None:
+    """Take training steps in eager mode and count their FLOPs.
+
+    None if a step fails, or uses an operator that may compute much and has no formula.
+    """
     seen = _Seen(device)
     counter = FlopCounterMode(display=False)
     try:
@@ -105,14 +103,12 @@ def count_flops(steps: Sequence[Callable[[], object]], device: torch.device) -> 
         with eager, watching_operators(seen.look), counter:
             for step in steps:
                 step()
-    except Exception as error:  # the user's code under a mode that it does not expect
-        return f"a step cannot be counted: {type(error).__name__}: {error}"
+    except Exception:  # the user's code under a mode that it does not expect
+        return None
     counts = counter.get_flop_counts().get("Global", {})
-    missed = sorted(seen.heavy - {str(operator) for operator in counts})
-    if missed:
-        return f"no formula for {', '.join(missed)}"
-    if not counts or not seen.formats:
-        return "nothing that is counted"
+    missed = seen.heavy - {str(operator) for operator in counts}
+    if missed or not counts or not seen.formats:
+        return None
     return Counted(sum(counts.values()), min(seen.formats)[1])
 
 

@@ -255,8 +255,6 @@ class CountedFlops:
     """Floating-point operations of a training step for each sample; None if not counted."""
     number_format: str | None = None
     """Format of the step's products, see `autotune.training.arithmetic`."""
-    uncounted: str = ""
-    """Reason why the FLOPs are not counted."""
     matmul_flops_per_second: float | None = None
     """Rate of matrix products in that format; None if not measured."""
     kind: Literal["counted_flops"] = "counted_flops"

@@ -34,7 +34,7 @@ def step_of(model: nn.Module, batch: Tensor, amp: bool = False) -> Callable[[], 
     return step
 
 
-def counted(device: str, model: nn.Module, *sizes: int, amp: bool = False) -> Counted | str:
+def counted(device: str, model: nn.Module, *sizes: int, amp: bool = False) -> Counted | None:
     place = torch.device(device)
     return count_flops([step_of(model, torch.randn(sizes, device=place), amp)], place)
 
@@ -79,23 +79,16 @@ def test_a_lower_precision_of_float32_products_is_seen() -> None:
 def test_attention_is_counted(device: str) -> None:
     model = nn.TransformerEncoderLayer(INPUTS, 2, OUTPUTS, dropout=0.0, batch_first=True)
     found = counted(device, model, BATCH, 8, INPUTS)
-    if device == "cpu" and isinstance(found, str):
-        # torch has formulas for the kernels of some processors alone.
-        assert "no formula for aten._scaled_dot_product_flash_attention_for_cpu" in found
-    else:
-        assert isinstance(found, Counted)
+    # torch has formulas for the kernels of some processors alone.
+    assert device == "cpu" or isinstance(found, Counted)
 
 
 def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device: str) -> None:
-    found = counted(device, nn.LSTM(INPUTS, OUTPUTS), 5, BATCH, INPUTS)
-    assert isinstance(found, str)
-    assert "no formula for aten." in found
+    assert counted(device, nn.LSTM(INPUTS, OUTPUTS), 5, BATCH, INPUTS) is None
 
 
 def test_a_step_that_fails_is_not_counted(device: str) -> None:
-    assert "cannot be counted: RuntimeError" in str(
-        counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS + 1)
-    )
+    assert counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS + 1) is None
 
 
 @pytest.mark.parametrize(

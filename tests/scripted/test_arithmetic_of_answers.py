@@ -31,7 +31,7 @@ def tasks(runner: ScriptedRunner) -> list[CountFlops]:
     return [job.task for job in runner.jobs if isinstance(job.task, CountFlops)]
 
 
-@pytest.mark.parametrize("outcome", [Lost("the process died"), CountedFlops(uncounted="why")])
+@pytest.mark.parametrize("outcome", [Lost("the process died"), CountedFlops()])
 def test_where_it_cannot_be_counted_there_is_none(tmp_path: Path, outcome: TrialOutcome) -> None:
     runner = ScriptedRunner(in_proportion, counts=lambda task: outcome)
     assert answer_of(tmp_path, runner).evidence.arithmetic is None

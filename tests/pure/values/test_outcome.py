@@ -45,7 +45,7 @@ ANSWERS = (
     Inspected(cuda_machine(), IMAGE_FACTS),
     Inspected(cuda_machine(), None),
     CountedFlops(1e9, "bfloat16", matmul_flops_per_second=1e12),
-    CountedFlops(uncounted="no formula for aten._cudnn_rnn"),
+    CountedFlops(),
     Diagnosed(32, 0.1, 0.19, 0.01, (Loading(0, 0.1), Loading(2, 0.05)), 0.02),
     Diagnosed(32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01, bfloat16_compute_seconds=0.05),
     Profiled((Operator("aten::convolution", 15, 0.002, 0.5),)),
