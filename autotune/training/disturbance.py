@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,11 @@ class NoiseWatch:
         self._clock = clock
         self._read = read
         gpu = _gpu_of(device)
-        self._gpu = _gpu_watch(gpu)
-        self._joules = EnergyMeter(_energy_of(device, gpu))
+        self._gpu: Callable[[], Noise] = lambda: QUIET
+        energy: Callable[[], Reading] = package_energy if device.type == "cpu" else tuple
+        if gpu is not None:
+            self._gpu, energy = partial(_gpu_noise, *gpu), partial(gpu_energy, *gpu)
+        self._joules = EnergyMeter(energy)
         self._stops = 0
         self._last = read()
         with suppress(ValueError):  # not in the main thread
@@ -94,7 +97,13 @@ class NoiseWatch:
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
         stolen = now.stolen - last.stolen
-        foreign, spare = max(_shares_of_others(last, now), _shares_in_quota(last, now), key=_taken)
+        # Stolen time is no idle time. It counts as used by the trial, for no other had it.
+        busy, own = now.busy - last.busy, now.own - last.own
+        shares = [_shares(busy + stolen, own + stolen, wall, capacity)]
+        if last.quota is not None and now.quota is not None:  # the same of the quota
+            used = now.quota.used - last.quota.used
+            shares.append(_shares(used, own, wall, wall * now.quota.cores))
+        foreign, spare = max(shares, key=lambda it: Noise(foreign=it[0], spare=it[1]).taken)
         return replace(
             gpu,
             foreign=round(foreign, 3),
@@ -108,23 +117,6 @@ class NoiseWatch:
         self._stops += 1
 
 
-def _shares_of_others(last: CpuTimes, now: CpuTimes) -> tuple[float, float]:
-    """Return the shares of the cores that others used, and that were idle beyond one core."""
-    wall = now.wall - last.wall
-    # Stolen time is no idle time. It counts as used by the trial, for no other program had it.
-    busy, own, stolen = now.busy - last.busy, now.own - last.own, now.stolen - last.stolen
-    return _shares(busy + stolen, own + stolen, wall, wall * len(own_cores()))
-
-
-def _shares_in_quota(last: CpuTimes, now: CpuTimes) -> tuple[float, float]:
-    """Return the same shares of the cgroup's quota; (0, 0) without one."""
-    if last.quota is None or now.quota is None:
-        return 0.0, 0.0
-    wall = now.wall - last.wall
-    used = now.quota.used - last.quota.used
-    return _shares(used, now.own - last.own, wall, wall * now.quota.cores)
-
-
 def _shares(used: float, own: float, wall: float, capacity: float) -> tuple[float, float]:
     """Return the share of `capacity` that others used, and the idle share beyond one core.
 
@@ -133,11 +125,6 @@ def _shares(used: float, own: float, wall: float, capacity: float) -> tuple[floa
     """
     foreign, spare = used - own - _COARSE / _TICKS, capacity - wall - used
     return min(1.0, max(0.0, foreign / capacity)), max(0.0, spare / capacity)
-
-
-def _taken(shares: tuple[float, float]) -> float:
-    foreign, spare = shares
-    return Noise(foreign=foreign, spare=spare).taken
 
 
 def watch(
@@ -155,30 +142,22 @@ def watch(
 
 
 def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> CpuTimes | None:
-    """Read the counters; return None where they tell nothing, as off Linux."""
+    """Read the counters; return None where they tell nothing."""
     try:
         stat = Path("/proc/stat").read_text(encoding="ascii")
         rows = _core_rows(stat)
         busy = sum(sum(row[_USER:_GUEST]) - row[_IDLE] - row[_IOWAIT] for row in rows)
         stolen = sum(row[_STEAL] for row in rows)
-        own, quota = _own_seconds(launcher), _quota()
+        own, found = _own_seconds(launcher), _quota_folder()
+        quota = None if found is None else Quota(found.cores, found.used_seconds())
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
     return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure(), quota)
 
 
-def _quota() -> Quota | None:
-    """Return the tightest quota and what its cgroup used; None without a quota.
-
-    Raises:
-        OSError, ValueError: there is a quota whose use cannot be read.
-    """
-    found = _quota_folder()
-    return None if found is None else Quota(found.cores, found.used_seconds())
-
-
 @cache
 def _quota_folder() -> CpuQuota | None:
+    """Return the tightest quota of this process's cgroups; None without one."""
     return cpu_quota()
 
 
@@ -232,28 +211,13 @@ def _gpu_of(device: torch.device) -> tuple[Any, Any] | None:
         return None
 
 
-def _gpu_watch(gpu: tuple[Any, Any] | None) -> Callable[[], Noise]:
-    """Return a function that reads what NVML tells of the GPU; quiet without NVML."""
-    return (lambda: QUIET) if gpu is None else (lambda: _gpu_noise(*gpu))
-
-
-def _energy_of(device: torch.device, gpu: tuple[Any, Any] | None) -> Callable[[], Reading]:
-    """Return a function that reads the energy of the GPU, or of the CPU that trains."""
-    if gpu is not None:
-        return lambda: gpu_energy(*gpu)
-    return package_energy if device.type == "cpu" else lambda: ()
-
-
 def _gpu_noise(nvml: Any, handle: Any) -> Noise:
     """Return what slows the GPU down, its clock and its power, as far as NVML tells."""
-    clock_mhz = watts = busy = None
-    with suppress(nvml.NVMLError):
-        clock_mhz = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-    with suppress(nvml.NVMLError):
-        watts = round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-    with suppress(nvml.NVMLError):
-        busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    reasons, others = _throttled(nvml, handle), _is_shared(nvml, handle)
+    clock_mhz = _told(nvml, lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+    milliwatts = _told(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+    busy = _told(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    reasons = _told(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
+    others = _is_shared(nvml, handle)
     slowing = {
         "thermal": nvml.nvmlClocksThrottleReasonSwThermalSlowdown
         | nvml.nvmlClocksThrottleReasonHwThermalSlowdown,
@@ -266,17 +230,17 @@ def _gpu_noise(nvml: Any, handle: Any) -> Noise:
         gpu=", ".join([*found, "other processes"] if others else found),
         power_capped=bool(reasons & nvml.nvmlClocksThrottleReasonSwPowerCap),
         clock_mhz=clock_mhz,
-        watts=watts,
-        gpu_busy=busy,
+        watts=None if milliwatts is None else round(milliwatts / 1000),
+        gpu_busy=None if busy is None else busy / 100,
     )
 
 
-def _throttled(nvml: Any, handle: Any) -> int:
-    """Return the bits of the reasons for a lowered clock; 0 where NVML does not tell."""
+def _told(nvml: Any, ask: Callable[[], int]) -> int | None:
+    """Return what NVML answers; None where it does not tell."""
     try:
-        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        return int(ask())
     except nvml.NVMLError:
-        return 0
+        return None
 
 
 def _is_shared(nvml: Any, handle: Any) -> bool:
@@ -334,10 +298,8 @@ def package_energy(powercap: Path = _POWERCAP) -> Reading:
 
 def gpu_energy(nvml: Any, handle: Any) -> Reading:
     """Read the counter of a GPU; empty where NVML does not tell, as before Volta."""
-    try:
-        return ((int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) * _IN_MILLI, 0),)
-    except nvml.NVMLError:
-        return ()
+    found = _told(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+    return () if found is None else ((found * _IN_MILLI, 0),)
 
 
 def _text(path: Path) -> str:

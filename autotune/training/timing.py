@@ -250,27 +250,24 @@ class Timer:
 
     def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
         """Return True if already the first blocks are far slower than the incumbent."""
-        if plan.incumbent_seconds_per_sample is None or len(blocks) != _FEWEST_BLOCKS:
-            return False
-        if not _saw_least(plan, blocks):
-            return False
-        bound = _HOPELESS * plan.incumbent_seconds_per_sample
-        beaten = all(b.seconds_per_sample > bound and not b.is_disturbed for b in blocks)
-        if beaten:
-            self.flags.add(STOPPED_EARLY)
-        return beaten
+        calm = [block.seconds_per_sample for block in blocks if not block.is_disturbed]
+        return len(blocks) == len(calm) == _FEWEST_BLOCKS and self._is_slower(
+            plan, blocks, min(calm) / _HOPELESS
+        )
 
     def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
         """Return True if the faster end of the interval is clearly slower than the incumbent."""
-        if plan.incumbent_seconds_per_sample is None or not _saw_least(plan, blocks):
-            return False
-        if sum(not block.is_disturbed for block in blocks) < plan.looks[0]:
-            return False
+        is_told = sum(not block.is_disturbed for block in blocks) >= plan.looks[0]
         optimistic, _ = ratio_interval(self._telling(blocks))
-        beaten = optimistic > _CLEARLY * plan.incumbent_seconds_per_sample
-        if beaten:
-            self.flags.add(STOPPED_EARLY)
-        return beaten
+        return is_told and self._is_slower(plan, blocks, optimistic / _CLEARLY)
+
+    def _is_slower(self, plan: MeasurePlan, blocks: Sequence[Block], seconds: float) -> bool:
+        """Return True, and flag it, if the seconds of a sample are more than the incumbent's."""
+        incumbent = plan.incumbent_seconds_per_sample
+        if incumbent is None or seconds <= incumbent or not _saw_least(plan, blocks):
+            return False
+        self.flags.add(STOPPED_EARLY)
+        return True
 
     def _telling(self, blocks: Sequence[Block]) -> list[Part]:
         """Return the seconds and samples of the blocks that count, see `telling_blocks`."""
