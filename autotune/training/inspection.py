@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,18 @@ def device_uuid(device: str) -> str:
 
 def describe_machine(device: str) -> Machine:
     """Return the machine with everything that decides which knob values can work on it."""
-    host = probe_host()
-    cuda = torch.device(device).type == "cuda"
-    on_cpu = torch.device(device).type == "cpu"
-    properties = torch.cuda.get_device_properties(device) if cuda else None
+    host, kind = probe_host(), torch.device(device).type
+    name, memory = host.cpu_name, None
+    if kind == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        name, memory = properties.name, int(properties.total_memory)
+    elif kind != "cpu":
+        name, memory = device, int(torch.accelerator.get_memory_info(torch.device(device))[1])
     return Machine(
         host=host,
         device=device,
-        device_name=properties.name if properties else host.cpu_name if on_cpu else device,
-        device_memory_bytes=_device_memory(device),
+        device_name=name,
+        device_memory_bytes=memory,
         python=platform.python_version(),
         torch=torch.__version__,
         default_num_threads=torch.get_num_threads(),
@@ -94,8 +98,8 @@ def describe_machine(device: str) -> Machine:
         matmul_precisions=_matmul_precisions(device),
         compile_modes=tuple(compile_modes()),
         compile_obstacle=_compile_obstacle(host, device),
-        cuda_graphs=cuda,
-        driver=nvidia_driver() if cuda else "",
+        cuda_graphs=kind == "cuda",
+        driver=nvidia_driver() if kind == "cuda" else "",
     )
 
 
@@ -129,36 +133,24 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         workload.tokens_in(batch)
     model = build_model(workload)
     weights = list(model.parameters())
+    dimensions = {one.dim() for one in _tensors(batch)} & {one.dim() for one in weights}
+    modules, folder = own_modules(workload.path), workload.path.resolve().parent
     return WorkloadFacts(
         dataset_samples=samples,
-        image_batches=any(
-            _has(batch, n) and any(w.dim() == n for w in weights) for n in IMAGE_DIMENSIONS
-        ),
+        image_batches=bool(dimensions & set(IMAGE_DIMENSIONS)),
         optimizer_options=workload.optimizer_options,
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
         model_tensors=len(weights),
         sample_bytes=tensor_bytes(batch) // size,
-        local_modules=own_modules(workload.path),
+        local_modules=modules,
         counts_tokens=workload.count_tokens is not None,
         workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
         repeated_blocks=bool(repeated_blocks(model)),
         has_checkpoint=workload.checkpoint is not None,
-        attention=mentions_attention(model, _sources(workload.path)),
+        attention=mentions_attention(model, [workload.path, *(folder / name for name in modules)]),
         signatures=workload.signatures(),
     )
-
-
-def _sources(model: Path) -> list[Path]:
-    return [model, *(model.resolve().parent / name for name in own_modules(model))]
-
-
-def _device_memory(device: str) -> int | None:
-    if torch.device(device).type == "cpu":
-        return None
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(torch.accelerator.get_memory_info(torch.device(device))[1])
 
 
 def _native_dtypes(device: str) -> tuple[str, ...]:
@@ -169,7 +161,9 @@ def _native_dtypes(device: str) -> tuple[str, ...]:
             bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16", "float16") if bfloat16 else ("float16",)
     if kind == "cpu":
-        has = _cpu_instructions()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        flags = " ".join(line for line in lines if line.startswith(("flags", "Features")))
+        has = set(flags.split())
         names = {
             "bfloat16": ("avx512_bf16", "amx_bf16", "bf16"),
             "float16": ("avx512_fp16", "amx_fp16"),
@@ -196,16 +190,6 @@ def computed_formats(device: str) -> tuple[str, ...]:
         if works:
             found.append(name)
     return tuple(found)
-
-
-def _cpu_instructions() -> set[str]:
-    if hasattr(torch.cpu, "get_capabilities"):
-        return {name for name, value in torch.cpu.get_capabilities().items() if value is True}
-    # Before torch 2.13: Linux lists the same instructions under the same names.
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return {
-        word for line in lines if line.startswith(("flags", "Features")) for word in line.split()
-    }
 
 
 def _matmul_precisions(device: str) -> tuple[str, ...]:
@@ -271,25 +255,15 @@ def _triton_headers() -> Path:
 
 def tensor_bytes(batch: Any) -> int:
     """Return the bytes of all tensors in a nested batch."""
-    match batch:
-        case Tensor():
-            return batch.numel() * batch.element_size()
-        case dict():
-            return sum(map(tensor_bytes, batch.values()))
-        case tuple() | list():
-            return sum(map(tensor_bytes, batch))
-        case _:
-            return 0
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(batch))
 
 
-def _has(batch: Any, dimensions: int) -> bool:
-    """Return True if a nested batch has a tensor of so many dimensions."""
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a nested batch."""
     match batch:
         case Tensor():
-            return batch.dim() == dimensions
+            yield batch
         case dict():
-            return any(_has(part, dimensions) for part in batch.values())
+            yield from _tensors(tuple(batch.values()))
         case tuple() | list():
-            return any(_has(part, dimensions) for part in batch)
-        case _:
-            return False
+            yield from chain.from_iterable(map(_tensors, batch))
