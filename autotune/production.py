@@ -148,7 +148,7 @@ class Best:
         Use it for all batches of an optimizer step but the last one, as trials do. It does nothing
         for a model that is not wrapped.
         """
-        from autotune.training.ranks.wrapped import without_exchange
+        from autotune.training.apply_settings import without_exchange
 
         return without_exchange(wrapped)
 

@@ -7,11 +7,12 @@ pieces, and production puts the same pieces into its own loop. So what was measu
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from autotune.knobs.affinity import AFFINITY, WorkerInit
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
 from autotune.knobs.loader import DEVICE_PREFETCH
-from autotune.knobs.ranks import sharded
+from autotune.knobs.ranks import as_sharded, sharded
 from autotune.values.errors import UsageError
 
 
@@ -170,6 +171,36 @@ def excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
         yield from ("batch_size", "drop_last")
     if "batch_size" in kwargs and kwargs["batch_size"] is None:
         yield "drop_last"
+
+
+@contextmanager
+def without_exchange(trained: nn.Module) -> Iterator[None]:
+    """Do not exchange the gradients of the backward passes inside, but add them up.
+
+    A sharded model keeps them whole until they are exchanged. A static graph exchanges those of
+    the first pass: DistributedDataParallel fails otherwise.
+    """
+    if (shards := as_sharded(trained)) is None:
+        with trained.no_sync() if _may_keep(trained) else nullcontext():
+            yield
+        return
+    shards.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        shards.set_requires_gradient_sync(True)
+
+
+_begun: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+def _may_keep(trained: nn.Module) -> TypeGuard[DistributedDataParallel]:
+    """Return True for a DistributedDataParallel that may keep gradients to itself."""
+    if not isinstance(trained, DistributedDataParallel):
+        return False
+    is_first = trained.static_graph and trained not in _begun
+    _begun.add(trained)
+    return not is_first
 
 
 def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -29,10 +29,10 @@ from torch.utils.data import (
 )
 
 from autotune.configuration.job import Probe
+from autotune.knobs.ranks import as_sharded
 from autotune.knobs.torch_private import set_compiled_call
 from autotune.process.common.trial_folder import EVALUATION
 from autotune.training.batches import EmptyEpochError, StreamSlice, endless
-from autotune.training.ranks.wrapped import gathered
 from autotune.training.training_setup import (
     TrainingSetup,
     build_dataset,
@@ -72,9 +72,7 @@ def probe(
     enter_phase("probe")
     _train(setup, samples // setup.world.size)
     enter_phase(EVALUATION)
-    build = partial(build_model, setup.workload)
-    whole = gathered(setup.model, build, setup.device, setup.world)
-    whole_setup = replace(setup, model=whole, wrapped=None)
+    whole_setup = replace(setup, model=_whole_model(setup), wrapped=None)
     quality = setup.world.on_first(
         lambda: _evaluate(whole_setup, data.held_out, task.evaluation_batch)
     )
@@ -82,6 +80,26 @@ def probe(
         metric = "evaluate" if setup.workload.evaluate else "held_out_loss"
         raise NonFiniteLossError(f"{metric} is {quality} after {samples} samples")
     return quality
+
+
+def _whole_model(setup: TrainingSetup) -> nn.Module:
+    """Return on rank 0 the whole model of a sharded one; else the model itself.
+
+    The whole one is built anew, so that evaluating it calls for no other process. Every process has
+    to call this.
+    """
+    if as_sharded(setup.model) is None:
+        return setup.model
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    # Rank 0 alone gets it, on its CPU.
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_model_state_dict(setup.model, options=options)
+    if setup.world.rank:
+        return setup.model
+    whole = build_model(setup.workload).to(setup.device)
+    whole.load_state_dict(state)
+    return whole
 
 
 def _train(setup: TrainingSetup, samples: int) -> None:

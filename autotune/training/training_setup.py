@@ -21,9 +21,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.training.apply_settings import Settings
+from autotune.training.apply_settings import Settings, without_exchange
 from autotune.training.ranks.world import ALONE, World
-from autotune.training.ranks.wrapped import without_exchange
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 

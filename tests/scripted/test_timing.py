@@ -28,35 +28,35 @@ def endless() -> Callable[[list[float]], Bench]:
     return lambda seconds: Bench(Loader(Clock(), epoch=10**9), seconds)
 
 
-def test_a_calm_warm_up_takes_as_many_steps_as_planned(endless: MakeBench) -> None:
-    assert endless([1.0]).timer().warm_up(PLAN).step_seconds == (1.0, 1.0, 1.0)
-
-
-def test_a_stall_makes_the_count_of_calm_steps_begin_again(endless: MakeBench) -> None:
-    found = endless([1.0, 1.0, 30.0, 1.0]).timer().warm_up(PLAN).step_seconds
-    assert found == (1.0, 1.0, 30.0, 1.0, 1.0, 1.0)
-
-
-def test_a_step_that_is_only_slower_is_no_stall(endless: MakeBench) -> None:
-    found = endless([1.0, 1.0, 4.0, 1.0]).timer().warm_up(PLAN).step_seconds
-    assert found == (1.0, 1.0, 4.0)
-
-
-def test_a_warm_up_that_stalls_for_ever_ends_when_its_time_is_up(endless: MakeBench) -> None:
-    plan = MeasurePlan(warmup_steps=3, max_seconds=100.0)
-    stalling = [1.0] + [30.0] * 50
-    found = endless(stalling).timer().warm_up(plan)
-    assert found.step_seconds == (1.0, 30.0, 30.0, 30.0, 30.0)
-    assert not found.steady
-
-
-def test_the_first_step_may_compile_for_longer_than_the_time_of_the_warm_up(
-    endless: MakeBench,
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ([1.0], (1.0, 1.0, 1.0)),
+        ([1.0, 1.0, 30.0, 1.0], (1.0, 1.0, 30.0, 1.0, 1.0, 1.0)),
+        ([1.0, 1.0, 4.0, 1.0], (1.0, 1.0, 4.0)),
+    ],
+    ids=["calm", "a stall begins the count again", "a step that is only slower is none"],
+)
+def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(
+    seconds: list[float], taken: tuple[float, ...], endless: MakeBench
 ) -> None:
-    plan = MeasurePlan(warmup_steps=3, max_seconds=100.0)
-    found = endless([900.0] + [1.0] * 9).timer().warm_up(plan)
-    assert found.step_seconds == (900.0, 1.0, 1.0, 1.0)
-    assert found.calm_seconds == 1.0, "the first step is none of the calm ones"
+    assert endless(seconds).timer().warm_up(PLAN).step_seconds == taken
+
+
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ([1.0] + [30.0] * 50, (1.0, 30.0, 30.0, 30.0, 30.0)),
+        # The first one may compile for longer than that, and is none of the calm ones.
+        ([900.0] + [1.0] * 9, (900.0, 1.0, 1.0, 1.0)),
+    ],
+)
+def test_a_warm_up_ends_when_its_time_after_the_first_step_is_up(
+    seconds: list[float], taken: tuple[float, ...], endless: MakeBench
+) -> None:
+    found = endless(seconds).timer().warm_up(MeasurePlan(warmup_steps=3, max_seconds=100.0))
+    assert found.step_seconds == taken
+    assert found.steady is (found.calm_seconds == 1.0)
 
 
 def test_every_step_of_the_warm_up_is_waited_for(endless: MakeBench) -> None:
@@ -87,15 +87,14 @@ def test_blocks_hold_nothing_of_the_warm_up(endless: MakeBench) -> None:
     assert {block.seconds for block in blocks} == {10.0}
 
 
-def test_a_block_has_as_many_whole_steps_as_fill_its_seconds(endless: MakeBench) -> None:
-    bench = endless([3.0])
-    blocks = bench.timer().time_blocks(PLAN, step_seconds=3.0, batch_size=8)
-    assert {(block.seconds, block.samples) for block in blocks} == {(12.0, 32)}  # 4 steps
-
-
-def test_a_step_longer_than_a_block_is_a_block_of_its_own(endless: MakeBench) -> None:
-    blocks = endless([25.0]).timer().time_blocks(PLAN, step_seconds=25.0, batch_size=8)
-    assert {(block.seconds, block.samples) for block in blocks} == {(25.0, 8)}
+@pytest.mark.parametrize(
+    ("step", "block"), [(3.0, (12.0, 32)), (25.0, (25.0, 8))], ids=["four", "one, longer than it"]
+)
+def test_a_block_has_as_many_whole_steps_as_fill_its_seconds(
+    step: float, block: tuple[float, int], endless: MakeBench
+) -> None:
+    blocks = endless([step]).timer().time_blocks(PLAN, step_seconds=step, batch_size=8)
+    assert {(block.seconds, block.samples) for block in blocks} == {block}
 
 
 def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless: MakeBench) -> None:
@@ -104,13 +103,21 @@ def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless: MakeBench
     assert sorted(set(bench.synchronised)) == [0, 2, 4, 6, 8, 10, 12]
 
 
-def test_timing_ends_at_the_first_look_where_the_interval_is_narrow(endless: MakeBench) -> None:
-    assert len(endless([10.0]).timer().time_blocks(PLAN, 10.0, batch_size=8)) == 6
-
-
-def test_timing_goes_on_while_the_interval_is_wide(endless: MakeBench) -> None:
-    seconds = [10.0, 10.0, 10.0, 10.0, 10.0, 10.6, 10.0]  # 2.5 % either way at the first look
-    assert len(endless(seconds).timer().time_blocks(PLAN, 10.0, batch_size=8)) == 9
+@pytest.mark.parametrize(
+    ("seconds", "max_seconds", "blocks"),
+    [
+        ([10.0], 1e9, 6),
+        ([10.0, 10.0, 10.0, 10.0, 10.0, 10.6, 10.0], 1e9, 9),  # 2.5 % either way at first
+        ([10.0, 20.0] * 6, 1e9, 12),
+        ([10.0, 12.0] * 6, 80.0, 9),  # 66 s at the first look, 97 s or more at the second
+    ],
+    ids=["narrow", "wide at the first look", "wide at the last", "its time is up"],
+)
+def test_timing_goes_on_from_look_to_look_while_the_interval_is_wide(
+    seconds: list[float], max_seconds: float, blocks: int, endless: MakeBench
+) -> None:
+    plan = replace(PLAN, max_seconds=max_seconds)
+    assert len(endless(seconds).timer().time_blocks(plan, 10.0, batch_size=8)) == blocks
 
 
 def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(
@@ -152,17 +159,6 @@ def test_as_many_samples_take_four_times_the_planned_seconds_at_most(endless: Ma
     assert bench.timer().warm_up(more, batch_size=8).samples == (PLAN.warmup_steps + 3) * 8
 
 
-def test_timing_ends_at_the_last_look_however_wide_the_interval_is(endless: MakeBench) -> None:
-    seconds = [10.0, 20.0] * 6
-    assert len(endless(seconds).timer().time_blocks(PLAN, 10.0, batch_size=8)) == 12
-
-
-def test_timing_ends_at_the_first_look_after_its_time_is_up(endless: MakeBench) -> None:
-    plan = MeasurePlan(block_seconds=10.0, looks=(6, 9, 12), max_seconds=80.0)
-    seconds = [10.0, 12.0] * 6  # 66 s at the first look, 97 s or more at the second
-    assert len(endless(seconds).timer().time_blocks(plan, 10.0, batch_size=8)) == 9
-
-
 def test_waiting_for_data_is_noted_and_part_of_the_block() -> None:
     bench = Bench(Loader(Clock(), epoch=10**9, batch_seconds=2.0), [3.0])
     blocks = bench.timer().time_blocks(PLAN, step_seconds=5.0, batch_size=8)  # 2 steps
@@ -199,49 +195,42 @@ def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Driven:
     return replace(timer, batches=Stocked(loader, stock))
 
 
-def test_the_warm_up_goes_on_until_what_lay_ready_is_used_up() -> None:
-    assert len(stocked([4, 4, 4, 4, 3, 2, 1, 0]).warm_up(PLAN).step_seconds) == 6
-
-
-def test_a_stock_that_stays_ends_the_warm_up_when_it_was_gone_through() -> None:
-    assert len(stocked([4]).warm_up(PLAN).step_seconds) == 3 + 5
-
-
-def test_so_does_a_stock_that_nobody_can_count() -> None:
-    assert len(stocked([None]).warm_up(PLAN).step_seconds) == 3 + 5
+@pytest.mark.parametrize(
+    ("stock", "steps"),
+    [([4, 4, 4, 4, 3, 2, 1, 0], 6), ([4], 3 + 5), ([None], 3 + 5)],
+    ids=["used up", "it stays, so it is gone through", "nobody can count it"],
+)
+def test_the_warm_up_uses_up_what_lay_ready(stock: list[int | None], steps: int) -> None:
+    assert len(stocked(stock).warm_up(PLAN).step_seconds) == steps
 
 
 ONE_BLOCK = MeasurePlan(block_seconds=10.0, looks=(1,))
 
 
-def rate(stock: list[int | None], batch_seconds: float = 0.0) -> tuple[float, float]:
-    """Steps per second of the first block, as counted and as credited."""
-    step_seconds = 1.0 + batch_seconds
+@pytest.mark.parametrize(
+    ("stock", "batch_seconds", "counted", "credited"),
+    [
+        ([8, *[8] * 9, 3], 0.0, 1.0, 0.5),  # ten taken, five of them replaced
+        ([4, *[4] * 9, 3], 0.0, 1.0, 1.0),
+        ([1, *[0] * 4, 0], 1.0, 0.5, 0.4),  # five taken in ten seconds, four of them loaded
+        ([0, *[4] * 9, 8], 0.25, 0.8, 0.8),
+        ([8, *[8] * 9, None], 0.0, 1.0, 1.0),
+    ],
+    ids=[
+        "batches from the stock are not credited",
+        "one that trembles changes nothing where nobody waits",
+        "every batch of it counts if training waits",
+        "a queue that fills again is no throughput",
+        "near the end of an epoch it does not count",
+    ],
+)
+def test_the_loader_is_credited_with_what_it_loaded_in_the_block(
+    stock: list[int | None], batch_seconds: float, counted: float, credited: float
+) -> None:
     timer = stocked(stock, batch_seconds)
-    (block,) = timer.time_blocks(ONE_BLOCK, step_seconds, batch_size=1)
-    return block.samples / block.seconds, 1 / block.seconds_per_sample
-
-
-def test_batches_from_the_stock_are_not_credited_to_the_loader() -> None:
-    assert rate([8, *[8] * 9, 3]) == (1.0, 0.5)  # ten taken, five of them replaced
-
-
-def test_a_stock_that_only_trembles_changes_nothing_where_nobody_waits() -> None:
-    assert rate([4, *[4] * 9, 3]) == (1.0, 1.0)
-
-
-def test_every_batch_of_the_stock_counts_if_training_waits() -> None:
-    counted, credited = rate([1, *[0] * 4, 0], batch_seconds=1.0)
-    assert (counted, credited) == (0.5, 0.4)  # five taken in ten seconds, four of them loaded
-
-
-def test_a_queue_that_fills_again_is_no_throughput() -> None:
-    counted, credited = rate([0, *[4] * 9, 8], batch_seconds=0.25)
-    assert counted == credited
-
-
-def test_near_the_end_of_an_epoch_the_stock_does_not_count() -> None:
-    assert rate([8, *[8] * 9, None]) == (1.0, 1.0)
+    (block,) = timer.time_blocks(ONE_BLOCK, 1.0 + batch_seconds, batch_size=1)
+    found = block.samples / block.seconds, 1 / block.seconds_per_sample
+    assert found == pytest.approx((counted, credited))
 
 
 def test_a_first_block_that_is_too_short_is_replaced_by_a_longer_one() -> None:
@@ -292,30 +281,22 @@ def test_after_some_patience_disturbed_blocks_count_as_well(endless: MakeBench) 
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 4 + 6
 
 
-def stopped(seconds: list[float], incumbent: float, endless: MakeBench) -> tuple[int, set[str]]:
-    """Blocks of a trial and its flags, against a best trial of so many seconds per block."""
-    plan = replace(PLAN, incumbent_seconds_per_sample=incumbent / 8)
-    timer = endless(seconds).timer()
-    return len(timer.time_blocks(plan, 10.0, batch_size=8)), timer.flags
-
-
-def test_three_blocks_tell_that_a_trial_is_hopeless(endless: MakeBench) -> None:
-    assert stopped([20.0], 10.0, endless) == (3, {"stopped_early"})
-
-
-def test_one_block_that_is_as_fast_as_the_best_trial_keeps_a_trial_going(
-    endless: MakeBench,
+@pytest.mark.parametrize(
+    ("seconds", "found"),
+    [
+        ([20.0], (3, {"stopped_early"})),
+        ([20.0, 10.0, 20.0], (6, {"stopped_early"})),
+        ([11.0, 12.0] * 6, (6, {"stopped_early"})),  # would go on, its interval being wide
+        ([9.5, 12.0] * 6, (12, set())),
+    ],
+    ids=["hopeless", "one block as fast keeps it going", "clearly slower", "it may be the best"],
+)
+def test_a_trial_slower_than_the_best_one_is_stopped_early(
+    seconds: list[float], found: tuple[int, set[str]], endless: MakeBench
 ) -> None:
-    assert stopped([20.0, 10.0, 20.0], 10.0, endless)[0] > 3
-
-
-def test_a_trial_that_is_clearly_slower_ends_at_the_first_look(endless: MakeBench) -> None:
-    seconds = [11.0, 12.0] * 6  # would go on, its interval being wide
-    assert stopped(seconds, 10.0, endless) == (6, {"stopped_early"})
-
-
-def test_a_trial_that_may_be_the_best_is_timed_to_the_end(endless: MakeBench) -> None:
-    assert stopped([9.5, 12.0] * 6, 10.0, endless) == (12, set())
+    plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
+    timer = endless(seconds).timer()
+    assert (len(timer.time_blocks(plan, 10.0, batch_size=8)), timer.flags) == found
 
 
 def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench) -> None:
