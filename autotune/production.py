@@ -268,7 +268,7 @@ def _would_initialise_cuda() -> bool:
 
 def _is_set(knob: Knob, value: Value) -> bool:
     """Return True if apply_to_process sets all of it, or the environment of this process has it."""
-    from autotune.knobs.affinity import AFFINITY
+    from autotune.knobs.process import AFFINITY
 
     if knob.name == AFFINITY.name:
         return AFFINITY.worker_init(value, None) is None

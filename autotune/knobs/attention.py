@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,9 @@ from autotune.values.outcome import WorkloadFacts
 if TYPE_CHECKING:
     from torch import nn
 
-_KERNELS = ("flash", "efficient", "math", "cudnn")
+# Kernels, and torch's words for them.
+_WORDS = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
+_KERNELS = tuple(_WORDS)
 _HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": _KERNELS}
 # Names of operators begin so; the one of flash attention on a CPU has a longer name.
 _OPERATOR = "aten::_scaled_dot_product_"
@@ -108,16 +110,11 @@ def _permit(value: Value) -> None:
     """
     from torch.backends import cuda
 
-    switches = {
-        "flash": cuda.enable_flash_sdp,
-        "efficient": cuda.enable_mem_efficient_sdp,
-        "math": cuda.enable_math_sdp,
-        "cudnn": cuda.enable_cudnn_sdp,
-    }
     if value is not None and not _before:
         _before.update(_permissions())
     for name, is_permitted in _before.items():
-        switches[name](is_permitted if value is None else name == value)
+        switch = getattr(cuda, f"enable_{_WORDS[name]}_sdp")
+        switch(is_permitted if value is None else name == value)
     if value is None:
         _before.clear()
 
@@ -126,13 +123,7 @@ def _permissions() -> dict[str, bool]:
     """Return which kernels are permitted; the switches hold for a CPU as well."""
     from torch.backends import cuda
 
-    asked: Mapping[str, Callable[[], bool]] = {
-        "flash": cuda.flash_sdp_enabled,
-        "efficient": cuda.mem_efficient_sdp_enabled,
-        "math": cuda.math_sdp_enabled,
-        "cudnn": cuda.cudnn_sdp_enabled,
-    }
-    return {name: is_permitted() for name, is_permitted in asked.items()}
+    return {name: getattr(cuda, f"{word}_sdp_enabled")() for name, word in _WORDS.items()}
 
 
 def _permitted() -> Value:

@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
-from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob
+from autotune.knobs.process import AFFINITY
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.wrappers import Fail

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.affinity import AFFINITY, WorkerInit
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
 from autotune.knobs.loader import DEVICE_PREFETCH
+from autotune.knobs.process import AFFINITY, WorkerInit
 from autotune.knobs.ranks import as_sharded, sharded
 from autotune.values.errors import UsageError
 

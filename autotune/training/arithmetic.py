@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.configuration.job import CountFlops
-from autotune.knobs.affinity import AFFINITY
+from autotune.knobs.process import AFFINITY
 from autotune.knobs.torch_private import watching_operators
 from autotune.training.batches import endless
 from autotune.training.tasks import LoadedJob

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import torch
 
-from autotune.knobs.affinity import AFFINITY
+from autotune.knobs.process import AFFINITY
 from autotune.process.common.process_tree import ProcessTree
 from autotune.values.machine import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise

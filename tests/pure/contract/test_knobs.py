@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.affinity import AFFINITY
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.process import AFFINITY
 from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
 from autotune.training.apply_settings import Settings

@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import affinity
-from autotune.knobs.affinity import AFFINITY, Core, OnCores, cores_of, parted
+from autotune.knobs import process
+from autotune.knobs.process import AFFINITY, Core, OnCores, cores_of, parted
 from autotune.production import Best
 from autotune.training.apply_settings import Settings
 from autotune.training.disturbance import own_cores
@@ -39,7 +39,7 @@ def _process_state() -> Iterator[None]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        affinity, "cores_of", lambda numbers: tuple(sorted(SERVER[n] for n in numbers))
+        process, "cores_of", lambda numbers: tuple(sorted(SERVER[n] for n in numbers))
     )
 
 
@@ -89,13 +89,13 @@ def test_each_value_gives_whole_nodes_and_cores_first(
     value: str | None, threads: int, compute: set[int], workers: set[int]
 ) -> None:
     parts = parted(value, threads, range(8))
-    assert parts == affinity.Parts(frozenset(compute), frozenset(workers))
+    assert parts == process.Parts(frozenset(compute), frozenset(workers))
 
 
 @pytest.mark.usefixtures("server")
 def test_only_cores_that_may_be_used_are_given() -> None:
     assert parted("compact", 8, [1, 2, 3, 6]).compute == {2, 3, 6}
-    assert parted("workers_apart", 8, [0, 1]) == affinity.Parts(frozenset({0}), frozenset({1}))
+    assert parted("workers_apart", 8, [0, 1]) == process.Parts(frozenset({0}), frozenset({1}))
 
 
 @pytest.mark.usefixtures("server")
@@ -103,7 +103,7 @@ def test_a_value_that_would_change_nothing_is_refused_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = cpu_machine(4)
-    monkeypatch.setattr(affinity, "_mask", lambda: frozenset({0, 1}))
+    monkeypatch.setattr(process, "_mask", lambda: frozenset({0, 1}))
     assert (
         AFFINITY.obstacle("compact", machine) == "the cores that may be used are on one NUMA node"
     )
@@ -113,9 +113,9 @@ def test_a_value_that_would_change_nothing_is_refused_with_its_reason(
     assert AFFINITY.obstacle("workers_apart", machine) is None
     alone = "training and workers cannot share out one physical core"
     assert AFFINITY.obstacle("workers_apart", cpu_machine(1)) == alone
-    monkeypatch.setattr(affinity, "_mask", lambda: frozenset({0, 4}))
+    monkeypatch.setattr(process, "_mask", lambda: frozenset({0, 4}))
     assert AFFINITY.obstacle("workers_apart", machine) == alone
-    monkeypatch.setattr(affinity, "_mask", lambda: frozenset(range(8)))
+    monkeypatch.setattr(process, "_mask", lambda: frozenset(range(8)))
     assert AFFINITY.suggestions(machine) == (None, "compact", "spread", "workers_apart")
 
 
