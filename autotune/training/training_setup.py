@@ -234,11 +234,12 @@ def build_loader(
     sampler: Sampler[int] | None = None
     if not iterable:
         _check_size(len(dataset) // world.size, config, workload)  # type: ignore[arg-type]
-        sampler = (
-            WholeSteps(dataset, config.effective_batch, generator)
+        order: RandomSampler | DistributedSampler[int] = (
+            RandomSampler(dataset, generator=generator)  # type: ignore[arg-type]
             if world.is_alone
-            else StepsOfRank(dataset, config.effective_batch, seed, world)
+            else DistributedSampler(dataset, world.size, world.rank, seed=seed, drop_last=True)
         )
+        sampler = WholeSteps(order, config.effective_batch)
     return DataLoader(
         dataset,
         sampler=sampler,
@@ -314,42 +315,23 @@ def _described(loss: object) -> str:
     return f"a tensor of shape {tuple(loss.shape)}{gradient}"
 
 
-class WholeSteps(RandomSampler):
-    """A random order of a dataset, cut to whole optimizer steps.
+class WholeSteps(Sampler[int]):
+    """A random order of a dataset, or a rank's share of it, cut to whole optimizer steps.
 
-    The order depends on the generator alone. So a step of four batches of 8 has the samples of one
-    batch of 32, in every epoch.
+    A step of four batches of 8 has the samples of one batch of 32, in every epoch. All ranks have
+    equally many samples: what does not divide is left out. A step of all ranks has the same samples
+    of the order, whatever the batch size.
     """
 
-    def __init__(
-        self, dataset: Dataset[Any], step_samples: int, generator: torch.Generator
-    ) -> None:
-        super().__init__(dataset, generator=generator)  # type: ignore[arg-type]
-        self._step_samples = step_samples
+    def __init__(self, order: RandomSampler | DistributedSampler[int], step_samples: int) -> None:
+        self._order, self._step_samples = order, step_samples
 
     def __iter__(self) -> Iterator[int]:
         # The whole order is drawn, however long the part that is used.
-        yield from list(super().__iter__())[: len(self)]
-
-    def __len__(self) -> int:
-        return self.num_samples // self._step_samples * self._step_samples
-
-
-class StepsOfRank(DistributedSampler[int]):
-    """A rank's share of a random order of a dataset, cut to whole optimizer steps.
-
-    All ranks have equally many samples: what does not divide is left out. A step of all ranks has
-    the same samples of the order, whatever the batch size. Each iteration is the next epoch.
-    """
-
-    def __init__(self, dataset: Dataset[Any], step_samples: int, seed: int, world: World) -> None:
-        super().__init__(dataset, world.size, world.rank, seed=seed, drop_last=True)
-        self._step_samples = step_samples
-
-    def __iter__(self) -> Iterator[int]:
-        order = list(super().__iter__())
-        self.set_epoch(self.epoch + 1)
+        order = list(self._order)
+        if isinstance(self._order, DistributedSampler):
+            self._order.set_epoch(self._order.epoch + 1)
         yield from order[: len(self)]
 
     def __len__(self) -> int:
-        return self.num_samples // self._step_samples * self._step_samples
+        return self._order.num_samples // self._step_samples * self._step_samples

@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 from torch.utils.data import TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.mismatch import mismatches
@@ -14,9 +15,9 @@ from autotune.process.common.launched import Place, note_of
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, outcome_of_ranks
 from autotune.training.ranks import world
-from autotune.training.ranks.world import Lap, World, slowest
+from autotune.training.ranks.world import Lap, slowest
 from autotune.training.sharding import ranks_obstacle
-from autotune.training.training_setup import StepsOfRank
+from autotune.training.training_setup import WholeSteps
 from autotune.values.outcome import Crashed, Probed, TimedOut, UserError, outcome_to_json
 from command_line import command
 from covering import covers
@@ -26,9 +27,10 @@ KILLED = "rank 1 was killed by SIGKILL; log: stderr.rank1.log"
 MODEL = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
 
 
-def shares(samples: int, step: int) -> list[StepsOfRank]:
+def shares(samples: int, step: int) -> list[WholeSteps]:
     data = TensorDataset(torch.arange(samples))
-    return [StepsOfRank(data, step, 0, World(rank, 2)) for rank in range(2)]
+    orders = (DistributedSampler(data, 2, rank, drop_last=True) for rank in range(2))
+    return [WholeSteps(order, step) for order in orders]
 
 
 def test_ranks_share_an_epoch_evenly_and_the_next_one_is_in_another_order():
