@@ -171,8 +171,8 @@ def kernel_seconds(device: torch.device) -> StepRequests[tuple[float, float] | N
     return None if busy is None else (copy_seconds(events, _PROFILED), busy)
 
 
-def _profiled(device: torch.device) -> StepRequests[profile]:
-    """Ask for steps, and return the profiler of some of them."""
+def _profiled(device: torch.device) -> StepRequests[Any]:
+    """Ask for steps, and return torch's profiler of some of them."""
     cuda = [ProfilerActivity.CUDA] if device.type == "cuda" else []
     # Without its warm-up it would time itself.
     phases = schedule(wait=1, warmup=2, active=_PROFILED)

@@ -47,16 +47,13 @@ def test_a_format_that_is_refused_is_none_of_them(monkeypatch: pytest.MonkeyPatc
     assert computed_formats("cpu") == ("float16",)
 
 
-@pytest.mark.parametrize(
-    ("kind", "told"), [("cuda", [0.25]), ("xpu", [0.25]), ("mps", [0.5]), ("hpu", [])]
-)
+@pytest.mark.parametrize(("kind", "told"), [("cuda", [0.25]), ("xpu", [0.25]), ("hpu", [])])
 def test_the_allocator_is_limited_where_that_is_possible(
     kind: str, told: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fractions: list[float] = []
     module = SimpleNamespace(
         get_device_properties=lambda _: SimpleNamespace(total_memory=4 * GIB),
-        recommended_max_memory=lambda: 2 * GIB,
         set_per_process_memory_fraction=lambda fraction, *_: fractions.append(fraction),
     )
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
@@ -65,7 +62,7 @@ def test_the_allocator_is_limited_where_that_is_possible(
 
 
 @pytest.mark.parametrize(
-    ("device", "warns"), [("hpu:0", True), ("mps:0", False), ("xpu:0", False), ("cuda:0", False)]
+    ("device", "warns"), [("hpu:0", True), ("xpu:0", False), ("cuda:0", False)]
 )
 def test_a_search_says_where_memory_cannot_be_limited(
     device: str, warns: bool, tmp_path: Path
