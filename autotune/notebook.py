@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.process.common.interpreter import check_installed
+from autotune.process.common.interpreter import check_installed, is_installed
 from autotune.production import Best
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
@@ -30,7 +30,7 @@ _FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
 @dataclass(frozen=True, repr=False)
 class SearchResult:
-    """Result of a search. A notebook shows it as a table."""
+    """Result of a search. A notebook shows it with a table of its trials."""
 
     best: Best | None
     """The settings found, as `autotune.load` gives them; None if nothing was feasible."""
@@ -50,11 +50,6 @@ class SearchResult:
         check_installed("pandas", "SearchResult.dataframe")
         import pandas as pd
 
-        rows, settings = self._rows()
-        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *settings])
-
-    def _rows(self) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Return a row for each finished trial, and the names of the settings."""
         from autotune.configuration.training_config import with_own
         from autotune.knobs import KNOBS
         from autotune.study.finished import finished_trials
@@ -70,7 +65,8 @@ class SearchResult:
             }
             for trial in trials
         ]
-        return rows, with_own(KNOBS, (trial.config for trial in trials))
+        settings = with_own(KNOBS, (trial.config for trial in trials))
+        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *settings])
 
     def headline(self) -> str:
         """Return the result in a few lines."""
@@ -84,27 +80,13 @@ class SearchResult:
         return f"<SearchResult: {first}; study {self.study.study_name!r}{where}>"
 
     def _repr_html_(self) -> str:
-        """Return the headline and a table of the trials, without settings that all share."""
-        rows, settings = self._rows()
-        varied = [name for name in settings if len({str(row.get(name)) for row in rows}) > 1]
-        table = _html_table(rows, ["number", "feasible", *_FIGURES, "reason", *varied])
-        lines = "<br>".join(map(escape, self.headline().splitlines()))
-        return f"<p>{lines}</p>\n<p>The trials, as measured in the search:</p>\n{table}"
-
-
-def _html_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Return a table with a row each; values that are not known stay empty."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    lines = ["".join(f"<td>{escape(_shown(row.get(name)))}</td>" for name in names) for row in rows]
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-
-def _shown(value: Any) -> str:
-    """Return a value as text; a null of a setting and an unknown number are empty."""
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+        """Return the headline and, with pandas, the trials without columns that all share."""
+        text = f"<pre>{escape(self.headline())}</pre>"
+        if not is_installed("pandas"):
+            return text
+        frame = self.dataframe()
+        varied = frame.loc[:, frame.nunique(dropna=False) > 1]
+        return f"{text}\n<p>Trials, as measured in the search:</p>\n{varied.to_html(index=False)}"
 
 
 def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
@@ -135,7 +117,7 @@ def result_of(options: SearchOptions, end: Answered | NothingFeasible) -> Search
     from autotune.searching.run.events import Answered
     from autotune.study.storage import existing
 
-    assert options.study.storage is not None, "what the keywords give is in memory never"
+    assert options.study.storage is not None, "keywords never give a study in memory"
     storage = existing(options.study.storage)
     study = optuna.load_study(study_name=options.study.name, storage=storage)
     if isinstance(end, Answered):
@@ -200,7 +182,6 @@ def _options(
     words = () if arguments is None else arguments
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         raise UsageError(
-            "arguments: give a list of strings, a word of the command line each, such as "
-            '["--epochs", "3"].'
+            'arguments: give a list of strings, one for each argument, such as ["--epochs", "3"].'
         )
     return search_options(values, arguments)

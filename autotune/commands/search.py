@@ -43,28 +43,23 @@ FRONT = (
     *("exact_only", "workdir", "temp_workdir", "device", "python", "out"),
 )
 """Names of the options that most people need, which `-h` shows."""
-AT_LEAST_1 = click.IntRange(min=1)
+POSITIVE = click.IntRange(min=1)
 SECTIONS: Mapping[str, Sequence[click.Option]] = {
     "What is searched, and for how long": [
         common.SPACE,
         option(
             "--time-budget",
-            "Take about this long in total, such as 90s, 10m or 1h; what has begun may run up to a "
-            "tenth longer. Default: the space's, unless --trials is given.",
+            "Take about this long in total, such as 90s, 10m or 1h, and at most a tenth longer. "
+            "Default: the space's, unless --trials is given.",
             flag_types.DURATION,
         ),
-        option(
-            "--trials",
-            "Run this many trials in total, over all runs. Default: the space's number.",
-            AT_LEAST_1,
-        ),
+        option("--trials", "Run this many trials in total. Default: the space's number.", POSITIVE),
         option(
             "--target-samples",
-            "Minimise the time of a run of this many samples, start-up and compilation included. "
-            "Default: maximise samples/s.",
-            AT_LEAST_1,
+            "Minimise the time of a run of this many samples. Default: maximise samples/s.",
+            POSITIVE,
         ),
-        option("--target-epochs", "Minimise the time of a run of this many epochs.", AT_LEAST_1),
+        option("--target-epochs", "Minimise the time of a run of this many epochs.", POSITIVE),
         option(
             "--unit",
             "Report throughput only in samples, or also in tokens. Default: also in tokens if "
@@ -73,8 +68,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         flag(
             "--deterministic",
-            "Run everything, your settings included, in torch's deterministic mode, and try only "
-            "settings that keep it.",
+            "Run everything in torch's deterministic mode, and try only settings that keep it.",
         ),
         flag(
             "--dry-run",
@@ -107,7 +101,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "--accuracy-samples",
             "Train each accuracy probe on this many samples. Default: as many as 3 to 6 s of your "
             "training take, more for a script whose loss drops late.",
-            AT_LEAST_1,
+            POSITIVE,
         ),
         option(
             "--effective-batch",
@@ -131,21 +125,9 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             default="auto",
             metavar="DEVICE[,...]",
         ),
-        common.PYTHON,
-        common.PROCESSES,
-        common.LAUNCHER,
-        option(
-            "--trial-timeout",
-            "Kill a process that takes longer than this, such as 90s or 10m.",
-            flag_types.DURATION,
-            "10m",
-        ),
-        option(
-            "--max-failures",
-            "End the search after this many failed trials in a row.",
-            AT_LEAST_1,
-            8,
-        ),
+        *(common.PYTHON, common.PROCESSES, common.LAUNCHER),
+        option("--trial-timeout", "Kill a process that takes longer.", flag_types.DURATION, "10m"),
+        option("--max-failures", "Stop after this many failed trials in a row.", POSITIVE, 8),
     ],
     "The study and its result": [
         option("--study", "Give the study this name. Default: from the model's path."),
@@ -159,10 +141,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "Write the result to this file. Default: best.yaml in the study's directory.",
             common.PATH,
         ),
-        flag(
-            "--new-study",
-            "Use the name NAME-2, NAME-3 and so on if the study was made for something else.",
-        ),
+        flag("--new-study", "Add -2, -3 and so on to the name if it is of something else."),
         option(
             "--warm-start",
             "Try the best configurations of an earlier search first, even of another machine or "
@@ -171,14 +150,11 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         option(
             "--sampler",
-            "Propose trials with this sampler: auto, or a class of optuna.samplers, such as "
-            "TPESampler.",
+            "Propose trials with this class of optuna.samplers, such as TPESampler.",
             flag_types.NameType("sampler", lambda: [AUTO, *sampler_names()]),
-            "auto",
+            AUTO,
         ),
-        option(
-            "--seed", "Seed of the search and of the trainings.", click.IntRange(0, 2**32 - 1), 0
-        ),
+        option("--seed", "Seed of search and trainings.", click.IntRange(0, 2**32 - 1), 0),
         common.JSON,
         option(
             "--progress",

@@ -24,39 +24,29 @@ _ENDING = "\nStopping the running trial. Press Ctrl-C again to exit at once.\n"
 _AT_ONCE = 3
 
 
-class _Interrupts:
-    """Signal handlers that count interrupts."""
-
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-        self._count = 0
-
-    def interrupt(self, *_: object) -> None:
-        self._count += 1
-        if self._count >= _AT_ONCE:
-            os._exit(INTERRUPTED)
-        if self._count == 1:
-            _say(_FINISHING)
-            self._stop.request()
-            return
-        _say(_ENDING)
-        self._stop.request_at_once()
-        raise KeyboardInterrupt
-
-    def terminate(self, *_: object) -> NoReturn:
-        self._stop.request_at_once()
-        _terminate()
-
-
 @contextmanager
 def interrupts(stop: Stop) -> Iterator[None]:
     """Turn signals into requests to `stop`, or end the block, while it runs."""
-    heard = _Interrupts(stop)
-    handlers = {
-        signal.SIGINT: heard.interrupt,
-        signal.SIGTERM: heard.terminate,
-        signal.SIGHUP: heard.terminate,
-    }
+    count = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count >= _AT_ONCE:
+            os._exit(INTERRUPTED)
+        if count == 1:
+            _say(_FINISHING)
+            stop.request()
+            return
+        _say(_ENDING)
+        stop.request_at_once()
+        raise KeyboardInterrupt
+
+    def terminate(*_: object) -> NoReturn:
+        stop.request_at_once()
+        _terminate()
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
         if before[number] is not signal.SIG_IGN:

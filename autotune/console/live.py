@@ -85,10 +85,9 @@ def _is_ci() -> bool:
 
 
 def _can_draw(console: Console) -> bool:
-    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
+    """Return True if stderr may get control characters, and has room for a table."""
+    if not sys.stderr.isatty() or console.is_dumb_terminal or console.no_color:
         return False
-    if os.environ.get("NO_COLOR"):
-        return False  # NO_COLOR: send no control characters at all
     columns = os.get_terminal_size(sys.stderr.fileno()).columns  # 0 where it does not say
     return min(columns or console.width, console.width) >= _FEWEST_COLUMNS
 

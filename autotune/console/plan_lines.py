@@ -120,7 +120,7 @@ def _runs_lines(context: SearchContext) -> list[str]:
     """Return the lines on the runs of a script, before the first trial; none for a model.py."""
     lines = written_lines(context.options.workload, context.observed, context.processes)
     if lines and context.observed is not None:
-        lines[1:1] = [f"  {line}" for line in _starts_of_script(context, context.observed)]
+        lines.insert(1, f"  {estimate(context)}")
     return lines
 
 
@@ -195,60 +195,26 @@ def _relative(path: str) -> str:
     return str(Path(path).relative_to(here)) if here in Path(path).parents else path
 
 
-def _starts_of_script(context: SearchContext, seen: Observed) -> Iterator[str]:
-    """Yield lines on how often a script is started, within the time budget if there is one."""
-    script = context.options.workload.script
-    least, most = _counts(context)
-    budget, each, within, room = context.time_budget_seconds, "", "", most
-    if seen.steps_per_second:
-        seconds = _seconds_of_one(seen)
-        each = f", about {span(seconds)} each with your settings"
-        if budget is not None:
-            within, room = f" in {span(budget)}", max(1, round(budget / max(1.0, seconds)))
-    often = f"{least} to {min(most, room)}" if room > least else f"{min(most, room)}"
-    checks = ""
-    if script is not None and script.compares_gradients:
-        checks = " with checks of their gradients"
-    elif script is not None and script.has_quality:
-        checks = " with (longer) checks of their quality"
-    trials = min(context.trials, context.space.size)
-    yield (
-        f"about {often} times{within}{each}: unchanged, in up to {trials} trials{checks}, and to "
-        "confirm the best"
-    )
-    if room < least:
-        yield f"this may be too few for a result, which needs {least}: give a longer --time-budget"
-
-
-def _seconds_of_one(seen: Observed) -> float:
-    """Return the seconds of a trial with the script's settings: its start, warm-up and timing.
+def estimate(context: SearchContext) -> str:
+    """Return how many processes a search starts, within its time budget if it has one.
 
     torch is imported once for most of them.
     """
-    plan, step = MeasurePlan(), 1 / seen.steps_per_second
-    timing = max(plan.max_seconds, plan.looks[0] * step)
-    start = max(0.0, seen.start_seconds - seen.import_seconds)
-    return start + plan.warmup_steps * step + timing
-
-
-def estimate(context: SearchContext) -> str:
-    """Return how many processes of a model.py the time budget has room for, or how long all take.
-
-    A process is timed between its first look and twice its longest time.
-    """
-    plan, (least, most) = MeasurePlan(), _counts(context)
-    fastest, slowest = plan.looks[0] * plan.block_seconds, 2 * plan.max_seconds
-    besides = "plus accuracy probes and compilation"
-    if (budget := context.time_budget_seconds) is None:
-        return (
-            f"estimated: {most} processes, {span(most * fastest)} to {span(most * slowest)} of "
-            f"timing, {besides}"
-        )
-    few = min(most, round(budget / (slowest + context.start_seconds)))
-    return (
-        f"estimated: {few} to {min(most, round(budget / fastest))} processes in {span(budget)}, "
-        f"{besides}; a result needs about {least}"
-    )
+    seen, plan, budget = context.observed, MeasurePlan(), context.time_budget_seconds
+    each = context.start_seconds + plan.max_seconds
+    if seen is not None and seen.steps_per_second:
+        timing = max(plan.max_seconds, plan.looks[0] / seen.steps_per_second)
+        start = max(0.0, seen.start_seconds - seen.import_seconds)
+        each = start + plan.warmup_steps / seen.steps_per_second + timing
+    least, most = _counts(context)
+    room = most if budget is None else min(most, max(1, round(budget / max(1.0, each))))
+    count = f"{least} to {room}" if room > least else f"{room}"
+    noun = "processes" if seen is None else "starts of the script"
+    within = "" if budget is None else f" in {span(budget)}"
+    told = f"about {count} {noun}{within}, about {span(each)} each with your settings"
+    if room < least:
+        return f"{told}: perhaps too few, a result needs {least}. Give a longer --time-budget"
+    return told
 
 
 def _counts(context: SearchContext) -> tuple[int, int]:

@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig, with_own
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Value, spelled
+from autotune.knobs.base import spelled
 from autotune.report.data import ReportData, failure_kind
 from autotune.study.archive import OpenTrial
 from autotune.study.facts import as_json
@@ -28,13 +30,6 @@ _NUMBERS = (
     "quality",
     "compile_seconds",
     "seconds",
-)
-_FIRST = ("trial", "state", "outcome", "feasible")
-_LAST = (
-    *("value", "ratio_to_baseline"),
-    *("samples_per_second", "samples_per_second_low", "samples_per_second_high"),
-    *_NUMBERS[2:],
-    *("memory_margin", "accuracy_margin", "ran_margin", "pareto_best", "flags", "reason"),
 )
 
 
@@ -109,42 +104,50 @@ def csv_text(data: ReportData) -> str:
 
     Settings are as YAML spells them. Unknown values are empty. The user's own knobs follow ours.
     """
-    configs: dict[int, TrainingConfig | None] = {one.number: one.config for one in data.trials}
-    configs |= {one.number: one.config for one in data.archive.open}
-    settings = with_own(KNOBS, (config for config in configs.values() if config is not None))
-    told: list[dict[str, Any]] = [_finished(data, trial) for trial in data.trials]
-    told += [
-        {"trial": one.number, "state": one.state, "reason": one.reason} for one in data.archive.open
+    known = (*data.trials, *data.archive.open)
+    settings = with_own(KNOBS, (one.config for one in known if one.config is not None))
+    rows: list[dict[str, Any]] = [_row(data, trial, settings) for trial in data.trials]
+    rows += [
+        {
+            "trial": one.number,
+            "state": one.state,
+            **_cells(one.config, settings),
+            "reason": one.reason,
+        }
+        for one in data.archive.open
     ]
-    for row in told:
-        if (config := configs[row["trial"]]) is not None:
-            row |= {name: _cell(config[name]) for name in settings}
     written = io.StringIO()
-    table = csv.DictWriter(
-        written, (*_FIRST, *settings, *_LAST), extrasaction="ignore", lineterminator="\n"
-    )
+    names = dict.fromkeys(name for row in rows for name in row) or ["trial"]
+    table = csv.DictWriter(written, names, lineterminator="\n")
     table.writeheader()
-    table.writerows(sorted(told, key=lambda row: row["trial"]))
+    table.writerows(sorted(rows, key=lambda row: row["trial"]))
     return written.getvalue()
 
 
-def _finished(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
-    """Return the cells of a trial with a verdict, some of which have no column."""
-    told, details = _trial(data, trial), trial.details
+def _row(data: ReportData, trial: FinishedTrial, settings: Sequence[str]) -> dict[str, Any]:
+    """Return the cells of a trial with a verdict, by their columns."""
+    details, verdict = trial.details, trial.verdict
     low, high = details.samples_per_second_ci95 or (None, None)
     return {
-        **told,
-        **{f"{name}_margin": margin for name, margin in told["margins"].items()},
         "trial": trial.number,
         "state": "finished",
-        "outcome": "measured" if trial.verdict.feasible else failure_kind(trial),
+        "outcome": "measured" if verdict.feasible else failure_kind(trial),
+        "feasible": verdict.feasible,
+        **_cells(trial.config, settings),
+        "value": verdict.value,
+        "ratio_to_baseline": data.ratio(trial),
+        "samples_per_second": details.samples_per_second,
         "samples_per_second_low": low,
         "samples_per_second_high": high,
+        **{name: getattr(details, name) for name in _NUMBERS[2:]},
+        **{f"{name}_margin": verdict.margins.get(name) for name in CONSTRAINTS},
         "pareto_best": trial in data.pareto_best,
         "flags": " ".join(details.flags or ()),
+        "reason": verdict.reason,
     }
 
 
-def _cell(value: Value) -> int | str:
-    """Return numbers as they are, other values as text, so that null is no missing value."""
-    return value if type(value) is int else spelled(value)
+def _cells(config: TrainingConfig | None, settings: Sequence[str]) -> dict[str, int | str]:
+    """Return settings, numbers as they are, others as text, so that null is no missing value."""
+    values = {} if config is None else {name: config[name] for name in settings}
+    return {name: v if type(v) is int else spelled(v) for name, v in values.items()}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from autotune.configuration.answer_words import fact_lines, start_text
-from autotune.configuration.best_config import BestConfig
-from autotune.configuration.evidence import AccuracyEvidence
 from autotune.configuration.training_config import render
 from autotune.console.tables import print_rows, width_of_stdout
 from autotune.knobs.base import spelled
@@ -106,46 +104,21 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
 
 def show_both(first: ReportData, second: ReportData) -> None:
     """Print two studies side by side, with the settings in which their results differ."""
-    facts = zip(_facts(first), _facts(second), strict=True)
-    rows = [(name, one, other) for (name, one), (_, other) in facts]
+    one, other = _told(first), _told(second)
     if first.best is not None and second.best is not None:
         mine, theirs = first.best.training_config, second.best.training_config
-        differing = mine.differences(theirs)
-        rows += [(name, spelled(mine[name]), spelled(theirs[name])) for name in differing]
-    print_rows(rows)
+        for name in mine.differences(theirs):
+            one[name], other[name] = spelled(mine[name]), spelled(theirs[name])
+    names = dict.fromkeys((*one, *other))
+    print_rows((name, one.get(name, _UNKNOWN), other.get(name, _UNKNOWN)) for name in names)
 
 
-def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a study, each a name and a cell."""
-    best, seconds = data.best, sum(trial.details.seconds or 0.0 for trial in data.trials)
-    yield "study", data.archive.name
-    names = ("machine", "result", "your settings", "with the result", "peak memory", "quality")
-    if best is None:
-        yield from (dict.fromkeys(names, _UNKNOWN) | {"result": "none yet"}).items()
-    else:
-        rates = (best.evidence.baseline.samples_per_second, best.evidence.best.samples_per_second)
-        cells = (
-            f"{best.machine.device} ({best.machine.cpu}), torch {best.machine.torch}",
-            _speedup(best),
-            *(f"{rate:,.1f} {data.rate_unit}" for rate in rates),
-            size(best.constraints.memory.peak_bytes),
-            _quality(best.constraints.accuracy),
-        )
-        yield from zip(names, cells, strict=True)
-    yield "trials", str(len(data.trials))
-    yield "in trials", span(seconds) if seconds else _UNKNOWN
-
-
-def _speedup(best: BestConfig) -> str:
-    (low, high), ratio = best.evidence.speedup.ci95, best.evidence.speedup.ratio
-    return (
-        "keep your settings" if best.keeps_baseline else f"{ratio:.2f}x ({low:.2f} to {high:.2f})"
-    )
-
-
-def _quality(accuracy: AccuracyEvidence) -> str:
-    told = f"{accuracy.metric} {accuracy.baseline:.4g} -> {accuracy.best:.4g}"
-    return told if accuracy.is_measured else _UNKNOWN
+def _told(data: ReportData) -> dict[str, str]:
+    """Return the facts of a study by their names."""
+    told = {"study": data.archive.name, "result": headline(data)}
+    if data.best is not None:
+        told["machine"] = f"{data.best.machine.device}, torch {data.best.machine.torch}"
+    return {**told, **dict(data.facts), "trials": str(len(data.trials))}
 
 
 def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:

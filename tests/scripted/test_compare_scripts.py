@@ -163,9 +163,9 @@ def test_it_says_first_what_the_script_was_seen_to_write(
     runner = Sides(replace(SEEN, surroundings=around))
     done = compared(monkeypatch, folder, runner, "best.yaml", "--", "--name", "a b")
     assert done.code == 0, done.err
-    said = done.err[done.err.index("runs: ") :].splitlines()
+    said = done.err[done.err.index("command: ") :].splitlines()
     assert said[:7] == [
-        "runs: python train.py --name 'a b'",
+        "command: python train.py --name 'a b'",
         "  its first steps write to: runs, /srv/out (later checkpoints are not known)",
         "  each run overwrites: last.pt",
         "  each run deletes: old",
@@ -209,7 +209,7 @@ def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
         assert "it needs --map batch_size=--FLAG." in done.err
         return
     assert done.code == 0, done.err
-    assert "this script has --batch-size: it sets batch_size (--no-map leaves it)" in done.err
+    assert "setting batch_size through the script's --batch-size" in done.err
     calls = {job.script.arguments for job in runner.timings if job.script}
     assert calls == {(), ("--batch-size", "64")}
 

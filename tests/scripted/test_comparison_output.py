@@ -103,7 +103,7 @@ def test_processes_of_several_hosts_are_not_all_started_on_this_one(
         assert runner.names
         return
     assert (done.code, runner.names) == (2, [])
-    assert "large.yaml is of 16 processes, at most 8 on a host" in done.err
+    assert "large.yaml was measured with 16 processes, at most 8" in done.err
     assert "--launcher COMMAND" in done.err
 
 

@@ -156,5 +156,5 @@ def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Pat
     )
     assert done.stderr.startswith(first), "before anything runs"
     assert "secret" not in done.stderr
-    assert "this script has --config:train.batch_size: searched as batch_size" in done.stderr
+    assert "searching batch_size through the script's --config:train.batch_size" in done.stderr
     assert (folder / "my.yaml").read_text() == YAML

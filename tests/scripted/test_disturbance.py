@@ -319,7 +319,7 @@ def busy_at(number: int, *shares: float | None) -> FinishedTrial:
 
 def test_the_report_says_how_busy_the_gpu_was_in_the_fastest_trials() -> None:
     shown = page(report_of([trial(0), busy_at(1, 0.5, 0.6, 0.7), busy_at(2, None)]))
-    (table,) = re.findall(r"<caption>The fastest trials.*?</table>", shown, re.DOTALL)
+    (table,) = re.findall(r"<caption>The fastest feasible trials.*?</table>", shown, re.DOTALL)
     assert "GPU busy</th>" in table
     assert table.count('<td class="number">60 %</td>') == 1
     on_a_cpu = page(report_of([trial(0), trial(1, 200.0)]))

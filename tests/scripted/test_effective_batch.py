@@ -228,8 +228,8 @@ def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_f
     assert [e.warning for e in events if isinstance(e, Warned)] == [
         "your settings: out of host memory: killed. Using the same effective batch instead: "
         "batch_size=32, accumulation_steps=2",
-        "your settings: out of host memory: took 3 GiB, the limit is 2 GiB. The same "
-        "effective batch instead: batch_size=16, accumulation_steps=4",
+        "your settings: out of host memory: took 3 GiB, the limit is 2 GiB. Using "
+        "the same effective batch instead: batch_size=16, accumulation_steps=4",
     ]
     best = events[-1].best
     assert best.evidence.baseline.config["batch_size"] == 16

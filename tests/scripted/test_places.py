@@ -264,4 +264,4 @@ def test_a_model_of_another_user_is_warned_of(tmp_path, capsys):
     model = written(tmp_path, "", "model.py")
     os.chown(model, 4321, -1)
     options_of(model)
-    assert "model.py belongs to another user (4321)" in capsys.readouterr().err
+    assert "model.py belongs to another user (ID 4321)" in capsys.readouterr().err

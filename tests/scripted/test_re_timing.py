@@ -214,7 +214,7 @@ def test_a_search_says_what_it_could_not_confirm_once_seeds_took_the_time(
     )
     with pytest.raises(NotSearchedEnoughError, match=r"was [34].00x .* ended before") as refused:
         events_of(options, runner)
-    assert "trial 3 (batch_size=64) was faster in its trial, but evaluate 0.89" in str(
+    assert "trial 3 (batch_size=64) was faster, but is inconclusive: evaluate 0.89" in str(
         refused.value
     )
     assert clock.now - time.monotonic() > 900.0

@@ -126,7 +126,7 @@ def test_a_typed_value_that_a_setting_replaces_is_said_before_the_start(
     run = ("run", "--print-command", path, "train.py")
     shown = told(tmp_path, *run, "--batch-size", "8")
     assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
-    assert "applying: batch_size=32 by --batch-size, instead of your 8\n" in shown.err
+    assert "applying: batch_size=32 by --batch-size instead of your 8\n" in shown.err
     shown = told(tmp_path, *run, "--batch-size", "32")
     assert "applying: batch_size=32 by --batch-size\n" in shown.err
 

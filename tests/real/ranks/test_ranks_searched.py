@@ -121,7 +121,7 @@ def test_a_script_is_searched_to_a_confirmed_answer_of_two_processes(script: Sea
     assert best.evidence.speedup.rounds >= 2
     assert "2 processes in each trial" in done.stderr
     assert (
-        "runs: python train.py --epochs 100000 --read-seconds 0.002 --width 50000, in each of 2"
+        "command: python train.py --epochs 100000 --read-seconds 0.002 --width 50000, in each of 2"
         in done.stderr
     )
     assert "2 processes, a step of 32 samples: batch_size 16 in each" in done.stdout

@@ -184,7 +184,7 @@ JUDGED = ScriptOptions(("--epochs", "3"), metric="acc (.*)")
 def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
     plan, runner = planned(tmp_path, Surroundings((BATCH, EPOCHS)), JUDGED)
     assert maps(plan) == ["batch_size=--batch-size"]
-    note = "this script has --batch-size: searched as batch_size (--no-map leaves it)"
+    note = "searching batch_size through the script's --batch-size (--no-map prevents it)"
     assert note in plan.context.space.notes
     calls = [job.script.arguments for job in runner.jobs if job.script and job.config]
     assert ("--epochs", "3", "--batch-size", "64") in calls
@@ -318,14 +318,8 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     text = "\n".join(plan_lines(plan.context))
     assert "planted" not in text
     assert "model.py --token '***' '--key=***' --name 'a b'" in text
-    assert (
-        "about 17 to 45 times, about 3 s each with your settings: as it is, up to 2 trials, "
-        "and to confirm the best\n"
-    ) in text
-    assert (
-        "it writes to: the current folder, runs, /srv/out; later checkpoints are not known\n"
-        in text
-    )
+    assert "about 17 to 45 starts of the script, about 3 s each with your settings\n" in text
+    assert "write to: the current directory, runs, /srv/out (later" in text
     assert "each run overwrites: 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more" in text
     assert "each run deletes: old" in text
     assert "wandb is switched off" in text
