@@ -73,7 +73,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: 
     assert "aten::" in done.stdout
     assert (tmp_path / "starts.txt").read_text() == "started ", "one run tells all"
     assert "command: python train.py --read-seconds 0.002\n" in done.stderr
-    assert "it writes to: runs, the current folder; later checkpoints" in done.stderr
+    assert "write to: runs, the current directory (later checkpoints" in done.stderr
     assert "each run overwrites: kept.txt\n" in done.stderr
     traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("aten::") for event in traced)
