@@ -104,8 +104,9 @@ def csv_text(data: ReportData) -> str:
 
     Settings are as YAML spells them. Unknown values are empty. The user's own knobs follow ours.
     """
-    known = (*data.trials, *data.archive.open)
-    settings = with_own(KNOBS, (one.config for one in known if one.config is not None))
+    configs = [one.config for one in data.trials]
+    configs += [one.config for one in data.archive.open if one.config is not None]
+    settings = with_own(KNOBS, configs)
     rows: list[dict[str, Any]] = [_row(data, trial, settings) for trial in data.trials]
     rows += [
         {
