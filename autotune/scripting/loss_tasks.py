@@ -18,6 +18,7 @@ from autotune.configuration.job import Observe, Probe, TakeFirstSteps
 from autotune.numerics.trajectory import nudge
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.losses import LossRecorder, Moves, StepLoss, mean_of_last
+from autotune.scripting.steps import has_environments
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values import outcome as outcomes
@@ -79,8 +80,8 @@ class LossTasks:
         if self._gathered is not None:
             return self._gathered
         steps = self.recorder.steps()
-        is_agent = self.progress.calls.are_of_an_agent(self.progress.is_fed)
-        misfit = OPPONENTS if self.recorder.is_of_opponents else AGENT if is_agent else ""
+        is_of_opponents = self.recorder.is_of_opponents
+        misfit = OPPONENTS if is_of_opponents else AGENT if has_environments() else ""
         own = Losses(steps, self.recorder.fault, misfit)
         return own if self.world.is_alone else _together(self.world.shares(own))
 

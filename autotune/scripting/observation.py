@@ -30,7 +30,7 @@ from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.loss_tasks import LossTasks
 from autotune.scripting.losses import Moves
 from autotune.scripting.timed import ScriptStages
-from autotune.scripting.wrappers import DDP_KNOBS, NO_DDP, PASSES_IT, watch_acting
+from autotune.scripting.wrappers import DDP_KNOBS, NO_DDP, PASSES_IT
 from autotune.training.batches import Clock
 from autotune.training.inspection import process_settings
 from autotune.training.profiling import profiling
@@ -102,8 +102,6 @@ class Observation:
             self._seen = replace(self._seen, profiled=operators)
         if not self._task.loss_seconds:
             return self._seen
-        for model in self._observed.models:
-            watch_acting(model, self._interposition.calls)
         step_seconds = 1 / max(pace, 1e-9)
         loss = yield from self._losses.observing(self._task, self._deadline, step_seconds)
         return replace(self._seen, loss=loss)

@@ -1,8 +1,7 @@
 """Tell the steps of a script's training, and what its model is given in each.
 
 A step is a torch optimizer's step. A script without one updates its weights itself, so each
-outermost backward pass is a step, or each outermost `torch.autograd.grad` where nothing calls
-backward.
+outermost backward pass is a step.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ Stepper = Optimizer | None
 _PATIENCE = 512
 # Libraries of environments for agents.
 _ENVIRONMENTS = ("gym", "gymnasium", "pettingzoo", "dm_control")
-# Steps, and their share of all, before which the model has answered for a single sample without
-# gradients: how an agent acts. A text to look at is generated more rarely.
-_FEWEST_ACTS, _SHARE_OF_ACTS = 3, 1 / 20
 
 
 class Steps:
@@ -55,7 +51,7 @@ class Steps:
         """Device of the first loss, if backward was called on one."""
         self._in_closure = False
         self._depth = 0
-        self._optimizer_built = self._optimizer_steps = self._calls_backward = False
+        self._optimizer_built = self._optimizer_steps = False
         self._unstepped = 0
 
     def watch(self) -> None:
@@ -69,11 +65,7 @@ class Steps:
                 self._watch_optimizers()
 
         Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
-        torch.autograd.backward = self._watched(torch.autograd.backward, "tensors")
-        # Compiled code knows `grad` by its identity, so it is only replaced while it may count.
-        self._own_grad = torch.autograd.grad
-        self._patched_grad = self._watched(torch.autograd.grad, "outputs")
-        torch.autograd.grad = self._patched_grad
+        torch.autograd.backward = self._watched(torch.autograd.backward)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -87,42 +79,26 @@ class Steps:
     def _watch_optimizers(self) -> None:
         """Register the hooks, which are not compiled with a step that the script compiles."""
         self._optimizer_built = True
-        self._let_go_of_grad()
         apart: Callable[..., Any] = torch.compiler.disable
         register_optimizer_step_pre_hook(apart(self._before_optimizer))
         register_optimizer_step_post_hook(apart(self._after_optimizer))
 
-    def _let_go_of_grad(self) -> None:
-        if torch.autograd.grad is self._patched_grad:
-            torch.autograd.grad = self._own_grad
-
-    def _watched(self, original: Callable[..., Any], argument: str) -> Callable[..., Any]:
-        """Return a function with a step after each outermost call; `argument` is its first one."""
-        is_backward = argument == "tensors"
+    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `torch.autograd.backward` with a step after each outermost call."""
 
         @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            # A script that imported `grad` by name keeps this wrapper, also where it counts no
-            # more. A checkpointed block differentiates within a backward pass.
-            if self._depth or not (is_backward or self._counts_grad):
-                return original(*args, **kwargs)
-            tensors = args[0] if args else kwargs.get(argument, ())
-            if not isinstance(tensors, Tensor) and isinstance(tensors, Iterator):
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth:  # a checkpointed block differentiates within a backward pass
+                return original(tensors, *args, **kwargs)
+            if isinstance(tensors, Iterator):
                 tensors = tuple(tensors)  # which can be looked at before the call
-                if args:
-                    args = (tensors, *args[1:])
-                else:
-                    kwargs[argument] = tensors
             for look in self.losses:
                 look(tensors)
             self._depth = 1
             try:
-                result = original(*args, **kwargs)
+                result = original(tensors, *args, **kwargs)
             finally:
                 self._depth = 0
-            if is_backward and not self._calls_backward:
-                self._calls_backward = True
-                self._let_go_of_grad()
             if self.device is None:
                 self._meet(tensors)
             for passed in self.passed:
@@ -131,12 +107,7 @@ class Steps:
                 self._update_by_hand()
             return result
 
-        return call
-
-    @property
-    def _counts_grad(self) -> bool:
-        """True if `torch.autograd.grad` makes the steps."""
-        return not (self._calls_backward or self._optimizer_built)
+        return backward
 
     def _meet(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
@@ -166,8 +137,7 @@ class ModelCalls:
     """Samples that a script's model is given in training, where no loader tells.
 
     They are the leading dimension of the first tensor of a call, of the first call in each backward
-    pass. Calls with one sample each all count: a policy is asked once for each step of an episode.
-    Time between such calls in which the model is evaluated is left out.
+    pass. Time between such calls in which the model is evaluated is left out.
     """
 
     def __init__(self) -> None:
@@ -181,25 +151,19 @@ class ModelCalls:
         """Seconds of evaluations so far."""
         self._is_first = True
         self._are_seen, self._is_called = False, False
-        self._passes = self._samples = self._last = self._singles = 0
-        self._episodes: set[int] = set()
+        self._passes = self._samples = self._last = 0
         self._evaluated: tuple[float, float] | None = None
-        self._steps = self._acts = 0
-        self._has_acted = False
 
     def called(self, arguments: Iterable[Any]) -> None:
         """Record a call in training with these arguments."""
         self._are_seen = self._is_called = True
         if self._evaluated is not None:
             self._leave_out()
-        if not self._is_first and self._last != 1:
+        if not self._is_first:
             return
         given = tuple(arguments)
         size = next(filter(None, map(samples_in, given)), 0)
-        if not self._is_first and size != 1:
-            return
         self._is_first = False
-        self._singles += size == 1
         self._samples += size
         self._last = size
         if self.size is None and size:
@@ -214,10 +178,6 @@ class ModelCalls:
             return
         first = start if self._evaluated is None else self._evaluated[0]
         self._evaluated = (first, time.perf_counter())
-
-    def acted(self, arguments: Iterable[Any]) -> None:
-        """Record a call in training mode without gradients."""
-        self._has_acted |= next(filter(None, map(samples_in, arguments)), 0) == 1
 
     def _leave_out(self) -> None:
         assert self._evaluated is not None
@@ -236,18 +196,6 @@ class ModelCalls:
             self._passes += 1
             self._is_first = not in_closure
         self._is_called = False
-        if self._singles:
-            self._episodes.add(self._singles)
-            self._singles = 0
-
-    def are_of_an_agent(self, is_fed: bool) -> bool:
-        """Return True if the model seems to collect its samples, as in reinforcement learning.
-
-        The script has imported a library of environments, the model answers for single samples
-        between the steps, or, where no loader feeds them, for a varying number in each.
-        """
-        acts = self._acts >= max(_FEWEST_ACTS, _SHARE_OF_ACTS * self._steps)
-        return acts or has_environments() or (not is_fed and len(self._episodes) > 1)
 
     def keep_last(self) -> None:
         """Forget all backward passes since the last step but the last one."""
@@ -258,9 +206,6 @@ class ModelCalls:
         """Return the backward passes since the last step, and the samples in them."""
         found = self._passes, self._samples
         self._passes = self._samples = 0
-        self._steps += 1
-        self._acts += self._has_acted
-        self._has_acted = False
         self._is_first = True
         return found
 

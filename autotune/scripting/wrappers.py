@@ -127,19 +127,6 @@ def counted(model: nn.Module, calls: ModelCalls) -> None:
     torch_private.set_own_call(model, call)
 
 
-def watch_acting(model: nn.Module, calls: ModelCalls) -> None:
-    """Record the calls of `model` in training mode without gradients, without changing it."""
-    inner = torch_private.own_call(model)
-
-    @functools.wraps(inner)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if model.training and not torch.is_grad_enabled():
-            calls.acted((*args, *kwargs.values()))
-        return inner(*args, **kwargs)
-
-    torch_private.set_own_call(model, call)
-
-
 def within(model: nn.Module, context: Callable[[], AbstractContextManager[None]]) -> None:
     """Run every training call of `model` in a context of its own, without changing it."""
     inner = torch_private.own_call(model)

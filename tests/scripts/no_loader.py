@@ -58,31 +58,12 @@ def loss_on(x, y):
     return nn.functional.mse_loss(model(x), y)
 
 
-def update(gradients):
-    with torch.no_grad():
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.sub_(0.01 * gradient)
-
-
 def step_by_hand():
     loss = loss_on(*draw())
-    if args.way == "grad":
-        update(torch.autograd.grad(loss, weights))
-        return
     loss.backward(torch.ones_like(loss) if args.way == "weighted" else None)
-    update([weight.grad for weight in weights])
     for weight in weights:
+        weight.data.sub_(0.01 * weight.grad)
         weight.grad = None
-
-
-def loss_of(named, x, y):
-    return nn.functional.mse_loss(torch.func.functional_call(model, named, (x,)), y)
-
-
-def step_by_function():
-    named = dict(model.named_parameters())
-    gradients = torch.func.grad(loss_of)({n: w.detach() for n, w in named.items()}, *draw())
-    update(gradients.values())
 
 
 def evaluate():
@@ -123,8 +104,6 @@ def step_lbfgs():
 
 
 train = step_by_hand
-if args.way == "function":
-    train = step_by_function
 if args.way == "compiled loss":
     train = torch.compile(step_by_hand, backend="eager")
 if args.way in ("optimizer", "compiled step"):

@@ -334,7 +334,6 @@ def test_what_an_agent_does_between_the_steps_is_timed(
         stream.calls.called([torch.ones(8, 4)])
         stream.calls.passed(in_closure=False)
         stream.stepped()
-    assert stream.calls.are_of_an_agent(stream.is_fed) == bool(library)
     assert (stream.calls.aside_seconds < SECONDS) == bool(library)
 
 

@@ -26,7 +26,6 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> LossRecorder:
     """A recorder in a process that is left as it was."""
     for place, name in (
         (torch.autograd, "backward"),
-        (torch.autograd, "grad"),
         (torch.amp.GradScaler, "scale"),
         (torch.optim.Optimizer, "__init__"),
     ):

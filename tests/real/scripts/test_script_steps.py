@@ -40,7 +40,7 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
     "way",
     [
         *("optimizer", "two losses", "compiled step", "lbfgs"),
-        *("backward", "checkpointed", "weighted", "grad", "function", "traced first"),
+        *("backward", "checkpointed", "weighted", "traced first"),
     ],
 )
 def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) -> None:
@@ -54,22 +54,6 @@ def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) ->
     assert seen.fixed["num_workers"] == LOADERLESS
     has_optimizer = way in ("optimizer", "two losses", "compiled step", "lbfgs")
     assert (seen.fixed.get("optimizer_impl") == BY_HAND) != has_optimizer
-
-
-@pytest.mark.parametrize("who", ["an optimizer", "the script"])
-def test_gradients_are_asked_for_by_names_with_what_was_imported_first(ask: Ask, who: str) -> None:
-    """As a gradient penalty and a physics-informed loss are written."""
-    seen = observed(ask("gradient_penalty.py", who, "100000"))
-    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
-    assert seen.workload.baseline["accumulation_steps"] == 1
-    assert (seen.fixed.get("optimizer_impl") == BY_HAND) == (who == "the script")
-
-
-@pytest.mark.parametrize("who", ["an optimizer", "the script"])
-def test_gradients_are_asked_for_by_names_in_a_run(tmp_path: Path, who: str) -> None:
-    done = run(tmp_path, SCRIPTS / "gradient_penalty.py", who, "9", num_threads=1)
-    assert done.returncode == 0, done.stderr
-    assert "num_threads=1" in report_of(done)[0]
 
 
 @pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
@@ -191,30 +175,6 @@ def test_losses_of_models_that_train_against_each_other_judge_nothing(
     assert bool(seen.loss.sums.settled_gradients) == (not doubt)
 
 
-ASKED = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-loader = DataLoader(TensorDataset(torch.randn(256, 4), torch.randn(256, 1)), batch_size=16)
-step = 0
-for _ in range(10_000):
-    for x, y in loader:
-        nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        step += 1
-        if EVERY_STEP:
-            model.eval()
-            with torch.no_grad():
-                model(x[:1])
-            model.train()
-        elif step % 40 == 0:
-            with torch.no_grad():
-                for _ in range(30):
-                    model(x[:1])
-"""
 SLOW_START = """
 import time
 import torch
@@ -240,37 +200,6 @@ def test_a_loss_is_watched_however_long_the_script_takes_to_start(
     said = re.search(r"in (\d+) steps \(a longer --time-budget", seen.loss.doubt)
     assert said, seen.loss.doubt
     assert int(said[1]) > 100
-
-
-def test_each_step_of_an_episode_counts_and_its_loss_judges_nothing(ask: Ask) -> None:
-    """Episodes grow with training, so that a step of the optimizer is no measure of work."""
-    seen = observed(ask("plays.py", task=Observe(loss_seconds=0.5)))
-    played = seen.samples_per_second / seen.steps_per_second
-    assert 5 < played < 40
-    assert seen.workload.baseline["batch_size"] == 1
-    assert seen.loss is not None
-    assert "as reinforcement learning does" in seen.loss.doubt
-
-
-@pytest.mark.parametrize("fed", ["fed", "by itself"])
-def test_the_loss_of_an_agent_that_acts_between_the_steps_judges_nothing(
-    ask: Ask, fed: str
-) -> None:
-    seen = observed(ask("replays.py", fed, task=Observe(loss_seconds=2.0)))
-    assert bool(seen.training_loader) is (fed == "fed")
-    assert seen.loss is not None
-    assert "as reinforcement learning does" in seen.loss.doubt
-    assert not seen.loss.sums.settled_gradients
-
-
-@pytest.mark.parametrize("way", ["every step", "rarely"])
-def test_a_model_that_is_evaluated_or_asked_for_a_text_plays_nothing(
-    ask: Ask, tmp_path: Path, way: str
-) -> None:
-    script = written(tmp_path, ASKED.replace("EVERY_STEP", str(way == "every step")), "train.py")
-    seen = observed(ask(str(script), task=Observe(loss_seconds=1.0)))
-    assert seen.loss is not None
-    assert "reinforcement" not in seen.loss.doubt
 
 
 def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:
