@@ -128,11 +128,10 @@ def rule_from(
         baseline: the baseline's qualities, one per seed.
         untrained: the first seed's loss before training; None if it is not known.
     """
-    metric, higher_is_better = context.metric
     first = baseline[: len(SEEDS)]
     return AccuracyRule(
-        metric=metric,
-        higher_is_better=higher_is_better,
+        metric=context.judge.by,
+        higher_is_better=context.judge.higher_is_better,
         baseline=tuple(baseline),
         tolerance=context.options.accuracy.tolerance.absolute(first, untrained),
         minimum=context.options.accuracy.minimum,
@@ -235,9 +234,8 @@ def own_accuracy_fails(failure: Failure) -> str:
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
     """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
-    script = context.options.workload.script
-    loss = None if script is None or script.metric is not None else script.loss
-    return Probe(samples, seeds, int(context.baseline["batch_size"] or 1), loss=loss)
+    batch_size = int(context.baseline["batch_size"] or 1)
+    return Probe(samples, seeds, batch_size, loss=context.judge.loss)
 
 
 Evidence = Literal["exact", "gate", "probe", "gate and probe"]
@@ -464,10 +462,8 @@ class AccuracyProber:
 
         A script prints its metric when it does; before its training it cannot be asked.
         """
-        workload, (_, higher_is_better) = self.context.options.workload, self.context.metric
         is_own = key == self.context.baseline.quality_key()
-        is_own_loss = workload.script is None or workload.script.loss is not None
-        is_loss = is_own_loss and not higher_is_better
+        is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
         tolerance = self.context.options.accuracy.tolerance
         return is_own and is_loss and tolerance.relative and not tolerance.widened
 

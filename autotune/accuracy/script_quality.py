@@ -116,12 +116,12 @@ class FirstLossChecker(NumericsChecker):
         """Return by how much the losses differ; None if they cannot be read."""
         own = self._untouched(0.0)
         if not isinstance(own, FirstLosses):
-            is_judged = self.context.options.workload.has_quality
+            is_judged = self.context.judge.has_quality
             return None if is_judged and not isinstance(own, Lost) else as_failure(own)
         return super()._found(tested, reference)
 
     def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
-        is_judged = self.context.options.workload.has_quality
+        is_judged = self.context.judge.has_quality
         if not is_judged and gated.gradient_error > UNNOTICED:
             off = gated.gradient_error
             return NumericsFault(
@@ -265,7 +265,7 @@ class ScriptProber(AccuracyProber):
 
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
         """Return the rule from the untouched script; without a quality, training may not change."""
-        if self.context.options.workload.has_quality:
+        if self.context.judge.has_quality:
             return super().rule(seeds)
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 

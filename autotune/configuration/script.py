@@ -28,6 +28,7 @@ from autotune.knobs.base import Effect, Knob, Value, spelled
 _HARMLESS = ("cudnn_benchmark", "deterministic")
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
+_AS_ASKED = "as --exact-only asks"
 BY_FLAG_ONLY = ("batch_size", "accumulation_steps", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 
@@ -65,6 +66,47 @@ class Script:
     """Place for files that the script would overwrite; the runner names it."""
 
 
+Quality = Literal["evaluate", "held_out_loss", "training_loss", "metric_regex"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What judges the trainings of a workload."""
+
+    by: Quality | Literal["gradients", "nothing", "unneeded"]
+    """Name of the quality. Where there is none, gradients may tell settings that only round; a
+    command that keeps no trained model needs none."""
+    higher_is_better: bool = False
+    loss: Literal["mean", "sum"] | None = None
+    """Loss of a step over its backward passes, if the training loss judges."""
+    doubt: str = ""
+    """Reason why the training loss cannot judge; empty if it can, or if it was not asked."""
+
+    @property
+    def has_quality(self) -> bool:
+        """True if a training has a quality by which it is judged."""
+        return self.by not in ("gradients", "nothing", "unneeded")
+
+    @property
+    def tries_numerics(self) -> bool:
+        """True if settings that change the arithmetic are tried."""
+        return self.by not in ("gradients", "nothing")
+
+    @property
+    def name_a_metric(self) -> str:
+        """Why only settings that preserve results are tried; empty if others are too."""
+        if not self.doubt:
+            return ""
+        if self.doubt == _AS_ASKED:
+            return f"trying only settings that preserve results, {self.doubt}"
+        gradients = " or gradients" if self.by == "gradients" else ""
+        return (
+            f"trying only settings that preserve results{gradients}; the training loss cannot "
+            f"compare quality: {self.doubt}. Name a quality metric that the script prints with "
+            "--metric-regex 'accuracy ([0-9.]+)'"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
     """Options of a search of a script."""
@@ -86,46 +128,25 @@ class ScriptOptions:
     """Those of `flags` that no `--map` named: the script was seen to have them."""
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
-    loss: Literal["mean", "sum"] | None = None
-    """Loss of a step by which trainings are judged, over its backward passes; None: by no loss."""
-    doubt: str = ""
-    """Reason why the training loss cannot judge; empty if it can, or if a metric does."""
-    compares_gradients: bool = False
-    """True if no quality judges, but gradients tell settings that only round."""
+    found: Judge = Judge("nothing")
+    """What was seen to judge a training without a metric."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
     profiles: bool = False
     """True if the observed run is to report its operators; it judges nothing then."""
     trace: str | None = None
     """Path of a Chrome trace of these steps; None: no trace."""
-    refused: tuple[str, ...] = ()
-    """Mapped knobs of which the training loss cannot judge another value."""
     refusal: str = ""
-    """Reason why it cannot."""
+    """Reason why the training loss cannot judge other batches; empty if it can."""
 
     @property
-    def has_quality(self) -> bool:
-        """True if a training has a quality by which it is judged."""
-        return self.metric is not None or self.loss is not None
-
-    @property
-    def tries_numerics(self) -> bool:
-        """True if settings that change the arithmetic are tried."""
-        return self.keeps_nothing or (self.has_quality and not self.only_exact)
-
-    @property
-    def name_a_metric(self) -> str:
-        """Return why only settings that preserve results are tried; empty if others are too."""
-        if self.tries_numerics or not (self.only_exact or self.doubt):
-            return ""
+    def judge(self) -> Judge:
+        """What judges a training."""
+        if self.keeps_nothing:
+            return Judge("unneeded")
         if self.only_exact:
-            return "trying only settings that preserve results, as --exact-only asks"
-        gradients = " or gradients" if self.compares_gradients else ""
-        return (
-            f"trying only settings that preserve results{gradients}; the training loss cannot "
-            f"compare quality: {self.doubt}. Name a quality metric that the script prints with "
-            "--metric-regex 'accuracy ([0-9.]+)'"
-        )
+            return Judge("nothing", doubt=_AS_ASKED)
+        return self.found if self.metric is None else Judge("metric_regex", self.higher_is_better)
 
     def profiled(self, trace: str | None) -> ScriptOptions:
         """Return the options whose observed run is profiled."""
@@ -161,10 +182,8 @@ class ScriptOptions:
         return {
             **module,
             "arguments_sha256": hashlib.sha256(arguments.encode()).hexdigest(),
-            "allow_numerics": self.tries_numerics,
             "metric": [self.metric, self.higher_is_better],
-            **({} if self.loss is None else {"loss": self.loss}),
-            **({"compares": "gradients"} if self.compares_gradients else {}),
+            "judge": [self.judge.by, self.judge.loss],
         }
 
     @property
@@ -174,15 +193,19 @@ class ScriptOptions:
         named = {} if files is None else {"argument_files_sha256": files}
         return {"script": self.identity, **named}
 
+    def refuses(self, name: str) -> bool:
+        """Return True if the training loss cannot judge another value of a knob."""
+        return bool(self.refusal) and name in BATCH_KNOBS
+
     def reaches(self, knob: Knob) -> bool:
         """Return True if a search can apply the knob to the script."""
-        is_tried = is_harmless(knob) or self.tries_numerics
+        is_tried = is_harmless(knob) or self.judge.tries_numerics
         # A knob of numerics may compute the same, rounding in the number format aside.
         rounds = knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
-        is_tried |= self.compares_gradients and rounds
+        is_tried |= self.judge.by == "gradients" and rounds
         is_mapped = knob.name in {flag.knob for flag in self.flags}
         if knob.name in BY_FLAG_ONLY or is_mapped:
-            return is_mapped and is_tried and knob.name not in self.refused
+            return is_mapped and is_tried and not self.refuses(knob.name)
         return not knob.script_obstacle and is_tried
 
 

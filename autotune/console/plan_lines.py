@@ -110,10 +110,10 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         yield _DATA_PARALLEL
     for why, names in by_reason(seen.fixed).items():
         yield f"{', '.join(names)}: {why}"
-    if script.metric is None and script.loss is not None:
+    if context.judge.by == "training_loss":
         yield "quality metric: its training loss, the tensor on which it calls backward()"
-    elif script.metric is None and script.name_a_metric:
-        yield script.name_a_metric
+    elif context.judge.name_a_metric:
+        yield context.judge.name_a_metric
 
 
 def _runs_lines(context: SearchContext) -> list[str]:
@@ -219,15 +219,15 @@ def estimate(context: SearchContext) -> str:
 
 def _counts(context: SearchContext) -> tuple[int, int]:
     """Return the fewest processes with which a search ends with an answer, and the most."""
-    trials, script = min(context.trials, context.space.size), context.options.workload.script
+    trials, judge = min(context.trials, context.space.size), context.judge
     with_budget = context.time_budget_seconds is not None
     least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * LOOKS[0]
     most = RUNS + trials + MOST_AT_ONCE + 2 * LOOKS[-1]
-    if script is not None and script.has_quality:
+    if context.observed is not None and judge.has_quality:
         # A seed of the untouched script at least. At most each trial has its first losses compared
         # and a seed of its own, and an incumbent is validated on seeds of both.
         least += 1
         most += 2 * trials + 2 * INCUMBENT_SEEDS
-    if script is not None and script.compares_gradients:
+    if judge.by == "gradients":
         most += trials
     return least, most

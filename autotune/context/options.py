@@ -14,9 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.configuration.constraints import THROUGHPUT, Objective, Tolerance
-from autotune.configuration.evidence import TRAINING_LOSS
 from autotune.configuration.job import Job
-from autotune.configuration.script import ScriptOptions
+from autotune.configuration.script import Judge, ScriptOptions
 from autotune.configuration.search_space import EffectiveBatch, find_space, read_space
 from autotune.configuration.training_config import LrRule, TrainingConfig, render
 from autotune.knobs.base import Value
@@ -51,18 +50,11 @@ class WorkloadOptions:
     interpreter: Interpreter = field(default_factory=own_interpreter)
     """Python that trains."""
 
-    @property
-    def has_quality(self) -> bool:
-        """True if a training has a quality; that of a script may have none."""
-        return self.script is None or self.script.has_quality
-
-    def metric(self, facts: WorkloadFacts) -> tuple[str, bool]:
-        """Return the name of the quality metric, and True if higher is better."""
-        if self.script is not None and self.script.loss is not None:
-            return TRAINING_LOSS, False
+    def judge(self, facts: WorkloadFacts) -> Judge:
+        """Return what judges a training."""
         if self.script is not None:
-            return "metric_regex", self.script.higher_is_better
-        return ("evaluate", True) if facts.has_evaluate else ("held_out_loss", False)
+            return self.script.judge
+        return Judge("evaluate", True) if facts.has_evaluate else Judge("held_out_loss")
 
     def held_batch(self, baseline: TrainingConfig) -> int | None:
         """Return the samples of every optimizer step; None if they may vary."""

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import stdev
+from typing import Literal
 
 from autotune.configuration.constraints import UNNOTICED
 from autotune.configuration.job import Job, TakeFirstSteps
-from autotune.configuration.script import ScriptOptions, is_harmless
+from autotune.configuration.script import Judge, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SearchSpace, SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
@@ -63,12 +64,10 @@ def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:
     if script.metric is not None or script.only_exact or observed.loss is None:
         return script
     doubt, can_compare = observed.loss.doubt, bool(observed.loss.sums.settled_gradients)
-    return replace(
-        script,
-        loss=None if doubt else "mean",
-        doubt=doubt,
-        compares_gradients=bool(doubt) and can_compare,
-    )
+    judge = Judge("training_loss", loss="mean")
+    if doubt:
+        judge = Judge("gradients" if can_compare else "nothing", doubt=doubt)
+    return replace(script, found=judge)
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,8 @@ class OtherBatches:
     def judging(self, observed: Observed, baseline: TrainingConfig, folder: Path) -> ScriptOptions:
         """Return the options with how the loss of other batch sizes is read, or refused."""
         mapped = [flag.knob for flag in self.script.flags if flag.knob in BATCH_KNOBS]
-        if self.script.loss is None or observed.loss is None or not mapped:
+        judge = self.script.judge
+        if judge.loss is None or observed.loss is None or not mapped:
             return self.script
         own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
         apart = {
@@ -113,16 +113,17 @@ class OtherBatches:
         outcome = self.runner.run(self.options.resources.started(job), folder)
         settings = render(other.differences(baseline))
         if isinstance(outcome, FirstLosses):
-            for loss in ("mean", "sum"):
+            readings: tuple[Literal["mean", "sum"], ...] = ("mean", "sum")
+            for loss in readings:
                 if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
-                    return replace(self.script, loss=loss)
+                    return replace(self.script, found=replace(judge, loss=loss))
             reason = (
                 f"the first loss goes from {observed.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
                 f"with {settings}, so it is not a per-sample mean: use --metric-regex"
             )
         else:
             reason = f"{settings} fails: {describe(as_failure(outcome))}"
-        return replace(self.script, refused=tuple(mapped), refusal=reason)
+        return replace(self.script, refusal=reason)
 
     def _candidates(self, baseline: TrainingConfig, mapped: list[str]) -> Iterator[TrainingConfig]:
         offered = {
@@ -160,11 +161,11 @@ def of_script(options: SearchOptions, script: ScriptOptions) -> SearchOptions:
 def without_needless_loss(options: SearchOptions, space: SearchSpace) -> SearchOptions:
     """Return the options without the loss as a judge if nothing is varied that it could judge."""
     script = options.workload.script
-    if script is None or script.loss is None:
+    if script is None or script.judge.loss is None:
         return options
     if any(
         space.effect(name) != "exact" and not is_harmless(knob_named(name))
         for name in space.varied()
     ):
         return options
-    return of_script(options, replace(script, loss=None))
+    return of_script(options, replace(script, found=Judge("nothing")))

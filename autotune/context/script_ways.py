@@ -59,7 +59,7 @@ def with_maps(
     )
     wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
     script, notes = with_proposed(script, observed, wanted, own)
-    notes = notes if script.tries_numerics else ()  # else no batch size can be tried
+    notes = notes if script.judge.tries_numerics else ()  # else no batch size can be tried
     return replace(workload, script=script), (*lacking, *notes)
 
 
@@ -78,7 +78,7 @@ def with_proposed(
     is_fed = bool(observed.training_loader)
     flags, notes = proposals(observed.surroundings, found, script.arguments, is_fed)
     flags = tuple(flag for flag in flags if {flag.name, *(flag.file_key or ())}.isdisjoint(own))
-    searched = flags if script.tries_numerics else ()
+    searched = flags if script.judge.tries_numerics else ()
     return replace(script, flags=(*script.flags, *searched), proposed=flags), notes
 
 
@@ -263,7 +263,7 @@ def reachable(
 def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on each flag that is searched although no `--map` names it."""
     for flag in script.proposed:
-        if flag in script.flags and flag.knob not in (*script.refused, *obstacles):
+        if flag in script.flags and not script.refuses(flag.knob) and flag.knob not in obstacles:
             yield f"searching {flag.knob} through the script's {flag.name} (--no-map prevents it)"
 
 
@@ -307,14 +307,14 @@ def _obstacles(
         elif not script.reaches(knob):
             yield knob.name, _way(knob, script, observed)
     for name, effect in file.own.effects.items():
-        if effect == "statistics" and script.loss is not None:
+        if effect == "statistics" and script.judge.loss is not None:
             yield name, f"it changes the course of training: {_NEEDS_METRIC}"
-        elif effect != "exact" and not script.tries_numerics:
+        elif effect != "exact" and not script.judge.tries_numerics:
             yield name, f"it may change the trained model: {_unjudged(script)}"
 
 
 def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
-    if knob.name in script.refused:
+    if script.refuses(knob.name):
         return script.refusal
     if knob.name in {flag.knob for flag in script.flags}:
         return f"it changes the course of training: {_unjudged(script)}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.configuration.constraints import Objective
 from autotune.configuration.job import Inspect, Job, Task
 from autotune.configuration.mismatch import sha256_of
-from autotune.configuration.script import Script
+from autotune.configuration.script import Judge, Script
 from autotune.configuration.search_space import (
     SearchSpace,
     SpaceFile,
@@ -143,9 +143,9 @@ class SearchContext:
         return found if self.counts_samples else replace(found, unit=self.rate_unit)
 
     @property
-    def metric(self) -> tuple[str, bool]:
-        """Name of the quality metric, and True if higher is better."""
-        return self.options.workload.metric(self.facts)
+    def judge(self) -> Judge:
+        """What judges a training."""
+        return self.options.workload.judge(self.facts)
 
     @property
     def counts_tokens(self) -> bool:
@@ -237,7 +237,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     facts, workload = inspected.workload, options.workload
     if observed is not None:
         start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
-        facts = replace(observed.workload, has_evaluate=workload.has_quality)
+        facts = observed.workload
     assert facts is not None
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)

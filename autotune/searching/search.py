@@ -125,8 +125,7 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
         yield events.TrialsEnded(end_reason(search) or "")
         yield emit(search, known)
         return
-    script = search.context.options.workload.script
-    judged = "" if script is not None and not script.tries_numerics else ", then their accuracy"
+    judged = ", then their accuracy" if search.context.judge.tries_numerics else ""
     yield events.PhaseStarted("baseline", f"your settings in {RUNS} processes{judged}")
     search, runs = yield from measure_reference(search)
     if isinstance(runs, str):

@@ -186,7 +186,7 @@ def _facts(event: Event) -> Mapping[str, object]:  # noqa: PLR0911 (one for each
                 "trials": context.trials,
                 "seconds": context.time_budget_seconds,
                 "start": context.start_seconds,
-                "metric": context.metric,
+                "metric": (context.judge.by, context.judge.higher_is_better),
                 "notes": context.space.notes,
                 "identity": context.identity,
             }

@@ -122,16 +122,16 @@ def accuracy_evidence(
     """Return the accuracy of a configuration from the quality that it had with each seed."""
     rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
-    script = prober.context.options.workload.script
+    is_script = prober.context.observed is not None
     difference, interval = rule.difference(qualities)
     was_trained = prober.needs_probe(config) and len(qualities) > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     trained, split_error = prober.training_equivalent(config), prober.split_error(config)
     evidence = prober.evidence(config)
-    by_gradients = script is not None and evidence == "gate"
+    by_gradients = is_script and evidence == "gate"
     return AccuracyEvidence(
         evidence=evidence,
-        gate=_gate(prober.gated(config), script is not None, by_gradients),
+        gate=_gate(prober.gated(config), is_script, by_gradients),
         metric=rule.metric,
         baseline=readable(fmean(rule.baseline[: len(qualities)])),
         best=readable(fmean(qualities)),
@@ -147,20 +147,20 @@ def accuracy_evidence(
         needs_full_run=_changes_course(prober, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
         judged_by=_judged_by(prober, rule.baseline[: len(qualities)], by_gradients),
-        unjudged=(script and script.name_a_metric) or None,
+        unjudged=prober.context.judge.name_a_metric or None,
     )
 
 
 def _judged_by(prober: AccuracyProber, baseline: Sequence[float], by_gradients: bool) -> str | None:
     """Return what judged a script, in words; None for a model.py and for exact settings alone."""
-    script = prober.context.options.workload.script
-    if script is None or not (script.tries_numerics or script.compares_gradients):
+    by = prober.context.judge.by
+    if by not in ("gradients", "training_loss", "metric_regex"):
         return None
-    if script.compares_gradients or by_gradients:
+    if by == "gradients" or by_gradients:
         return "gradients of the first steps, and how far these move the weights"
     length = f"{prober.samples} {prober.context.unit}"
     what = f"mean training loss over the last tenth of {length}"
-    if script.loss is None:
+    if by == "metric_regex":
         what = f"--metric-regex, after {length}"
     are_equal = len(baseline) > 1 and len(set(baseline)) == 1
     return f"{what}; it printed the same with {len(baseline)} seeds" if are_equal else what

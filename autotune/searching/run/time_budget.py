@@ -331,4 +331,4 @@ def needs_accuracy(context: SearchContext) -> bool:
     """Return whether configurations may train worse, and seeds can tell."""
     space = context.space
     exact = all(space.effect(name) == "exact" for name in space.varied())
-    return not exact and context.options.workload.has_quality
+    return not exact and context.judge.has_quality

@@ -152,15 +152,14 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
 
 def baseline_prober(search: SearchRun, runs: Runs) -> AccuracyProber:
     """Return the prober of this study; the samples per probe stay as noted at its start."""
-    workload = search.context.options.workload
-    if not workload.has_quality:
+    if not search.context.judge.has_quality:
         return ScriptProber(search.context, search.runner, search.study, samples=0)
     samples = search.context.options.accuracy.samples or search.study.notes.probe_samples
     if samples is None:
         speed = median(run.samples_per_second for run in runs)
         samples = probe_samples(search.context, speed)
         search.study.notes.probe_samples = samples
-    kind = AccuracyProber if workload.script is None else ScriptProber
+    kind = AccuracyProber if search.context.observed is None else ScriptProber
     return kind(search.context, search.runner, search.study, samples)
 
 
@@ -178,9 +177,8 @@ def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
     """
     rule = prober.rule(1 if prober.context.options.accuracy.minimum is None else len(SEEDS))
     if cut_by_budget(search, rule):
-        script = search.context.options.workload.script
-        has_metric = script is not None and script.metric is not None
-        until = ", until the script prints what --metric-regex finds" if has_metric else ""
+        is_printed = search.context.judge.by == "metric_regex"
+        until = ", until the script prints what --metric-regex finds" if is_printed else ""
         raise ran_out(search, f"measuring the accuracy of your settings{until}")
     if not isinstance(rule, AccuracyRule):
         return no_reference(rule)
@@ -197,10 +195,9 @@ def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
         WorkloadError: they have fallen by half of what a training gains, or more.
     """
     seen, before = search.context.observed, search.study.notes.untrained
-    script = search.context.options.workload.script
-    if script is None or seen is None or seen.loss is None or not seen.loss.first or before is None:
+    if seen is None or seen.loss is None or not seen.loss.first or before is None:
         return
-    scale = seen.loss.backwards_per_step if script.loss == "sum" else 1.0
+    scale = seen.loss.backwards_per_step if search.context.judge.loss == "sum" else 1.0
     own = scale * fmean(seen.loss.first[:FIRST_STEPS])
     if own - before > max(UNNOTICED * abs(own), _RESUMED * (own - rule.baseline[0])):
         raise WorkloadError(
@@ -324,7 +321,7 @@ class FirstEstimates:
             dataset_seconds=context.dataset_seconds,
             is_dataset_shared=context.is_dataset_shared,
             round_seconds=median(self._round_seconds(run, each) for run in runs),
-            seed_seconds=notes.seed_seconds if context.options.workload.has_quality else None,
+            seed_seconds=notes.seed_seconds if context.judge.has_quality else None,
         )
 
     def run_seconds(self, runs: Sequence[Measurement]) -> float:
@@ -347,7 +344,7 @@ class FirstEstimates:
     def _a_seed(self) -> float:
         """Return the seconds of training on one seed; 0 for a script without a metric."""
         context = self.search.context
-        return probe_seconds(context) if context.options.workload.has_quality else 0.0
+        return probe_seconds(context) if context.judge.has_quality else 0.0
 
 
 def _a_run(taken: Sequence[float]) -> float:

@@ -278,13 +278,10 @@ def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Ru
         trials=plan.trials,
         **told,
     )
-    facts = found.workload
-    if script is not None:
-        facts = replace(facts, has_evaluate=search.workload.has_quality)
     context = SearchContext(
         options=search,
         machine=found.machine,
-        facts=facts,
+        facts=found.workload,
         baseline=identity.baseline,
         space=identity.space,
         trials=plan.trials,
