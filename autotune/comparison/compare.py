@@ -25,11 +25,16 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.inspection import inspect, inspection, inspection_of_device
+from autotune.context.inspection import (
+    inspect,
+    inspection,
+    inspection_of_device,
+    observation,
+    observe,
+)
 from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
-from autotune.context.script_facts import observation, observe
 from autotune.context.script_ways import asked, known_maps, out_of_reach, with_proposed
 from autotune.knobs.own import unknown_options
 from autotune.process.common.interpreter import Interpreter, own_interpreter

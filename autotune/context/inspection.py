@@ -1,27 +1,49 @@
-"""Inspect machine and workload in a child process, the first of every search and comparison."""
+"""Look once before a search or comparison: at machine and workload, and at a script's own run.
+
+Both happen in child processes, the first ones of all.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.configuration.job import Inspect, Job
+from autotune.calling.arguments import files_digest
+from autotune.configuration.job import Inspect, Job, Observe, Profile
+from autotune.configuration.script import ScriptOptions
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.ranks import check_launched
+from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.process.runner import Runner
+from autotune.values import outcome as outcomes
 from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
-from autotune.values.outcome import (
-    Inspected,
-    Lost,
-    Observed,
-    Rejected,
-    TimedOut,
-    as_failure,
-    describe,
+from autotune.values.text import flag_of_seconds, span
+
+# As argparse does, once it has said what it lacks.
+_ONLY_A_NUMBER = re.compile(r"sys\.exit\(\d+\)$")
+# What torch and Python say of a script that was started without a launcher.
+_NEEDS_LAUNCHER = re.compile(
+    r"environment variable \w+ expected, but not set|process group has not been initialized|"
+    r"^KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE)'"
 )
+# Ways in which a script starts processes of its own, which are not looked into.
+_STARTS_OTHERS = re.compile(
+    r"\.spawn\(|\bstart_processes\(|\bProcess\(|\bnotebook_launcher\(|\btorchrun\b|"
+    r"\btorch\.distributed\.(run|launch)\b"
+)
+_MOST_WORDS = 300
+_TRACEBACK = "Traceback (most recent call last)"
+# A place in the stacks that a process prints shortly before its time is up, innermost first.
+_PLACE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
+_MOST_PLACES = 3
 
 
-def inspection_of_device(observed: Observed, deadline_seconds: float = 300.0) -> Job:
+def inspection_of_device(observed: outcomes.Observed, deadline_seconds: float = 300.0) -> Job:
     """Return the job that inspects the device on which a script was seen to train."""
     job = inspection(observed.device, None, deadline_seconds)
     return replace(job, task=Inspect(observed.visible_devices, on_host=observed.on_host))
@@ -33,7 +55,7 @@ def inspection(device: str, model_path: Path | None, deadline_seconds: float = 3
     return Job(Inspect(), device, path, deadline_seconds=deadline_seconds)
 
 
-def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
+def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
     """Inspect the machine in a child process, and the workload if the job has a path.
 
     Raises:
@@ -43,15 +65,188 @@ def inspect(runner: Runner, job: Job, folder: Path) -> Inspected:
     """
     outcome = runner.run(job, folder)
     check_launched(job, outcome)
-    if isinstance(outcome, Inspected):
+    if isinstance(outcome, outcomes.Inspected):
         return outcome
-    is_cut = isinstance(outcome, TimedOut) and outcome.limit_seconds < job.deadline_seconds
-    if is_cut or outcome == Lost(OUT_OF_TIME):
+    is_cut = isinstance(outcome, outcomes.TimedOut) and outcome.limit_seconds < job.deadline_seconds
+    if is_cut or outcome == outcomes.Lost(OUT_OF_TIME):
         raise NotSearchedEnoughError(
             "not searched enough: inspecting the machine and the workload took the time budget, or "
             "a quarter of it. Use a --time-budget of at least five times the seconds that building "
             "the model and the dataset takes."
         )
-    if isinstance(outcome, Rejected):
+    if isinstance(outcome, outcomes.Rejected):
         raise UsageError(outcome.detail)
-    raise WorkloadError(f"{describe(as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}")
+    raise WorkloadError(
+        f"{outcomes.describe(outcomes.as_failure(outcome))}\nWhole log: {folder / 'stderr.log'}"
+    )
+
+
+def observation(
+    path: Path, script: ScriptOptions, deadline_seconds: float, shares_packages: bool
+) -> Job:
+    """Return the job that runs a script as it is for some steps.
+
+    Args:
+        path: the script.
+        script: its call. Variables that carry settings may decide what it imports, as words of the
+            user's own may; flags for batches are not expected to.
+        deadline_seconds: seconds after which it is ended.
+        shares_packages: True if later processes may be forked from one that has imported its
+            packages: not where imports are timed, or where such words differ.
+    """
+    shares_packages = shares_packages and not any(flag.variable for flag in script.flags)
+    return Job(
+        Observe(
+            source=_digest(path, script),
+            shares_packages=shares_packages,
+            profile=Profile(trace_path=script.trace) if script.profiles else None,
+        ),
+        device="auto",
+        model_path=str(path.resolve()),
+        script=script.call(),
+        deadline_seconds=deadline_seconds,
+    )
+
+
+def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> outcomes.Observed:
+    """Run an `observation`, and for `loss_seconds` longer, in which the script's loss may fall.
+
+    What an earlier observation in this folder said of the same script's loss still holds, so that
+    the same search continues.
+
+    Raises:
+        UsageError: a launcher does not start the script.
+        WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
+    """
+    assert isinstance(job.task, Observe)
+    known = _known_loss(folder, job.task.source) if loss_seconds else None
+    task = replace(job.task, loss_seconds=0.0 if known else loss_seconds)
+    outcome = runner.run(replace(job, task=task), folder)
+    if isinstance(outcome, outcomes.Observed):
+        if known is not None:
+            outcome = replace(outcome, loss=known)
+            write_atomically(TrialFolder(folder).outcome, outcomes.outcome_to_json(outcome))
+        return outcome
+    check_launched(job, outcome)
+    stepped = TrialFolder(folder).phase == FIRST_STEPS
+    raise WorkloadError(
+        f"{job.model_path}, run as a training script: {_reason(outcome, job, folder)}"
+        f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
+        f"Whole log: {folder / 'stderr.log'}"
+    )
+
+
+def _last_words(outcome: outcomes.TrialOutcome, folder: Path) -> str:
+    """Return the last line on stderr of a script that left with no more than a number."""
+    if not isinstance(outcome, outcomes.UserError) or not _ONLY_A_NUMBER.search(outcome.detail):
+        return ""
+    with suppress(OSError):
+        said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace")
+        lines = said.partition(_TRACEBACK)[0].strip().splitlines()
+        return f": {lines[-1].strip()[:_MOST_WORDS]}" if lines else ""
+    return ""
+
+
+def _advice(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
+    """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
+    match outcome:
+        case outcomes.TimedOut() | outcomes.UserError(_, "") if not stepped and _starts_others(job):
+            return (
+                "It may train in processes that it starts itself, which autotune does not see. Let "
+                "a launcher such as torchrun start them, and give --nproc-per-node N.\n"
+            )
+        case outcomes.TimedOut():
+            return ""
+        case outcomes.UserError(detail) if _NEEDS_LAUNCHER.search(detail) and not job.is_of_ranks:
+            return (
+                "It trains in processes that a launcher such as torchrun starts: give "
+                "--nproc-per-node N.\n"
+            )
+        case outcomes.UserError(detail) if "too few to be timed" in detail:
+            return ""
+        case outcomes.UserError(_, where) if where:
+            ran = "It ran with the arguments after `--` and without terminal input"
+            if job.script is not None and job.script.workdir is not None:
+                ran += ", in its own directory (--workdir), where relative paths start"
+            return f"{ran}.\n"
+        case _:
+            return (
+                "Describe the training in a model.py instead: `autotune init` writes a template.\n"
+            )
+
+
+def _starts_others(job: Job) -> bool:
+    """Return True if the script's source names a way to start processes that train."""
+    with suppress(OSError):
+        source = Path(str(job.model_path)).read_text(encoding="utf-8", errors="replace")
+        return not job.is_of_ranks and bool(_STARTS_OTHERS.search(source))
+    return False
+
+
+def _digest(path: Path, script: ScriptOptions) -> str:
+    """Return a digest of the script, its arguments (perhaps secrets) and their config files."""
+    words = json.dumps([script.arguments, files_digest(script.arguments)]).encode()
+    return hashlib.sha256(path.read_bytes() + words).hexdigest()
+
+
+def _known_loss(folder: Path, source: str) -> outcomes.ObservedLoss | None:
+    """Return what an earlier observation of the same script found of its loss."""
+    try:
+        earlier = outcomes.outcome_from_json(TrialFolder(folder).outcome.read_bytes())
+    except OSError:
+        return None
+    loss = earlier.loss if isinstance(earlier, outcomes.Observed) else None
+    return loss if loss is not None and loss.source == source else None
+
+
+def _reason(outcome: outcomes.TrialOutcome, job: Job, folder: Path) -> str:
+    stepped = TrialFolder(folder).phase == FIRST_STEPS
+    match outcome:
+        case outcomes.TimedOut(_, limit):
+            lacks = "too few steps to be timed" if stepped else "no training step"
+            budget = flag_of_seconds(math.ceil(8 * limit / 60) * 60)
+            more = f"a process may take a quarter of the time budget: give --time-budget {budget}"
+            if limit >= job.deadline_seconds:
+                more = f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit)}"
+            return f"{lacks} within {span(limit)}{_last_place(job, folder)}; {more} or more"
+        case outcomes.Crashed(detail) if stepped:
+            return f"it ended during its first steps: {detail}"
+        case outcomes.Crashed(detail):
+            return f"it made no training step: {detail}"
+        case _:
+            return outcomes.describe(outcomes.as_failure(outcome))
+
+
+def _last_place(job: Job, folder: Path) -> str:
+    """Return the lines in which a script was when its time was up, the outermost calls first."""
+    known = str(job.model_path).encode("ascii", "backslashreplace").decode()
+    with suppress(OSError):
+        said = TrialFolder(folder).stderr.read_text(encoding="utf-8", errors="replace")
+        # The main thread is the last one.
+        stack = said.rpartition("Timeout (")[2].rpartition("\nThread ")[2]
+        own = [one for one in _PLACE.finditer(stack) if one["file"] == known][::-1]
+        lines = [f"{Path(str(job.model_path)).name}:{one['line']}" for one in own[:1]]
+        lines += [f"line {one['line']} in {one['name']}" for one in own[1:]]
+        if len(lines) > _MOST_PLACES + 1:
+            lines[_MOST_PLACES:-1] = ["..."]
+        return f" (it was at {', '.join(lines)})" if lines else ""
+    return ""
+
+
+def check_device(observed: outcomes.Observed, device: str) -> None:
+    """Check that a script trains on the device that was chosen for its processes.
+
+    Raises:
+        UsageError: it chooses another one itself.
+    """
+    visible, kind = observed.visible_devices, observed.device.partition(":")[0]
+    if device != "auto" and visible is not None:
+        raise UsageError(
+            f"--device: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
+            "would share a device. Let it keep the variable as it finds it."
+        )
+    if device != "auto" and kind != device.partition(":")[0]:
+        raise UsageError(
+            f"--device: the script trains on {observed.device}, as its own arguments say. Change "
+            f"these, or name devices of that kind."
+        )

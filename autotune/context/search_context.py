@@ -21,7 +21,13 @@ from autotune.configuration.search_space import (
     read_space,
 )
 from autotune.configuration.training_config import TrainingConfig, lr_factor
-from autotune.context.inspection import inspect, inspection, inspection_of_device
+from autotune.context.inspection import (
+    inspect,
+    inspection,
+    inspection_of_device,
+    observation,
+    observe,
+)
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
 from autotune.context.ranks import (
@@ -33,7 +39,6 @@ from autotune.context.ranks import (
     space_of_each,
     with_ranks,
 )
-from autotune.context.script_facts import observation, observe
 from autotune.context.script_loss import (
     OtherBatches,
     judging,

@@ -11,7 +11,7 @@ import seen_script
 from autotune.configuration.job import Job, Observe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.script_facts import observation, observe
+from autotune.context.inspection import observation, observe
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.searching.run.events import Answered
 from autotune.values.outcome import (

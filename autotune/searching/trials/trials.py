@@ -22,8 +22,7 @@ from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME, BudgetedRunner
-from autotune.context.inspection import inspect, inspection
-from autotune.context.script_facts import check_device
+from autotune.context.inspection import check_device, inspect, inspection
 from autotune.process.devices import Device, crowded_line, neighbours, shared_line
 from autotune.process.runner import Runner
 from autotune.process.stop import StoppableRunner

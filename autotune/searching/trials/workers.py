@@ -22,9 +22,15 @@ from pydantic import TypeAdapter
 from autotune.configuration.constraints import THROUGHPUT, Tolerance
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
-from autotune.context.inspection import inspect, inspection, inspection_of_device
+from autotune.context.inspection import (
+    check_device,
+    inspect,
+    inspection,
+    inspection_of_device,
+    observation,
+    observe,
+)
 from autotune.context.options import SearchOptions
-from autotune.context.script_facts import check_device, observation, observe
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
 from autotune.process.common.interpreter import Interpreter, own_interpreter
