@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce, wraps
+from functools import partial, reduce
 from itertools import chain, count
 from pathlib import Path
 from threading import local
@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from autotune.configuration.script import Keep
 from autotune.process.common.imports import AfterImport
+from autotune.process.common.patches import replace
 
 # A larger file that is changed in place, such as a memory map, is data and no result.
 _MOST_BYTES_IN_PLACE = 64 << 20
@@ -368,18 +369,9 @@ _SAVERS = (
 
 def _wrap(saver: _Saver, writes: Callable[..., None]) -> None:
     *owners, name = saver.name.split(".")
-    with suppress(AttributeError, TypeError):  # another version, or another module of that name
-        owner: Any = reduce(getattr, owners, sys.modules[saver.module])
-        setattr(owner, name, _telling(saver, writes, getattr(owner, name)))
-
-
-def _telling(
-    saver: _Saver, writes: Callable[..., None], original: Callable[..., Any]
-) -> Callable[..., Any]:
     names = (*range(saver.position), saver.argument, "mode")
 
-    @wraps(original)
-    def save(*args: Any, **kwargs: Any) -> Any:
+    def save(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with suppress(Exception):  # it may be no path
             given = dict(zip(names, args, strict=False)) | kwargs
             mode = given.get("mode", "r") if saver.has_mode else "w"
@@ -387,4 +379,5 @@ def _telling(
                 writes(given[saver.argument], is_emptied=mode == "w")
         return original(*args, **kwargs)
 
-    return save
+    with suppress(AttributeError, TypeError):  # another version, or another module of that name
+        replace(reduce(getattr, owners, sys.modules[saver.module]), name, save)

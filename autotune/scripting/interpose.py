@@ -25,6 +25,7 @@ from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled_modules
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
+from autotune.process.common.patches import replace
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls, Stepper, Steps
@@ -140,10 +141,8 @@ class Interposition:
         hook = nn.modules.module.register_module_forward_pre_hook(self._before_forward)
         # torch warns that the hook runs twice for a compiled module, which is harmless here.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are gl")
-        original = nn.Module.compile
 
-        @functools.wraps(original)
-        def compile_(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        def compiled(original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
             inner: Any = compiled_call(module)  # hooks have no effect inside it
 
@@ -155,8 +154,7 @@ class Interposition:
 
             set_compiled_call(module, call)
 
-        nn.Module.compile = compile_  # type: ignore[method-assign, assignment]
-        self._restores += [hook.remove, partial(setattr, nn.Module, "compile", original)]
+        self._restores += [hook.remove, replace(nn.Module, "compile", compiled)]
 
     def _before_forward(self, module: nn.Module, given: Iterable[Any]) -> None:
         """Record a module in training that is called from outside all known modules."""

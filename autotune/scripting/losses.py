@@ -10,13 +10,14 @@ tensors reuse, and the script would get new pages instead.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from autotune.process.common.patches import replace
 from autotune.training.timing import synchronize
 from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
 
@@ -93,23 +95,19 @@ class LossRecorder:
 
     def watch(self) -> None:
         """Look at gradient scalers from now on; patches `GradScaler.scale` for the process."""
-        original = torch.amp.GradScaler.scale
+        replace(torch.amp.GradScaler, "scale", self._scale)
 
-        @functools.wraps(original)
-        def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
-            scaled = original(scaler, outputs)
-            self.scales = self.scales or scaler.is_enabled()
-            self._note_scale(outputs, scaled)
-            return scaled
-
-        torch.amp.GradScaler.scale = scale  # type: ignore[method-assign, assignment]
-
-    def _note_scale(self, outputs: Any, scaled: Any) -> None:
+    def _scale(
+        self, original: Callable[..., Any], scaler: torch.amp.GradScaler, outputs: Any
+    ) -> Any:
         """Record a loss before and after a scaler; of several, all have the first one's factor."""
+        found = scaled = original(scaler, outputs)
+        self.scales = self.scales or scaler.is_enabled()
         if isinstance(outputs, list | tuple) and outputs:
             outputs, scaled = outputs[0], scaled[0]
         if isinstance(outputs, Tensor) and scaled is not outputs:
             self._scaled = weakref.ref(scaled), scaled.detach(), outputs.detach()
+        return found
 
     def note(self, tensors: Any) -> None:
         """Record what an outermost backward pass is called on."""
@@ -164,13 +162,15 @@ class LossRecorder:
 
     def _add_sums(self, step: int) -> None:
         if step == 1:
-            self.sums = replace(self.sums, gradients=sums_of_gradients(self._parameters()))
+            gradients = sums_of_gradients(self._parameters())
+            self.sums = dataclasses.replace(self.sums, gradients=gradients)
         elif step == SETTLED_STEP:
             gradients = sums_of_gradients(self._parameters())
-            self.sums = replace(self.sums, settled_gradients=gradients)
+            self.sums = dataclasses.replace(self.sums, settled_gradients=gradients)
         # Where the learning rate begins at zero, the first step moves nothing.
         moved, self._first_moves = self._first_moves, Moves(())
-        self.sums = replace(self.sums, update=self.sums.update or moved.sums())
+        update = self.sums.update or moved.sums()
+        self.sums = dataclasses.replace(self.sums, update=update)
 
     def before(self, optimizer: Optimizer) -> None:
         """Record that an optimizer is about to step."""

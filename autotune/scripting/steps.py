@@ -6,7 +6,6 @@ outermost backward pass is a step.
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from autotune.process.common.patches import replace
 from autotune.scripting.observed_training import bytes_in
 from autotune.training.batches import samples_in
 
@@ -56,16 +56,14 @@ class Steps:
 
     def watch(self) -> None:
         """Tell every step from now on; patches `torch.autograd` for the process."""
-        original = Optimizer.__init__
 
-        @functools.wraps(original)
-        def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(optimizer, *args, **kwargs)
+        def build(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+            original(*args, **kwargs)
             if not self._optimizer_built:
                 self._watch_optimizers()
 
-        Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
-        torch.autograd.backward = self._watched(torch.autograd.backward)
+        replace(Optimizer, "__init__", build)
+        replace(torch.autograd, "backward", self._backward)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -83,35 +81,28 @@ class Steps:
         register_optimizer_step_pre_hook(apart(self._before_optimizer))
         register_optimizer_step_post_hook(apart(self._after_optimizer))
 
-    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `torch.autograd.backward` with a step after each outermost call."""
-
-        @functools.wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._depth:  # a checkpointed block differentiates within a backward pass
-                return original(tensors, *args, **kwargs)
-            if isinstance(tensors, Iterator):
-                tensors = tuple(tensors)  # which can be looked at before the call
-            for look in self.losses:
-                look(tensors)
-            self._depth = 1
-            try:
-                result = original(tensors, *args, **kwargs)
-            finally:
-                self._depth = 0
-            if self.device is None:
-                self._meet(tensors)
-            for passed in self.passed:
-                passed(self._in_closure)
-            if not self._optimizer_steps:
-                self._update_by_hand()
-            return result
-
-        return backward
-
-    def _meet(self, tensors: Any) -> None:
-        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        self.device = getattr(first, "device", None)
+    def _backward(
+        self, original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if self._depth:  # a checkpointed block differentiates within a backward pass
+            return original(tensors, *args, **kwargs)
+        if isinstance(tensors, Iterator):
+            tensors = tuple(tensors)  # which can be looked at before the call
+        for look in self.losses:
+            look(tensors)
+        self._depth = 1
+        try:
+            result = original(tensors, *args, **kwargs)
+        finally:
+            self._depth = 0
+        if self.device is None:
+            first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+            self.device = getattr(first, "device", None)
+        for passed in self.passed:
+            passed(self._in_closure)
+        if not self._optimizer_steps:
+            self._update_by_hand()
+        return result
 
     def _update_by_hand(self) -> None:
         """Take a backward pass for a step, unless an optimizer may still step."""

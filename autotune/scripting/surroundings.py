@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
-import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.process.common import patches
 from autotune.process.common.imports import AfterImport, imported_files, is_installed
 from autotune.scripting.files import KeptFiles, Refuse, WrittenFiles
 from autotune.scripting.trackers import Trackers
@@ -116,7 +116,10 @@ class ScriptFlags:
         self._after(holder, "add_argument", lambda _, action: self._actions.append(action))
         self._after(parser, "parse_known_args", self._parsed_some)
         self._after(parser, "parse_args", self._parsed_all)
-        AfterImport("click", self._watch_click)
+        AfterImport(
+            "click",
+            lambda: patches.replace(sys.modules["click"].Command, "invoke", self._invoke),
+        )
         AfterImport(
             "jsonargparse",
             lambda: self._after(
@@ -132,16 +135,14 @@ class ScriptFlags:
 
     def _after(self, owner: Any, name: str, then: Callable[..., object]) -> None:
         """Call `then` with the arguments and the result after each call of a function."""
-        original = getattr(owner, name)
 
-        @functools.wraps(original)
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             with suppress(Exception):  # must not harm the script
                 then(args, result)
             return result
 
-        setattr(owner, name, called)
+        patches.replace(owner, name, called)
 
     def _note(self, names: tuple[str, ...], value: object) -> None:
         number = value if type(value) is int else None
@@ -163,27 +164,16 @@ class ScriptFlags:
             if names and action.dest in values:
                 self._note(names, values[action.dest])
 
-    def _watch_click(self) -> None:
-        import click
-
-        original = click.Command.invoke
-
-        @functools.wraps(original)
-        def invoke(command: click.Command, ctx: click.Context) -> Any:  # as click names it
-            with suppress(Exception):  # must not harm the script
-                self._invoked(command, ctx)
-            return original(command, ctx)
-
-        click.Command.invoke = invoke  # type: ignore[method-assign, assignment]
-
-    def _invoked(self, command: Any, context: Any) -> None:
-        if not context.ignore_unknown_options:
-            self.refused.add("--")
-        for param in command.params:
-            names = tuple(name for name in param.opts if name.startswith("-"))
-            if names:
-                names += tuple(param.secondary_opts)
-                self._note(names, context.params.get(param.name or ""))
+    def _invoke(self, original: Callable[..., Any], command: Any, ctx: Any) -> Any:
+        with suppress(Exception):  # must not harm the script
+            if not ctx.ignore_unknown_options:
+                self.refused.add("--")
+            for param in command.params:
+                names = tuple(name for name in param.opts if name.startswith("-"))
+                if names:
+                    names += tuple(param.secondary_opts)
+                    self._note(names, ctx.params.get(param.name or ""))
+        return original(command, ctx)
 
     def _parsed_nested(self, _: object, namespace: Any) -> None:
         """Note what jsonargparse parsed: dotted names, below the name of a subcommand if any."""

@@ -14,12 +14,13 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, reduce, wraps
+from functools import partial, reduce
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from autotune.process.common.imports import AfterImport
+from autotune.process.common.patches import replace
 
 # Modules that send results somewhere, each with its name for people.
 TRACKERS = {
@@ -133,16 +134,14 @@ def _change(module: str, name: str, change: Callable[[dict[str, Any]], None]) ->
     # Another version, or another module of that name.
     with suppress(AttributeError, KeyError, TypeError, ValueError):
         owner: Any = reduce(getattr, owners, sys.modules[module])
-        original = getattr(owner, last)
-        shape = signature(original)
+        shape = signature(getattr(owner, last))
 
-        @wraps(original)
-        def call(*arguments: Any, **given: Any) -> Any:
+        def call(original: Callable[..., Any], *arguments: Any, **given: Any) -> Any:
             bound = shape.bind_partial(*arguments, **given)
             change(bound.arguments)
             return original(*bound.args, **bound.kwargs)
 
-        setattr(owner, last, call)
+        replace(owner, last, call)
 
 
 def _switches(folder: Path) -> dict[str, str]:

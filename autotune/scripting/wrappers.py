@@ -25,6 +25,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, torch_private
 from autotune.knobs.base import Knob
 from autotune.knobs.compile import with_tensors
+from autotune.process.common.patches import replace
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls
 from autotune.training.apply_settings import Settings
@@ -153,17 +154,15 @@ def change_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
     """
     for kind in filter(inspect.isclass, vars(optim).values()):
         if issubclass(kind, Optimizer):
-            original = kind.__init__
-            if kwargs.keys() <= inspect.signature(original).parameters.keys():
-                changed = _with_arguments(original, kwargs, fail)
-                kind.__init__ = changed  # type: ignore[method-assign]
+            signature = inspect.signature(kind.__init__)
+            if kwargs.keys() <= signature.parameters.keys():
+                replace(kind, "__init__", _with_arguments(signature, kwargs, fail))
 
 
-def _with_arguments(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any:
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def __init__(*args: Any, **given: Any) -> None:  # noqa: N807
+def _with_arguments(
+    signature: inspect.Signature, kwargs: Mapping[str, Any], fail: Fail
+) -> Callable[..., None]:
+    def build(original: Callable[..., None], *args: Any, **given: Any) -> None:
         try:
             bound = signature.bind(*args, **given)
         except TypeError:
@@ -184,7 +183,7 @@ def _with_arguments(original: Any, kwargs: Mapping[str, Any], fail: Fail) -> Any
                 bound.arguments.pop(name)
             original(*bound.args, **bound.kwargs)
 
-    return __init__
+    return build
 
 
 def is_eager(model: nn.Module) -> bool:
@@ -236,11 +235,9 @@ class Wrappings:
 
         Arguments that the script passes stay. Side effect: patches the constructor of DDP.
         """
-        original: Any = DistributedDataParallel.__init__
-        signature = inspect.signature(original)
+        signature = inspect.signature(DistributedDataParallel.__init__)
 
-        @functools.wraps(original)
-        def __init__(ddp: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        def build(original: Any, ddp: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
             self._before(module)
             given = set(kwargs)
             with suppress(TypeError):
@@ -261,7 +258,7 @@ class Wrappings:
                 self._finish_later(ddp)
             observed.ddp = observed.ddp or ddp
 
-        DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign, assignment]
+        replace(DistributedDataParallel, "__init__", build)
 
     def passed(self, ddp: DistributedDataParallel) -> list[str]:
         """Return the knobs whose arguments the script passed itself, or whose place it took."""
