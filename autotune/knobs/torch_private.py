@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from autotune.process.common.imports import AfterImport
+from autotune.process.common.patches import replace
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -290,16 +291,13 @@ def watch_indices(note: Callable[[Any, object, Any, bool], None]) -> None:
     It gets the iterator, an object that stands for the epoch, the index, and True if that is a
     list of those of a whole batch. Batches do not tell how many samples they were collated from.
     """
-    iterators = loader_iterators()
-    take = iterators._next_index
 
-    @functools.wraps(take)
-    def _next_index(iterator: Any) -> Any:
+    def _next_index(take: Callable[[Any], Any], iterator: Any) -> Any:
         index = take(iterator)
         note(iterator, iterator._sampler_iter, index, iterator._auto_collation)
         return index
 
-    iterators._next_index = _next_index
+    replace(loader_iterators(), "_next_index", _next_index)
 
 
 def has_iterator(loader: object) -> bool:

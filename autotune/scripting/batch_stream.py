@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.knobs.torch_private import loader_iterators, torch_s_own
+from autotune.scripting.loaders import TrainingLoaders
 from autotune.scripting.observed_training import bytes_in
 from autotune.scripting.steps import Ahead, ModelCalls
-from autotune.training.batches import Batches, BatchSizes, Synchronize, length_of
+from autotune.training.batches import Batches, Synchronize, length_of
 
 # Steps without a batch after which the loader that was read before is known not to feed them.
 _UNFED = 10
@@ -62,12 +62,14 @@ class _Use:
 class BatchStream(Batches):
     """The batches that a script takes from its loaders, or gives to its model where none feeds it.
 
-    Call `watch` once, and `stepped` after every step that counts.
+    Call `stepped` after every step that counts.
     """
 
-    def __init__(self, synchronize: Synchronize, calls: ModelCalls, sizes: BatchSizes) -> None:
+    def __init__(self, synchronize: Synchronize, calls: ModelCalls, reads: TrainingLoaders) -> None:
+        """Listen to `reads` from now on."""
         self.calls = calls
-        self._sizes = sizes
+        self._sizes = reads.sizes
+        reads.readers.append(self)
         super().__init__((), self.clock, synchronize)
         self.loader: DataLoader[Any] | None = None
         """The training loader; None until the first step with one of its batches."""
@@ -102,30 +104,6 @@ class BatchStream(Batches):
     def clock(self) -> float:
         """Return the time of a clock, in seconds, that stops while the script does not train."""
         return time.perf_counter() - self._standing - self.calls.aside_seconds
-
-    def watch(self) -> None:
-        """Record every batch of any loader from now on; patches `DataLoader` for the process."""
-        iterators = loader_iterators()
-        begin, give = DataLoader.__iter__, iterators.__next__
-
-        def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
-            start = time.perf_counter()
-            iterator = begin(loader)
-            self._begun(loader, torch_s_own(iterator), start)
-            return iterator
-
-        def __next__(iterator: Any) -> Any:  # noqa: N807
-            start = time.perf_counter()
-            try:
-                batch = give(iterator)
-            except StopIteration:
-                self._ended(iterator, start)
-                raise
-            self._given(iterator, start, batch)
-            return batch
-
-        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
-        iterators.__next__ = __next__
 
     def stepped(self) -> None:
         """Record an optimizer step: the last batch's loader is the training loader."""
@@ -215,7 +193,8 @@ class BatchStream(Batches):
         """Samples of one epoch, which may be broken off; None if its length is not known."""
         return super().epoch_samples if self.is_fed else None
 
-    def _begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
+    def begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
+        """Record that an iteration of a loader began."""
         self._loaders[iterator] = loader
         if not torch.is_grad_enabled():  # an evaluation
             self._elsewhere = True
@@ -239,7 +218,8 @@ class BatchStream(Batches):
         self._taken_ahead = self._taken_ahead.next_epoch(given, backwards)
         self._batches_in_epoch = 0
 
-    def _given(self, iterator: Any, start: float, batch: Any) -> None:
+    def given(self, iterator: Any, start: float, batch: Any) -> None:
+        """Record a batch."""
         loader = self._reads if iterator is self._read else self._loaders.get(iterator)
         # An iterator that began with gradients may be read without them.
         may_train = iterator is self._iterator or torch.is_grad_enabled()
@@ -271,7 +251,8 @@ class BatchStream(Batches):
         else:
             self.boundary_seconds.append(opening + seconds)
 
-    def _ended(self, iterator: Any, start: float) -> None:
+    def ended(self, iterator: Any, start: float) -> None:
+        """Record that an iteration gave its last batch."""
         may_train = iterator is self._iterator or torch.is_grad_enabled()
         if may_train and self._loaders.get(iterator) is self.loader is not None:
             self._last = time.perf_counter()

@@ -9,9 +9,9 @@ in an epoch before.
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import sys
+import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
 from autotune.knobs.base import Knob
 from autotune.knobs.process import AFFINITY
+from autotune.process.common.patches import replace
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.program import is_run_by_workers
 from autotune.scripting.wrappers import Fail
@@ -50,6 +51,19 @@ _MOST_PARTS, _MOST_ENTRIES = 5_000, 100
 
 Calls = tuple[tuple[str, int], ...]
 """File and line of every call that led to a loader, innermost first."""
+
+
+class Reader(Protocol):
+    """Whatever is told of the iterations of loaders; `start` is when the call began."""
+
+    def begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
+        """Record that an iteration of a loader began."""
+
+    def given(self, iterator: Any, start: float, batch: Any) -> None:
+        """Record a batch."""
+
+    def ended(self, iterator: Any, start: float) -> None:
+        """Record that an iteration has given its last batch."""
 
 
 class _Untried:
@@ -75,6 +89,8 @@ class TrainingLoaders:
         self, config: TrainingConfig, asked: frozenset[str], observed: ObservedTraining, fail: Fail
     ) -> None:
         self.sizes = BatchSizes()
+        self.readers: list[Reader] = []
+        """Those that are told of every iteration of any loader, and of its batches."""
         self.all_names: list[str] = []
         """Names of all loaders in the order of building, such as train.py:41#0, in which 0 is the
         first one built in that line."""
@@ -117,17 +133,16 @@ class TrainingLoaders:
 
         Side effect: patches `DataLoader` for the process.
         """
-        self.sizes.watch()
-        iterators = torch_private.loader_iterators()
-        build, begin, give = DataLoader.__init__, DataLoader.__iter__, iterators.__next__
+        torch_private.watch_indices(self.sizes.note)
+        begin = DataLoader.__iter__
 
-        @functools.wraps(build)
-        def __init__(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        def build(build: Any, loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             build(loader, *args, **kwargs)
             with suppress(Exception):  # an unknown type of frame or loader must not harm the script
-                self._built(loader, sys._getframe(1))
+                self._built(loader, sys._getframe(2))
 
-        def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
+        def iterate(_: Any, loader: DataLoader[Any]) -> Any:
+            start = time.perf_counter()
             changed = self._give(loader)
             untried = _Untried(loader, changed) if self.may_fall_back and changed else None
             try:
@@ -137,29 +152,40 @@ class TrainingLoaders:
                     raise
                 self._fall_back(untried, error)
                 iterator = begin(loader)
-            else:
-                if untried is not None:
-                    self._untried[torch_private.torch_s_own(iterator)] = untried
-            self._of[torch_private.torch_s_own(iterator)] = weakref.ref(loader)
+            own = torch_private.torch_s_own(iterator)
+            if untried is not None and not self._gave_up:
+                self._untried[own] = untried
+            self._of[own] = weakref.ref(loader)
+            for reader in self.readers:
+                reader.begun(loader, own, start)
             return iterator
 
-        def __next__(iterator: Any) -> Any:  # noqa: N807
-            if self._plain() is iterator:
-                batch = give(iterator)
-            else:
-                batch = self._next(iterator, begin, give)
-                self._look_up(iterator)
+        def take(give: Any, iterator: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                if self._plain() is iterator:
+                    batch = give(iterator)
+                else:
+                    batch = self._next(iterator, begin, give)
+                    self._look_up(iterator)
+            except StopIteration:
+                for reader in self.readers:
+                    reader.ended(iterator, start)
+                raise
+            self.sizes.given(self._instead.get(iterator, iterator))
             # The iterator of a loader of another library is not known, nor what reads it.
             if self._plain_of is not None and torch.is_grad_enabled():
                 self._last, self.gave = self._plain_of, True
                 self.is_news = self._plain_of is not self._feeding
                 if self._feeding is None:
                     self._last_size = self.sizes.of(batch)
+            for reader in self.readers:
+                reader.given(iterator, start, batch)
             return batch
 
-        DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
-        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
-        iterators.__next__ = __next__
+        replace(DataLoader, "__init__", build)
+        replace(DataLoader, "__iter__", iterate)
+        replace(torch_private.loader_iterators(), "__next__", take)
 
     def _built(self, loader: DataLoader[Any], frame: FrameType | None) -> None:
         found = []

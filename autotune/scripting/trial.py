@@ -70,8 +70,8 @@ class Trial:
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         self._interposition = Interposition(config, asked, by_flag, is_trial=True)
         seen = self._interposition.observed
-        calls, sizes = self._interposition.calls, self._interposition.loaders.sizes
-        self._stream = BatchStream(lambda: synchronize(seen.device), calls, sizes)
+        calls, loaders = self._interposition.calls, self._interposition.loaders
+        self._stream = BatchStream(lambda: synchronize(seen.device), calls, loaders)
         self._printed = _Printed(folder, job.script.metric or "")
         by_loss = isinstance(job.task, jobs.Probe) and job.task.loss is not None
         reads_losses = by_loss or isinstance(job.task, jobs.Observe | jobs.TakeFirstSteps)
@@ -98,7 +98,6 @@ class Trial:
         self._start, self._launched = time.monotonic(), process_start
         self._interposition.install()
         self._task = self._begun(process_start)
-        self._stream.watch()
         if self._recorder.is_on:
             before_parting(self._losses.gather)
             self._recorder.watch()

@@ -23,9 +23,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
 from autotune.knobs.torch_private import (
     drop_iterator,
     has_iterator,
-    loader_iterators,
     ready_batches,
-    watch_indices,
 )
 
 Clock = Callable[[], float]
@@ -233,7 +231,9 @@ _ASKED = "_asked_by_autotune"
 
 
 class BatchSizes:
-    """The samples of each batch that torch's loaders give. Call `watch` once.
+    """The samples of each batch that torch's loaders give.
+
+    Call `note` with each index that one asks for, and `given` for each batch.
 
     A loader asks its sampler for the indices of a batch, long before workers have loaded it.
     A stream is asked for a full batch each time, also for its last one.
@@ -243,19 +243,10 @@ class BatchSizes:
         self.last = 0
         """Samples of the last batch; 0 if its loader does not tell."""
 
-    def watch(self) -> None:
-        """Record what is asked for and given from now on; patches torch's iterators."""
-        watch_indices(self._note)
-        iterators = loader_iterators()
-        give = iterators.__next__
-
-        def __next__(iterator: Any) -> Any:  # noqa: N807
-            batch = give(iterator)
-            asked = getattr(iterator, _ASKED, None)
-            self.last = asked.sizes.popleft() if asked is not None and asked.sizes else 0
-            return batch
-
-        iterators.__next__ = __next__
+    def given(self, iterator: Any) -> None:
+        """Record that an iterator gave a batch."""
+        asked = getattr(iterator, _ASKED, None)
+        self.last = asked.sizes.popleft() if asked is not None and asked.sizes else 0
 
     def of(self, batch: Any, loader: DataLoader[Any] | None = None) -> int:
         """Return the samples of the batch that was given last, by `loader` if that is known."""
@@ -264,7 +255,8 @@ class BatchSizes:
         own = None if loader is None else batch_size_of(loader)
         return own or samples_in(batch)
 
-    def _note(self, iterator: Any, epoch: object, index: Any, is_batch: bool) -> None:
+    def note(self, iterator: Any, epoch: object, index: Any, is_batch: bool) -> None:
+        """Record the indices of a batch, or one index, that an iterator asked for."""
         asked = getattr(iterator, _ASKED, None)
         if asked is None or asked.epoch is not epoch:
             asked = _Asked(epoch)

@@ -17,6 +17,7 @@ import torch
 from torch import nn, optim
 
 from autotune.process.common.imports import AfterImport
+from autotune.process.common.patches import undo_all
 from autotune.scripting.wrappers import change_optimizers, in_float32, under_autocast
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -26,12 +27,10 @@ FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 @pytest.fixture
 def failures() -> Iterator[list[str]]:
     """Let optimizers be fused from now on, collect their refusals, and restore them at the end."""
-    originals = {kind: kind.__init__ for kind in FUSABLE}
     found: list[str] = []
     change_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
     yield found
-    for kind, original in originals.items():
-        kind.__init__ = original
+    undo_all()
 
 
 def parameters() -> Iterator[nn.Parameter]:

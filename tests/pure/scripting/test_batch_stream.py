@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from autotune.configuration.training_config import TrainingConfig
+from autotune.process.common.patches import undo_all
 from autotune.scripting.batch_stream import BatchStream
+from autotune.scripting.loaders import TrainingLoaders
+from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls
-from autotune.training.batches import BatchSizes
 
 SECONDS = 0.02
 """Time of an evaluation for each batch; it looks at two at least."""
@@ -37,16 +39,14 @@ class Endless(Sampler[int]):
 
 
 @pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> BatchStream:
-    """A stream that watches from now on; afterwards torch is as it was."""
-    iterators = [(_BaseDataLoaderIter, name) for name in ("__next__", "_next_index")]
-    for owner, name in [(DataLoader, "__iter__"), *iterators]:
-        monkeypatch.setattr(owner, name, getattr(owner, name))
-    sizes = BatchSizes()
-    sizes.watch()
-    stream = BatchStream(lambda: None, ModelCalls(), sizes)
-    stream.watch()
-    return stream
+def stream() -> Iterator[BatchStream]:
+    """A stream that listens from now on; afterwards torch is as it was."""
+    loaders = TrainingLoaders(
+        TrainingConfig.of({}), frozenset(), ObservedTraining(), lambda *_: None
+    )
+    loaders.watch()
+    yield BatchStream(lambda: None, ModelCalls(), loaders)
+    undo_all()
 
 
 def trained(stream: BatchStream, epochs: int = 1) -> Callable[[DataLoader[Any]], None]:

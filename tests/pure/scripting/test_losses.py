@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import read_space
 from autotune.context.script_loss import loss_seconds
+from autotune.process.common.patches import undo_all
 from autotune.scripting.loss_tasks import falls, fault_of
 from autotune.scripting.losses import LossRecorder, Scalars, StepLoss, mean_of_last
 from autotune.scripting.steps import Steps
@@ -22,19 +24,14 @@ from factories import written
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> LossRecorder:
+def recorder() -> Iterator[LossRecorder]:
     """A recorder in a process that is left as it was."""
-    for place, name in (
-        (torch.autograd, "backward"),
-        (torch.amp.GradScaler, "scale"),
-        (torch.optim.Optimizer, "__init__"),
-    ):
-        monkeypatch.setattr(place, name, getattr(place, name))
     recorder, steps = LossRecorder(), Steps()
     recorder.watch()
     steps.watch()
     steps.losses.append(recorder.note)
-    return recorder
+    yield recorder
+    undo_all()
 
 
 def loss(value: float) -> Tensor:

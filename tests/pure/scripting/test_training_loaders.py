@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.loader import PinMemory
+from autotune.process.common.patches import undo_all
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import TrainingLoaders
@@ -23,12 +25,8 @@ FAILED: dict[str, str] = {}
 
 
 @pytest.fixture
-def loaders(monkeypatch: pytest.MonkeyPatch) -> TrainingLoaders:
+def loaders() -> Iterator[TrainingLoaders]:
     """Loaders that are watched from now on; afterwards torch is as it was."""
-    iterators = [(_BaseDataLoaderIter, name) for name in ("__next__", "_next_index")]
-    places = [(DataLoader, "__init__"), (DataLoader, "__iter__"), *iterators]
-    for owner, name in places:
-        monkeypatch.setattr(owner, name, getattr(owner, name))
     FAILED.clear()
     asked = frozenset({"pin_memory"})
     watched = TrainingLoaders(
@@ -38,7 +36,8 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> TrainingLoaders:
         lambda name, error: FAILED.update({name: str(error)}),
     )
     watched.watch()
-    return watched
+    yield watched
+    undo_all()
 
 
 def test_a_hook_that_fails_leaves_the_loader_as_it_was(
@@ -60,8 +59,7 @@ def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
     def nest(samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.nested.nested_tensor(samples)
 
-    feed = BatchStream(lambda: None, ModelCalls(), loaders.sizes)
-    feed.watch()
+    feed = BatchStream(lambda: None, ModelCalls(), loaders)
     data = [torch.ones(n + 1, 2) for n in range(8)]
     loader = DataLoader(data, batch_size=4, collate_fn=nest)  # type: ignore[arg-type]
     for _ in loader:
