@@ -12,7 +12,6 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import time
-import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ class TrainingLoaders:
         self.all_names: list[str] = []
         """Names of all loaders in the order of building, such as train.py:41#0, in which 0 is the
         first one built in that line."""
-        self.names: weakref.WeakKeyDictionary[DataLoader[Any], str] = weakref.WeakKeyDictionary()
+        self.names: WeakKeyDictionary[DataLoader[Any], str] = WeakKeyDictionary()
         self.refused: dict[str, str] = {}
         """Knobs that cannot be applied to the training loader, each with the reason."""
         self.is_news = False
@@ -104,26 +104,23 @@ class TrainingLoaders:
         self.may_fall_back = True
         """True if a loader that fails under the settings continues without them."""
         self._config, self._asked, self._observed, self._fail = config, asked, observed, fail
-        self._feeding: weakref.ref[DataLoader[Any]] | None = None
-        self._last: weakref.ref[DataLoader[Any]] | None = None
+        self._feeding: ref[DataLoader[Any]] | None = None
+        self._last: ref[DataLoader[Any]] | None = None
         self._last_size = 0
-        self._of: weakref.WeakKeyDictionary[Any, weakref.ref[DataLoader[Any]]]
-        self._of = weakref.WeakKeyDictionary()
-        self._before: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]]
-        self._before = weakref.WeakKeyDictionary()
-        self._untried: weakref.WeakKeyDictionary[Any, _Untried] = weakref.WeakKeyDictionary()
-        self._instead: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._of: WeakKeyDictionary[Any, ref[DataLoader[Any]]] = WeakKeyDictionary()
+        self._before: WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = WeakKeyDictionary()
+        self._untried: WeakKeyDictionary[Any, _Untried] = WeakKeyDictionary()
+        self._instead: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Failed iterator to the iterator that replaces it."""
         self._plain: Callable[[], Any] = _nothing
         """Reference to the iterator of the last batch, if that gives its batches itself."""
-        self._plain_of: weakref.ref[DataLoader[Any]] | None = None
-        self._known: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+        self._plain_of: ref[DataLoader[Any]] | None = None
+        self._known: WeakSet[DataLoader[Any]] = WeakSet()
         self._lines: Counter[str] = Counter()
-        self._calls: weakref.WeakKeyDictionary[DataLoader[Any], Calls] = weakref.WeakKeyDictionary()
+        self._calls: WeakKeyDictionary[DataLoader[Any], Calls] = WeakKeyDictionary()
         self._training: set[Calls] = set()
         """Calls that have built a training loader."""
-        self._staying: weakref.WeakKeyDictionary[DataLoader[Any], list[object]]
-        self._staying = weakref.WeakKeyDictionary()
+        self._staying: WeakKeyDictionary[DataLoader[Any], list[object]] = WeakKeyDictionary()
         """Loader to its dataset as its workers have it, if they persist by our setting."""
         self._changes = False
         self._gave_up = False
@@ -155,7 +152,7 @@ class TrainingLoaders:
             own = torch_private.torch_s_own(iterator)
             if untried is not None and not self._gave_up:
                 self._untried[own] = untried
-            self._of[own] = weakref.ref(loader)
+            self._of[own] = ref(loader)
             for reader in self.readers:
                 reader.begun(loader, own, start)
             return iterator
@@ -203,7 +200,7 @@ class TrainingLoaders:
     def _look_up(self, iterator: Any) -> None:
         """Find the loader of an iterator, whose next batches need no further search."""
         self._plain_of = self._of.get(iterator)
-        self._plain = _nothing if iterator in self._instead else weakref.ref(iterator)
+        self._plain = _nothing if iterator in self._instead else ref(iterator)
 
     def _next(self, iterator: Any, begin: Callable[..., Any], give: Callable[..., Any]) -> Any:
         """Return the next batch; if the first one fails under the settings, go on without them."""

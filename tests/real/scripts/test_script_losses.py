@@ -161,7 +161,7 @@ def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(
     context = planned(tmp_path, "accumulates.py", words, baseline, *flags, space=space)
     script = context.options.workload.script
     assert script is not None
-    assert script.loss == ("sum" if divides else "mean")
+    assert script.judge.loss == ("sum" if divides else "mean")
     assert context.space.domains["batch_size"] == (16, 64)
 
 
