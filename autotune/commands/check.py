@@ -14,6 +14,14 @@ from autotune.export import schema as schemas
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import read
 
+_KIND = click.Choice(["best", "space"])
+
+
+@click.command(params=[click.Argument(["kind"], type=_KIND)])
+def schema(kind: schemas.Kind) -> None:
+    """Print the JSON Schema of best.yaml or of a search space, for editors and other programs."""
+    click.echo(json.dumps(schemas.schema(kind), indent=2))
+
 
 @click.command(
     params=[
@@ -22,7 +30,7 @@ from autotune.values.strict_yaml import read
             "--kind",
             "Read every file as one of this kind. Default: a file with the key `autotune` is a "
             "best.yaml, any other a search space.",
-            click.Choice(["best", "space"]),
+            _KIND,
         ),
     ]
 )

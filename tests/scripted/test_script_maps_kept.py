@@ -38,65 +38,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("maps", "script", "flag"),
-    [
-        ((), "train.py", "--batch-size"),
-        (("--map", "batch_size=--bs"), "train.py", "--bs"),
-        ((), "again.py", "--batch-size"),
-    ],
-)
-def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(
-    tmp_path: Path, path: Path, maps: tuple[str, ...], script: str, flag: str
-) -> None:
-    shutil.copy(tmp_path / "train.py", tmp_path / "again.py")
-    shown = told(tmp_path, "run", "--print-command", *maps, path, script)
-    assert shown.out.strip().endswith(f"{script} {flag} 32"), shown.out + shown.err
-
-
-def test_another_script_is_told_nothing_and_which_map_it_would_need(
-    tmp_path: Path, path: Path
-) -> None:
-    other = tmp_path / "other.py"
-    other.write_text((tmp_path / "train.py").read_text() + "# another\n")
-    shown = told(tmp_path, "run", "--print-command", path, other)
-    assert shown.out.strip().endswith("other.py"), shown.out + shown.err
-    assert (
-        f"autotune: the settings are for train.py, not for {other}: applying only settings that "
-        "preserve results\n"
-        "autotune: not applying: batch_size=32 (needs --map batch_size=--batch-size)\n"
-    ) in shown.err
-
-
-@pytest.mark.parametrize("preset", ["hf", "lightning", "timm"])
-def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
-    tmp_path: Path, path: Path, preset: str
-) -> None:
-    """A search measures mixed precision by autocast around the model, not by the script's flag."""
-    judged_numerics(path, amp_dtype="bfloat16")
-    refused = command("run", path, "--preset", preset, "--print-command", tmp_path / "train.py")
-    assert refused.code == USAGE
-    assert "No such option '--preset'" in refused.err
-    assert not refused.out
-    shown = told(tmp_path, "run", "--print-command", path, "train.py")
-    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.out + shown.err
-    assert "applying: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.err
-
-
-def test_a_map_that_the_search_did_not_measure_is_said_to_be_unmeasured(
-    tmp_path: Path, path: Path
-) -> None:
-    judged_numerics(path, amp_dtype="bfloat16")
-    mapped = ("--map", "amp_dtype:bfloat16=--bf16", "--map", "batch_size=--batch-size")
-    shown = told(tmp_path, "run", "--print-command", *mapped, path, "train.py")
-    assert shown.out.strip().endswith("train.py --bf16 --batch-size 32"), shown.err
-    assert (
-        "applying: amp_dtype=bfloat16 by --bf16 (which the search did not measure), "
-        "batch_size=32 by --batch-size\n"
-    ) in shown.err
-
-
-def judged_numerics(path: Path, **settings: Value) -> None:
+def changed(path: Path, **settings: Value) -> None:
     """Rewrite an answer with more settings, and a quality that covers changed arithmetic."""
     answer = read_best(path)
     accuracy = answer.constraints.accuracy.model_copy(update={"judged_by": "training loss"})
@@ -107,28 +49,60 @@ def judged_numerics(path: Path, **settings: Value) -> None:
     write_best(answer.model_copy(update=update), path)
 
 
-def test_what_a_map_passes_to_another_script_is_said_to_be_no_setting_that_keeps_the_arithmetic(
-    tmp_path: Path, path: Path
-) -> None:
-    (tmp_path / "other.py").touch()
-    answer = read_best(path)
-    config = {**answer.config, "amp_dtype": "bfloat16"}
-    write_best(answer.model_copy(update={"config": config}), path)
-    shown = told(tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py")
-    assert shown.out.strip().endswith("other.py --bs 32"), shown.err
-    kept = "applying only settings that preserve results and batch_size by --bs"
-    assert kept in shown.err
+BF16 = "amp_dtype:bfloat16=--bf16"
+PASSED = "train.py --batch-size 32"
+KEEPS = "applying only settings that preserve results"
 
 
-def test_a_typed_value_that_a_setting_replaces_is_said_before_the_start(
+@pytest.mark.parametrize(
+    ("words", "ends", "said"),
+    [
+        ("train.py", PASSED, ""),
+        ("again.py", "again.py --batch-size 32", ""),
+        ("--map batch_size=--bs train.py", "train.py --bs 32", ""),
+        (
+            "train.py --batch-size 8",
+            PASSED,
+            "applying: batch_size=32 by --batch-size, instead of your 8\n",
+        ),
+        ("train.py --batch-size 32", PASSED, "applying: batch_size=32 by --batch-size\n"),
+        (
+            "other.py",
+            "other.py",
+            f"autotune: the settings are for train.py, not for other.py: {KEEPS}\n"
+            "autotune: not applying: batch_size=32 (needs --map batch_size=--batch-size)\n",
+        ),
+        ("--map batch_size=--bs other.py", "other.py --bs 32", f"{KEEPS} and batch_size by --bs"),
+    ],
+)
+def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(
+    path: Path, words: str, ends: str, said: str
+) -> None:
+    source = (path.parent / "train.py").read_text()
+    written(path.parent, source, "again.py")
+    written(path.parent, source + "# another\n", "other.py")
+    shown = told(path.parent, "run", "--print-command", path, *words.split())
+    assert shown.out.strip().endswith(ends), shown.out + shown.err
+    assert said in shown.err
+
+
+def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
     tmp_path: Path, path: Path
 ) -> None:
-    run = ("run", "--print-command", path, "train.py")
-    shown = told(tmp_path, *run, "--batch-size", "8")
-    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
-    assert "applying: batch_size=32 by --batch-size instead of your 8\n" in shown.err
-    shown = told(tmp_path, *run, "--batch-size", "32")
-    assert "applying: batch_size=32 by --batch-size\n" in shown.err
+    """A search measures mixed precision by autocast around the model, not by the script's flag."""
+    changed(path, amp_dtype="bfloat16")
+    refused = command("run", path, "--preset", "hf", "--print-command", tmp_path / "train.py")
+    assert refused.code == USAGE
+    assert "No such option '--preset'" in refused.err
+    shown = told(tmp_path, "run", "--print-command", path, "train.py")
+    assert shown.out.strip().endswith(PASSED), shown.out + shown.err
+    assert "applying: amp_dtype=bfloat16, batch_size=32 by --batch-size\n" in shown.err
+    shown = told(tmp_path, "run", "--print-command", "--map", BF16, path, "train.py")
+    assert shown.out.strip().endswith("train.py --bf16 --batch-size 32"), shown.err
+    assert (
+        "applying: amp_dtype=bfloat16 by --bf16 (which the search did not measure), "
+        "batch_size=32 by --batch-size\n"
+    ) in shown.err
 
 
 def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
@@ -140,15 +114,12 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
     assert shown.out.strip().endswith("train.py"), shown.err
     assert f"{script} has changed since: applying only" in shown.err
     assert "not applying: batch_size=32 (needs --allow-numerics)" in shown.err
-    allowed = ("run", "--print-command", "--allow-numerics", path, script)
-    shown = told(tmp_path, *allowed)
-    assert shown.out.strip().endswith("train.py --batch-size 32"), shown.err
+    shown = told(tmp_path, "run", "--print-command", "--allow-numerics", path, script)
+    assert shown.out.strip().endswith(PASSED), shown.err
 
 
 def test_settings_that_are_kept_are_not_passed(tmp_path: Path, path: Path) -> None:
-    answer = read_best(path)
-    kept = answer.model_copy(update={"config": answer.evidence.baseline.config})
-    write_best(kept, path)
+    changed(path, **read_best(path).evidence.baseline.config)
     shown = told(tmp_path, "run", "--print-command", path, "train.py", "--batch-size", "64")
     assert shown.out.strip().endswith("train.py --batch-size 64"), shown.out + shown.err
 

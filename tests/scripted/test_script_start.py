@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +20,7 @@ from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
 from autotune.study.archive import find_study
 from autotune.values.outcome import Measured, Observed, TrialOutcome
-from children import autotune, hurried
-from factories import measurement, written
+from factories import measurement
 from scripted_runner import ScriptedRunner, events_of, options_in
 from search_clock import use_clock
 
@@ -93,16 +91,3 @@ def test_the_answer_names_settings_that_are_the_script_s_own(
     own = answered.best.evidence.baseline.config["num_threads"]
     told = f"  not varied  num_threads={own}: the script sets it itself"
     assert told in answer_lines(answered)
-
-
-@pytest.mark.slow
-def test_a_real_search_and_its_report_say_so(tmp_path: Path) -> None:
-    shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
-    written(tmp_path, SPACE)
-    flags = ("--space", "space.yaml", "--trials", "2", "--json")
-    done = hurried(tmp_path, "search", "train.py", *flags, "--", "--epochs", "100000")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert 0 < told["script_start_seconds"] < told["seconds"]
-    shown = autotune(tmp_path, "report", "train")
-    assert "went into starting the script" in shown.stdout

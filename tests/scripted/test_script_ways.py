@@ -16,7 +16,7 @@ from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, TrialOutcome
-from children import QUICK, autotune, hurried
+from children import QUICK, autotune
 from command_line import Done, command
 from factories import written
 from tuned_scripts import SCRIPTS, best, report_of, run
@@ -283,19 +283,3 @@ def test_an_installed_command_is_found_as_a_shell_finds_it(folder: Path, tool: P
     assert f"runs with /opt/other/bin/python3, and autotune with {sys.executable}" in refused.err
     tool.write_text("#!/bin/sh\n")
     assert "train-it does not exist" in command("search", "train-it").err
-
-
-@pytest.mark.long
-def test_a_changed_module_of_a_script_is_another_study(package: Path) -> None:
-    train = package / "pack" / "train.py"
-    train.write_text("from pack.sizes import LARGE\n" + train.read_text())
-    sizes = package / "pack" / "sizes.py"
-    sizes.write_text("LARGE = 1\n")
-    flags = ("--space", "loader", "--trials", "2", "-m", "pack.train")
-    first = hurried(package, "search", *flags, "--", "forever")
-    assert first.returncode == 0, first.stderr
-    sizes.write_text("LARGE = 2\n")
-    again = hurried(package, "search", *flags, "--", "forever")
-    assert again.returncode == 6
-    assert "study 'pack.train' was made for something else" in again.stderr
-    assert "  pack/sizes.py: not those of the study" in again.stderr

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ def train(batch_size: int, epochs: int, pin: bool = False) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     Path("runs").mkdir(exist_ok=True)
+    unnamed = tempfile.TemporaryFile()  # noqa: SIM115 - which overwrites nothing
+    unnamed.write(b"x")
     for epoch in range(epochs):
         for x, y in loader:
             optimizer.zero_grad()
