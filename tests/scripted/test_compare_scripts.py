@@ -132,22 +132,14 @@ def test_a_mapped_setting_reaches_the_script_by_its_flag(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(folder, num_workers=2, batch_size=64, amp_dtype="bfloat16")
-    words = ("best.yaml", "--map", "batch_size=--bs", "--", "--bs", "16")
+    words = ("best.yaml", "--temp-workdir", "--map", "batch_size=--bs", "--", "--bs", "16")
     done = compared(monkeypatch, folder, runner := Sides(), *words)
     assert done.code == 0, done.err
     calls = {job.script.arguments: job.script for job in runner.timings if job.script}
     assert set(calls) == {("--bs", "16"), ("--bs", "64")}
+    assert {call.workdir for call in calls.values()} == {"temporary"}
     assert calls["--bs", "64"].by_flag == ("batch_size",)
     assert "amp_dtype" in calls["--bs", "64"].asked
-
-
-def test_each_timing_can_have_a_folder_of_its_own(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(folder, num_workers=2)
-    done = compared(monkeypatch, folder, runner := Sides(), "best.yaml", "--temp-workdir", "--")
-    assert done.code == 0, done.err
-    assert {job.script.workdir for job in runner.timings if job.script} == {"temporary"}
 
 
 def test_it_says_first_what_the_script_was_seen_to_write(
@@ -225,32 +217,6 @@ def test_settings_that_cannot_reach_the_script_are_all_named(
     assert "best.yaml: amp_dtype=float16 cannot be applied" in done.err
     assert "channels_last=true cannot be applied to train.py: the script does so" in done.err
     assert not runner.timings
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--device", "cpu"), "--device cpu: the script chooses its device"),
-        (("--fresh-data",), "--fresh-data is for a model.py"),
-        (("--map", "batch=--bs"), "unknown setting 'batch'"),
-    ],
-)
-def test_options_that_are_not_for_scripts_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
-) -> None:
-    answer(folder, num_workers=2)
-    done = compared(monkeypatch, folder, Sides(), "best.yaml", *words)
-    assert (done.code, done.out) == (USAGE, "")
-    assert said in done.err
-
-
-def test_a_map_is_refused_for_a_model_py(tmp_path: Path) -> None:
-    written(tmp_path, "def build_model(): ...\n", "model.py")
-    answer(tmp_path, num_workers=2)
-    with chdir(tmp_path):
-        done = command("compare", "model.py", "best.yaml", "--map", "batch_size=--bs")
-    assert done.code == USAGE
-    assert "--map is for training scripts" in done.err
 
 
 def test_a_script_that_fails_ends_the_comparison_with_its_log(
