@@ -67,17 +67,12 @@ def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str
     return {name: _digest(values)[:4] for name, values in _by_name(arguments, mapped).items()}
 
 
-def tells_training(name: str, mapped: Sequence[Flag]) -> bool:
-    """Return True if `arguments_digest` counts arguments of this name."""
-    carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
-    return name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name)
-
-
 def _by_name(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, list[str | None]]:
     """Return the values of each argument that says something of a training; "" names words."""
     found: dict[str, list[str | None]] = {}
+    carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
     for name, value in _pairs(arguments):
-        if tells_training(name, mapped):
+        if name not in carried and not _OF_A_RUN.fullmatch(name) and not is_secret(name):
             known = None if value is None else _contents(value) or value
             found.setdefault(name, []).append(known)
     return found

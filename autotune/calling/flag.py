@@ -166,15 +166,6 @@ def variables_of(flags: Sequence[Flag], settings: Mapping[str, Value]) -> dict[s
     }
 
 
-def shipped_presets() -> dict[str, Path]:
-    """Return name to file of the presets."""
-    package = Path(__file__).parents[1]
-    # A wheel has them in the package, a checkout beside it.
-    folders = (package / "presets", package.parent / "presets")
-    folder = next(folder for folder in folders if folder.is_dir())
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-
-
 def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
     """Return the maps of a preset, except for knobs that the user's own maps name.
 
@@ -183,7 +174,11 @@ def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
     """
     if name is None:
         return ()
-    shipped = shipped_presets()
+    package = Path(__file__).parents[1]
+    # A wheel has them in the package, a checkout beside it.
+    folders = (package / "presets", package.parent / "presets")
+    folder = next(folder for folder in folders if folder.is_dir())
+    shipped = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if name not in shipped:
         raise UsageError(
             f"--preset {name!r} is not one of {', '.join(shipped)}.{did_you_mean(name, shipped)}"

@@ -230,7 +230,7 @@ class WrittenFiles:
 
 def _changed_at(place: str) -> float:
     """Return the last time at which a database, or what SQLite writes before it, was changed."""
-    times = (file.stat().st_mtime_ns for file in database_files(place) if file.exists())
+    times = (file.stat().st_mtime_ns for file in _database_files(place) if file.exists())
     return max(times, default=0)
 
 
@@ -266,7 +266,7 @@ class KeptFiles:
         The copy is of two moments if another program writes meanwhile. It is made once: to close a
         database that this process has open elsewhere would drop SQLite's locks.
         """
-        for path in database_files(place):
+        for path in _database_files(place):
             self.keep_content(str(path), is_emptied=False)
 
     def _keep(self, path: Path, most_bytes: int | None = None) -> None:
@@ -311,7 +311,7 @@ class KeptFiles:
         raise AssertionError
 
 
-def database_files(place: str) -> tuple[Path, ...]:
+def _database_files(place: str) -> tuple[Path, ...]:
     """Return the files of an SQLite database: itself, its write-ahead log and its journal."""
     file = Path(place).resolve()
     return (file, Path(f"{file}-wal"), Path(f"{file}-journal"))

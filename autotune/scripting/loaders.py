@@ -36,8 +36,10 @@ from autotune.scripting.wrappers import Fail
 from autotune.training.batches import BatchSizes
 from autotune.training.sharding import STREAM
 
-UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
-CHANGES = "the script changes its dataset between epochs, and persistent workers would not see that"
+_UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
+_CHANGES = (
+    "the script changes its dataset between epochs, and persistent workers would not see that"
+)
 LOADER_KNOBS = tuple(
     knob.name
     for knob in ALL_KNOBS
@@ -322,9 +324,9 @@ class TrainingLoaders:
             names = [name for name in names if KNOBS[name].needs != "num_workers"]
         method = self._config["loader_start_method"] if workers else None
         if "loader_start_method" in names and method and is_run_by_workers(str(method)):
-            refused["loader_start_method"] = UNGUARDED
+            refused["loader_start_method"] = _UNGUARDED
         if self._changes and self._config["persistent_workers"]:
-            refused.setdefault("persistent_workers", CHANGES)
+            refused.setdefault("persistent_workers", _CHANGES)
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
         given = {name: value for kwargs in hooks for name, value in kwargs.items()}
         if method := given.pop("multiprocessing_context", None):
@@ -345,7 +347,7 @@ def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
         return STREAM
     context = loader.multiprocessing_context
     method = None if context is None else context.get_start_method()
-    return UNGUARDED if own == 0 and is_run_by_workers(method) else None
+    return _UNGUARDED if own == 0 and is_run_by_workers(method) else None
 
 
 def _parts_of(*things: Any) -> list[object]:

@@ -33,8 +33,8 @@ _MOST_SECONDS = 60.0
 # Fewest steps that show whether a loss falls: the last of so many parts of its steps lies below the
 # first one, by so many standard errors.
 _FIRST, _PARTS, _BEYOND = 20, 4, 3.0
-OPPONENTS = "it trains several models on losses of their own, as a GAN does"
-AGENT = "it seems to collect its samples with the model, as reinforcement learning does"
+_OPPONENTS = "it trains several models on losses of their own, as a GAN does"
+_AGENT = "it seems to collect its samples with the model, as reinforcement learning does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class LossTasks:
             return self._gathered
         steps = self.recorder.steps()
         is_of_opponents = self.recorder.is_of_opponents
-        misfit = OPPONENTS if is_of_opponents else AGENT if has_environments() else ""
+        misfit = _OPPONENTS if is_of_opponents else _AGENT if has_environments() else ""
         own = Losses(steps, self.recorder.fault, misfit)
         return own if self.world.is_alone else _together(self.world.shares(own))
 

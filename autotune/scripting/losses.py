@@ -32,7 +32,7 @@ from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
 
 LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""
-NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
+_NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
 _SLOTS = 1024
 # Steps of an optimizer that are remembered to tell whose losses it steps on.
 _REMEMBERED = 100
@@ -125,7 +125,7 @@ class LossRecorder:
     def _own(self, loss: Tensor) -> Tensor:
         """Return a loss without the factor of a gradient scaler; raise ValueError for no scalar."""
         if loss.numel() != 1:
-            raise ValueError(NO_SCALAR.format(count=loss.numel()))
+            raise ValueError(_NO_SCALAR.format(count=loss.numel()))
         if self._scaled is None:
             return loss
         scaled, value, unscaled = self._scaled

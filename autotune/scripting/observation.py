@@ -41,10 +41,10 @@ from autotune.training.timing import StepRequests
 from autotune.values.outcome import Diagnosed, Observed, RankFacts, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
-OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
-NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
+_OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
+_NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
 BY_HAND = "the script updates its weights without a torch optimizer"
-COMPILES_PARTS = "the script compiles parts of its model itself"
+_COMPILES_PARTS = "the script compiles parts of its model itself"
 # Steps before the speed is measured, and steps over which it is: fewer where they take long.
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3
@@ -198,13 +198,13 @@ class Observation:
         else:
             fixed |= dict.fromkeys(LOADER_KNOBS, _unfed())
         if not self._stream.counts_samples:
-            fixed["batch_size"] = NO_SAMPLES
+            fixed["batch_size"] = _NO_SAMPLES
         if self._observed.is_updated_by_hand:
             fixed["optimizer_impl"] = BY_HAND
         elif "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
         if "compile_mode" not in fixed and any(map(is_compiled, self._parts())):
-            fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), COMPILES_PARTS)
+            fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), _COMPILES_PARTS)
         return fixed
 
     def _fixed_in_ddp(self) -> dict[str, str]:
@@ -256,4 +256,4 @@ def _unfed() -> str:
     """Return why no loader's settings can be applied."""
     own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
     kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
-    return OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
+    return _OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER

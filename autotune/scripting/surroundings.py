@@ -44,7 +44,7 @@ class Record:
         self._trackers = Trackers(own, self._files.promised)
         self._trackers.switch_off()
         self._files.watch()
-        give_terminal()
+        _give_terminal()
 
     def watch(self, shares_packages: bool) -> None:
         """Record from now on; packages only if a host is to import them."""
@@ -79,7 +79,7 @@ class Record:
         )
 
 
-def give_terminal() -> None:
+def _give_terminal() -> None:
     """Make standard input of this process a terminal of 24 rows that is always at its end.
 
     Scripts that ask for the width of a terminal, as with `stty size`, end where there is none. One

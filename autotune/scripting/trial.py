@@ -47,7 +47,7 @@ TOO_FEW = (
     "it ended after {steps} steps, too few to be timed; let it train longer, such as for more "
     "epochs (the search takes no longer)"
 )
-IN_TURN = (
+_IN_TURN = (
     "it trains one model after another, the first for {steps} steps, too few to be timed; let it "
     "train only one of them, and longer"
 )
@@ -175,7 +175,7 @@ class Trial:
             if observed.changes != self._changes:
                 self._changes = observed.changes
                 if observed.is_of_another_model(optimizer):
-                    self._leave(outcomes.UserError(IN_TURN.format(steps=self._stream.steps), ""))
+                    self._leave(outcomes.UserError(_IN_TURN.format(steps=self._stream.steps), ""))
                 self._stream.pass_over()
             self._stream.stepped()
             if self._recorder.is_on:
