@@ -94,7 +94,8 @@ class BudgetedRunner:
         start = time.monotonic()
         seeds = len(job.task.seeds) if isinstance(job.task, Probe) else 1
         own = min(job.deadline_seconds, seeds * self.clock.most_of_one())
-        deadline = min(own, max(left, self._grace()) if is_timing else left)
+        grace = max(_GRACE_SECONDS, _GRACE * self._longest_timing) if is_timing else left
+        deadline = min(own, max(left, grace))
         known = repr((job.task, sorted((job.config or {}).items())))
         if deadline <= self._cut_off.get(known, 0.0):
             return Lost(OUT_OF_TIME)
@@ -107,7 +108,3 @@ class BudgetedRunner:
             self._cut_off[known] = deadline
             return Lost(OUT_OF_TIME)
         return outcome
-
-    def _grace(self) -> float:
-        """Return the seconds that a timing may still take once the budget is spent."""
-        return max(_GRACE_SECONDS, _GRACE * self._longest_timing)

@@ -216,18 +216,15 @@ def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> 
     These are the reachable knobs that the script does not fix itself, and for which it has no flag.
     A switch for another value, such as --fp16 for bfloat16, is none.
     """
-    flags = {*BY_FLAG_ONLY, *(flag.knob for flag in script.flags if _is_set_by(flag, config))}
+    values = ((flag, config[flag.knob]) for flag in script.flags)
+    # The flag, or its absence, sets the knob.
+    carried = (f.knob for f, it in values if f.only is None or it is None or f.carries(it))
+    flags = {*BY_FLAG_ONLY, *carried}
     return tuple(
         knob.name
         for knob in ALL_KNOBS
         if script.reaches(knob) and knob.name not in flags and knob.name not in observed.fixed
     )
-
-
-def _is_set_by(flag: Flag, config: TrainingConfig) -> bool:
-    """Return True if the flag, or its absence, sets the knob."""
-    value = config[flag.knob]
-    return flag.only is None or value is None or flag.carries(value)
 
 
 def reachable(

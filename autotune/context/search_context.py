@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.configuration.constraints import Objective
 from autotune.configuration.job import Inspect, Job, Task
 from autotune.configuration.mismatch import sha256_of
-from autotune.configuration.script import Judge, Script
+from autotune.configuration.script import Judge
 from autotune.configuration.search_space import (
     SearchSpace,
     SpaceFile,
@@ -163,12 +163,13 @@ class SearchContext:
         workload = self.options.workload
         modules = {"modules": self.facts.local_modules} if self.facts.local_modules else {}
         effects = {"effects": dict(self.space.effects)} if self.space.effects else {}
+        held = self.space.effective_batch
         return {
             **({} if workload.script is None else workload.script.facts),
             "model_sha256": sha256_of(workload.model_path),
             **modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
-            **self._held,
+            **({} if held is None else {"effective_batch": held}),
             **effects,
             "baseline": self.baseline.as_dict(),
             "objective": self.objective.identity,
@@ -181,11 +182,6 @@ class SearchContext:
             "format": FORMAT,
         }
 
-    @property
-    def _held(self) -> dict[str, object]:
-        held = self.space.effective_batch
-        return {} if held is None else {"effective_batch": held}
-
     def lr_factor(self, config: TrainingConfig) -> float:
         """Return the factor by which `config` multiplies the baseline's learning rates."""
         rule, own = self.options.workload.lr_scaling, self.baseline.effective_batch
@@ -193,14 +189,14 @@ class SearchContext:
 
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
-        workload = self.options.workload
+        workload, script, seen = self.options.workload, self.options.workload.script, self.observed
         all_train = is_of_all(task, config)
         config = config if all_train else config.alone
         job = Job(
             task=task,
             device=self.machine.device,
             model_path=str(workload.model_path.resolve()),
-            script=self._call(config),
+            script=script.call(config, asked(script, seen, config)) if script and seen else None,
             config=config.as_dict(),
             seed=self.options.sampling.seed,
             lr_factor=self.lr_factor(config),
@@ -212,12 +208,6 @@ class SearchContext:
             fresh_data=workload.fresh_data or self.processes > 1,
         )
         return self.options.resources.started(job) if all_train else job
-
-    def _call(self, config: TrainingConfig) -> Script | None:
-        script = self.options.workload.script
-        if script is None or self.observed is None:
-            return None
-        return script.call(config, asked(script, self.observed, config))
 
 
 def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -> SearchContext:

@@ -239,12 +239,9 @@ class Imports:
         return tuple(name for name, place in new if self._is_shared(name, place))[:_MOST_PACKAGES]
 
     def _is_shared(self, name: str, place: Path) -> bool:
-        return is_installed(place) and str(place).startswith(self._places) and _is_public(name)
-
-
-def _is_public(name: str) -> bool:
-    parts = name.split(".")
-    return len(parts) <= _DEEPEST and not any(part.startswith("_") for part in parts)
+        parts = name.split(".")
+        is_public = len(parts) <= _DEEPEST and not any(part.startswith("_") for part in parts)
+        return is_public and is_installed(place) and str(place).startswith(self._places)
 
 
 def sets_environment(path: Path) -> bool:
