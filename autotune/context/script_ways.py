@@ -16,7 +16,7 @@ from autotune.calling.flag import Flag
 from autotune.configuration.script import BY_FLAG_ONLY, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.options import SearchOptions, WorkloadOptions
+from autotune.context.options import WorkloadOptions
 from autotune.context.own_knobs import flags_in
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
@@ -40,15 +40,16 @@ _NAMES: Mapping[str, re.Pattern[str]] = {
 
 
 def with_maps(
-    workload: WorkloadOptions, file: SpaceFile, observed: Observed
+    workload: WorkloadOptions, script: ScriptOptions, file: SpaceFile, observed: Observed
 ) -> tuple[WorkloadOptions, tuple[str, ...]]:
     """Return the options with the maps that the observed flags allow, and notes on such flags.
+
+    `script` are the options of the workload's script, which it is to have.
 
     Raises:
         UsageError: a map or the space names a flag that the script does not have.
     """
-    script, around = workload.script, observed.surroundings
-    assert script is not None
+    around = observed.surroundings
     own = {name.removeprefix("flags."): name for name in flags_in(file.own.offers)}
     places = {word: file.position(name) for word, name in own.items()}
     script, lacking = known_maps(script, around, places)
@@ -228,14 +229,12 @@ def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> 
 
 
 def reachable(
-    file: SpaceFile, options: SearchOptions, observed: Observed, holds_batch: bool = False
+    file: SpaceFile, script: ScriptOptions, observed: Observed, processes: int, holds_batch: bool
 ) -> tuple[SpaceFile, tuple[str, ...]]:
     """Return the space file without knobs that cannot reach the script, and a note on each.
 
-    `holds_batch` is True if batch_size and accumulation_steps may only change together.
+    `processes` train together. `holds_batch` is True if batch_size and accumulation_steps may only change together.
     """
-    script = options.workload.script
-    assert script is not None
     obstacles = dict(_obstacles(file, script, observed))
     named = {flag.knob for flag in (*script.flags, *script.proposed)}
     unmapped = [name for name in BATCH_KNOBS if name not in named]
@@ -248,11 +247,10 @@ def reachable(
         if name not in obstacles
     }
     own = TrainingConfig.of(observed.workload.baseline)
-    is_single = options.resources.processes == 1
     worth_a_note = {
         name: why
         for name, why in obstacles.items()
-        if not (is_single and name in KNOBS and KNOBS[name].of_ranks)
+        if not (processes == 1 and name in KNOBS and KNOBS[name].of_ranks)
     }
     return replace(file, offers=offers), (*_taken(script, obstacles), *_kept(worth_a_note, own))
 

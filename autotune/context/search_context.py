@@ -243,8 +243,11 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     held = held_by_each(options, baseline)
     if observed is not None:
         look = OtherBatches(runner, options, file, held)
-        options = of_script(options, look.judging(observed, baseline, folder / "batches"))
-        file, kept = reachable(file, options, observed, held is not None)
+        script = look.judging(observed, baseline, folder / "batches")
+        options = of_script(options, script)
+        file, kept = reachable(
+            file, script, observed, options.resources.processes, held is not None
+        )
         notes = (*notes, *kept)
     file, lost = space_of_each(file, options, inspected.machine, facts.dataset_samples, held)
     space = narrow(file, inspected.machine, facts, baseline, held).noted((*notes, *lost))
@@ -288,8 +291,7 @@ def _observed(
     shares = not file.own.offers and run.run_samples is run.run_epochs is None
     job = options.resources.started(observation(workload.model_path, script, deadline, shares))
     observed = observe(runner, job, folder / "script", seconds)
-    judged = replace(workload, script=judging(script, observed))
-    mapped, notes = with_maps(judged, file, observed)
+    mapped, notes = with_maps(workload, judging(script, observed), file, observed)
     return replace(options, workload=mapped), observed, notes
 
 
