@@ -233,7 +233,8 @@ def reachable(
 ) -> tuple[SpaceFile, tuple[str, ...]]:
     """Return the space file without knobs that cannot reach the script, and a note on each.
 
-    `processes` train together. `holds_batch` is True if batch_size and accumulation_steps may only change together.
+    So many `processes` train together. `holds_batch` is True if batch_size and accumulation_steps
+    may only change together.
     """
     obstacles = dict(_obstacles(file, script, observed))
     named = {flag.knob for flag in (*script.flags, *script.proposed)}
