@@ -27,7 +27,7 @@ class AfterImport(MetaPathFinder):
     that only prints its help does not wait for torch.
     """
 
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
         self._name = name
         self._then = then
         if name in sys.modules:
