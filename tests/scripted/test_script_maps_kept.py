@@ -72,7 +72,6 @@ KEEPS = "applying only settings that preserve results"
             f"autotune: the settings are for train.py, not for other.py: {KEEPS}\n"
             "autotune: not applying: batch_size=32 (needs --map batch_size=--batch-size)\n",
         ),
-        ("--map batch_size=--bs other.py", "other.py --bs 32", f"{KEEPS} and batch_size by --bs"),
     ],
 )
 def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(
@@ -103,6 +102,10 @@ def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
         "applying: amp_dtype=bfloat16 by --bf16 (which the search did not measure), "
         "batch_size=32 by --batch-size\n"
     ) in shown.err
+    written(tmp_path, "# another\n", "other.py")
+    shown = told(tmp_path, "run", "--print-command", "--map", "batch_size=--bs", path, "other.py")
+    assert shown.out.strip().endswith("other.py --bs 32"), shown.err
+    assert f"{KEEPS} and batch_size by --bs" in shown.err
 
 
 def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
