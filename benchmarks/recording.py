@@ -120,7 +120,7 @@ def header_of(context: SearchContext) -> Header:
     """Return the header of a table for this search context."""
     loads = " ".join(f"{load:.2f}" for load in os.getloadavg())
     # A model.py has either an evaluation, of which more is better, or a held-out loss.
-    facts = replace(context.facts, has_evaluate=context.metric[1])
+    facts = replace(context.facts, has_evaluate=context.judge.higher_is_better)
     return Header(
         name=context.options.study.name,
         machine=context.machine,
@@ -201,7 +201,7 @@ class _Recording:
         if self._is_script:
             return False
         probes = [row.task for row in self.recorder.answers if isinstance(row.task, Probe)]
-        return not self.context.metric[1] and all(task.samples for task in probes)
+        return not self.context.judge.higher_is_better and all(task.samples for task in probes)
 
     def _asked(self, task: Task, config: TrainingConfig, total: int) -> Iterator[Recorded]:
         before = len(self.recorder.answers)
