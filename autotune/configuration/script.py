@@ -172,26 +172,20 @@ class ScriptOptions:
         )
 
     @property
-    def identity(self) -> dict[str, object]:
-        """Return facts that must stay the same for a study to be continued.
+    def facts(self) -> dict[str, object]:
+        """What a study's identity says of a script: its options, and its config files.
 
         Arguments are hashed, because they may hold secrets.
         """
         arguments = json.dumps([self.arguments, [asdict(flag) for flag in self.flags]])
-        module = {} if self.module is None else {"module": self.module}
-        return {
-            **module,
+        options = {
+            **({} if self.module is None else {"module": self.module}),
             "arguments_sha256": hashlib.sha256(arguments.encode()).hexdigest(),
             "metric": [self.metric, self.higher_is_better],
             "judge": [self.judge.by, self.judge.loss],
         }
-
-    @property
-    def facts(self) -> dict[str, object]:
-        """Return what a study's identity says of a script: the options, and its config files."""
         files = files_digest(self.arguments)
-        named = {} if files is None else {"argument_files_sha256": files}
-        return {"script": self.identity, **named}
+        return {"script": options} | ({} if files is None else {"argument_files_sha256": files})
 
     def refuses(self, name: str) -> bool:
         """Return True if the training loss cannot judge another value of a knob."""
