@@ -63,7 +63,7 @@ KEEPS = "applying only settings that preserve results"
         (
             "train.py --batch-size 8",
             PASSED,
-            "applying: batch_size=32 by --batch-size, instead of your 8\n",
+            "applying: batch_size=32 by --batch-size instead of your 8\n",
         ),
         ("train.py --batch-size 32", PASSED, "applying: batch_size=32 by --batch-size\n"),
         (
