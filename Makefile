@@ -60,7 +60,7 @@ test: $(TEST)
 test-real: $(TEST)
 	$(BIN)/python tests/run_tests.py real -m 'real and not long'
 
-# Both at once, as `check` runs them. Each row of docs/reliability.md has a test that ran and passed.
+# Both at once, as `check` runs them. Each row of docs/dev/reliability.md has a test that ran and passed.
 test-promises: $(TEST)
 	$(BIN)/python tests/run_tests.py promises -m 'not long'
 	$(BIN)/python tests/covering.py check build/promises*.xml
@@ -99,8 +99,8 @@ format: $(ALL)
 	$(BIN)/ruff check --fix .
 
 docs: $(CORE)
-	$(BIN)/python docs/knobs_page.py > docs/knobs.md
-	$(BIN)/python docs/best_yaml_page.py > docs/best_yaml.md
+	$(BIN)/python docs/knobs_page.py > docs/reference/settings.md
+	$(BIN)/python docs/best_yaml_page.py > docs/reference/best-yaml.md
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python docs/results.py
 	$(BIN)/python tests/covering.py

@@ -63,9 +63,9 @@ _INTRODUCTION = """\
 
 `python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table stands beside
 the command that made it. An interval (low, high) is a 95 % interval,
-unless its table says otherwise. An empty cell has no value. README shows the results of "A zoo of
-scripts", "A search of a script beside one of a model.py", "A training loop of one's own under the
-answer", "Each knob turned alone" and "Searches on one H200".
+unless its table says otherwise. An empty cell has no value. README and docs/results.md show the
+results of "A zoo of scripts", "A search of a script beside one of a model.py", "A training loop of
+one's own under the answer", "Each knob turned alone" and "Searches on one H200".
 """
 
 

@@ -59,7 +59,7 @@ TABLES = Path(__file__).resolve().parent.parent / "studies" / "tables"
 TOLERANCE = Tolerance(0.01, relative=True)
 NEAR, NEARER = 0.95, 0.98
 _RECORDED_HELD_OUT = ("pendulum_ode", "plain_loop")
-"""Held-out recorded tables; docs/searching.md says how far they were looked at."""
+"""Held-out recorded tables; docs/dev/search.md says how far they were looked at."""
 _REORDERING = [name for name in NUMERICS if name not in PRECISION]
 
 

@@ -1,8 +1,8 @@
-"""Write docs/best_yaml.md from the classes of the file.
+"""Write docs/reference/best-yaml.md from the classes of the file.
 
-    python docs/best_yaml_page.py > docs/best_yaml.md
+    python docs/best_yaml_page.py > docs/reference/best-yaml.md
 
-A field's meaning is the text below it in its class, or the first line of the class that it is of.
+A field's meaning is the text below it in its class, that of a section the first line of its class.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import opening
 import yaml
 
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import Part
+from autotune.values.strict_yaml import dump
+
+RECORDED = Path(__file__).parents[1] / "studies" / "digits_cnn" / "recorded_best.yaml"
 
 _HEAD = """\
 # best.yaml
 
-The answer of a search. It is readable without autotune, in PyTorch's own words, with the evidence
-beside every claim. `make docs` writes this page.
+The result of a search, with the evidence for every claim. It is readable without autotune.
+`make docs` writes this page.
 
 ```yaml
 {example}
 ```
 
-This is the file of the search that README shows, shortened.
+This is the file of a search of `studies/digits_cnn`, shortened.
 
 - A margin at or below 0 holds, as in Optuna.
-- If `config` equals `evidence.baseline.config`, the answer is "keep your settings".
+- If `config` equals `evidence.baseline.config`, the result is "keep your settings".
 - `needs_full_run: true` says that a setting changed which can change the trained model, and that
   only short trainings were compared. Check one full training.
-- `speedup` comes from rounds in which fresh processes with both settings took turns. No speed of
-  the search itself is in the file, except `stages`, timed before the trials, and where your
-  settings are kept without any rounds.
+- Speeds come from the confirmation. Exceptions are `stages`, timed before the trials, and settings
+  that were kept without any rounds.
 - You may edit `config`. `evidence.changed` keeps what was measured, so that `run`, `compare`,
-  `export`, `report` and `autotune.load` name what was not. The evidence stays that of the former:
-  `autotune run` leaves out settings that change the arithmetic, unless it has `--allow numerics`,
-  and `autotune compare model.py best.yaml --require-faster` asks that the edited ones are faster
-  than yours.
+  `export`, `report` and `autotune.load` name what was not. `autotune run` then leaves out settings
+  that change the arithmetic, unless it has `--allow-numerics`.
 - `autotune.load` compares `machine`, `model_sha256` and `imports`, the files of yours that the
   model imports, with what it finds.
 
@@ -74,21 +74,32 @@ _SHOWN: dict[str, Any] = {
 
 def best_yaml_page() -> str:
     """Return the page as Markdown."""
-    recorded = yaml.safe_load(opening.BEST.read_text(encoding="utf-8"))
-    example = "\n".join(opening.excerpt(recorded, _SHOWN))
+    recorded = yaml.safe_load(RECORDED.read_text(encoding="utf-8"))
+    example = "\n".join(_excerpt(recorded, _SHOWN))
     return "\n".join([_HEAD.replace("{example}", example), *_sections(BestConfig, "")])
+
+
+def _excerpt(data: Mapping[str, Any], shown: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield the lines of the parts that `shown` names; three dots stand for the others."""
+    for name, inner in shown.items():
+        if inner is None:
+            yield indent + dump({name: data[name]}).strip()
+        else:
+            yield f"{indent}{name}:"
+            yield from _excerpt(data[name], inner, indent + "  ")
+    if data.keys() - shown.keys():
+        yield f"{indent}..."
 
 
 def _sections(part: type[Part], path: str) -> Iterator[str]:
     """Yield the section of a part, then those of its parts."""
     texts = _texts(part)
     yield f"## {path}\n\n{_as_yaml(_first(part))}\n" if path else "## All fields\n"
-    yield "| field | value | meaning |\n|---|---|---|"
     inner = {name: _part_in(field.annotation) for name, field in part.model_fields.items()}
     for name, field in part.model_fields.items():
         within = inner[name]
-        meaning = texts.get(name) or (_first(within) if within else "")
-        yield f"| `{name}` | {_value(field.annotation)} | {_as_yaml(meaning)} |"
+        told = f": {_as_yaml(texts[name])}" if name in texts else ""
+        yield f"- `{name}` ({_value(field.annotation)}){told}"
     yield ""
     for name, within in inner.items():
         if within is not None:
@@ -131,10 +142,10 @@ def _value(annotation: Any) -> str:
     if kind is types.UnionType or str(kind) == "typing.Union":
         return " or ".join(_value(each) for each in inner)
     if kind is dict:
-        return "names and values"
+        return "mapping"
     if kind is tuple:
-        return "two numbers" if inner == (float, float) else "list"
-    plain = {int: "whole number", float: "number", str: "text", bool: "true, false"}
+        return "pair" if inner == (float, float) else "list"
+    plain = {int: "integer", float: "number", str: "text", bool: "boolean"}
     plain |= {types.NoneType: "null"}
     return plain.get(annotation, "section")
 

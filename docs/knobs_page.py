@@ -1,4 +1,7 @@
-"""Write docs/knobs.md from the knobs: `python docs/knobs_page.py > docs/knobs.md`."""
+"""Write docs/reference/settings.md from the knobs.
+
+python docs/knobs_page.py > docs/reference/settings.md
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,19 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, spelled
 
 _EFFECTS = {
-    "exact": "nothing beyond what differs from run to run: the same training, sooner",
+    "exact": "only what differs from run to run anyway",
     "numerics": "rounding",
     "statistics": "the course of training",
 }
 
 _HEAD = """\
-# Knobs
+# Settings
 
 The settings that autotune can tune, in the order in which configurations list them. `make docs`
 writes this page from the classes in `autotune/knobs/`. `autotune knobs` suggests values for this
-machine, and says which it cannot have.
-
-[Knobs of your own](own_knobs.md) stand in a space file.
-`autotune knobs model.py` also says which knobs that model cannot use.
+machine, and says which it cannot have; `autotune knobs model.py` also says which settings that
+model cannot use. A [space file](space-file.md) names the settings that a search varies, and can
+add [settings of your own](own-settings.md).
 """
 
 
@@ -31,17 +33,15 @@ def knobs_page() -> str:
 
 
 def _section(knob: Knob) -> str:
-    rows = {
-        "Values": _values(knob),
-        "Default": f"`{spelled(knob.default)}`",
+    facts = {
         "Pays": knob.pays,
         "Hurts": knob.hurts,
-        "Can change": _EFFECTS[knob.effect],
-        "PyTorch": f"`{knob.call}`",
-        "Source": f"<{knob.source}>",
+        "Can change": f"{_EFFECTS[knob.effect]}.",
+        "Values": f"{_values(knob)}. Default: `{spelled(knob.default)}`.",
+        "PyTorch": f"`{knob.call}` ([source]({knob.source}))",
     }
-    table = [f"| {name} | {text} |" for name, text in rows.items()]
-    return "\n".join([f"## {knob.name}", "", knob.summary, "", "| | |", "|---|---|", *table, ""])
+    lines = [f"- **{name}:** {text}" for name, text in facts.items()]
+    return "\n".join([f"## {knob.name}", "", knob.summary, "", *lines, ""])
 
 
 def _values(knob: Knob) -> str:

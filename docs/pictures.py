@@ -3,8 +3,8 @@
     python docs/pictures.py [--study FOLDER] [NAME ...]
 
 FOLDER keeps the search, which is drawn again the next time without a new one. The pictures show the
-program's own output, and README's example comes from the same search. To add a picture, write a
-function and name it in `PICTURES`.
+program's own output, and docs/reference/best-yaml.md shows the file of the same search. To add a
+picture, write a function and name it in `PICTURES`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import opening
+from best_yaml_page import RECORDED
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
@@ -41,6 +41,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 NAME = "digits_cnn"
 STUDY = Path("studies", NAME)
+COMMAND = f"autotune search {STUDY / 'model.py'} --space quick"
 SHOWN = 8
 """Number of the trial during which the terminal is shown; the last one if there are fewer."""
 _TERMINAL, _LOG = "progress.svg", "search.log"
@@ -59,13 +60,12 @@ def main() -> None:
         for name in arguments.names:
             (DOCS / name).write_bytes(PICTURES[name](folder))
             print(f"{DOCS / name}: {(DOCS / name).stat().st_size} bytes")
-        shutil.copy(folder / _LOG, opening.LOG)
-        shutil.copy(folder / STUDY / "best.yaml", opening.BEST)
-    opening.main()
+        shutil.copy(folder / _LOG, RECORDED.with_name("recorded_search.log"))
+        shutil.copy(folder / STUDY / "best.yaml", RECORDED)
 
 
 def searched(folder: Path) -> None:
-    """Run README's command; keep its lines in a file and its table as a picture."""
+    """Run the example's search; keep its lines in a file and its table as a picture."""
     (folder / STUDY).mkdir(parents=True)
     shutil.copy(ROOT / STUDY / "model.py", folder / STUDY)
     lines: list[str] = []
@@ -113,7 +113,7 @@ def _terminal(shown: LiveProgress) -> bytes:
     template = re.sub(
         r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
     )
-    svg = console.export_svg(title=opening.COMMAND, code_format=template, unique_id="p")
+    svg = console.export_svg(title=COMMAND, code_format=template, unique_id="p")
     return svg.encode()
 
 

@@ -1,8 +1,9 @@
-"""Write README's tables of results from the files in `benchmarks/results`.
+"""Write the tables of results from the files in `benchmarks/results`.
 
     python docs/results.py
 
-Each row is a recorded search, or three with different seeds. A test compares README with them.
+README gets the scripts, docs/results.md everything else. Each row is a recorded search, or three
+with different seeds.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results"
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
 BEGIN, END = "<!-- docs/results.py writes this -->\n", "<!-- end of docs/results.py -->\n"
 _BY_HAND = ("amp_dtype=bfloat16", "compile_mode=default", "batch_size x 2")
-_STUDIES = {
+_QUALITY = {
     "digits_cnn": "`evaluate`",
     "photos_jpeg": "held-out loss",
     "char_transformer": "held-out loss",
@@ -24,36 +25,49 @@ _STUDIES = {
     "chirp_gru": "held-out loss",
     "pendulum_ode": "held-out loss",
 }
-"""Study to the quality of its model.py."""
-_ALONE = "bf16 / compiled / batch x 2, alone"
+"""Study to the quality metric of its model.py."""
+_CONTROLS = "bf16 / compiled / batch x 2"
 
 
 def main() -> None:
-    """Replace the tables in README."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}{results()}{END}{after}", encoding="utf-8")
+    """Replace the tables of both pages."""
+    for page, tables in pages().items():
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
-def results() -> str:
-    """Return the tables as Markdown."""
-    zoo, both = _read("zoo"), _read("script_or_model")
-    own_loop, gpu = _read("reproduction"), _read("h200")
+def pages() -> dict[Path, str]:
+    """Return the tables of each page as Markdown."""
+    return {DOCS.parent / "README.md": scripts(), DOCS / "results.md": others()}
+
+
+def with_tables(page: str, tables: str) -> str:
+    """Return a page with these tables between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}{tables}{END}{rest.partition(END)[2]}"
+
+
+def scripts() -> str:
+    """Return the table of the zoo's scripts."""
+    return _table(("script", "result", _CONTROLS), _scripts(_read("zoo"))) + "\n"
+
+
+def others() -> str:
+    """Return the tables of the example studies and of a GPU."""
+    own_loop = _read("reproduction")
     parts = [
-        "**Fourteen scripts**, each written as the documentation of its library writes a training; "
-        f"one search each on {zoo['recorded']}:",
-        _table(("script", "judged by", "answer", _ALONE), _scripts(zoo)),
-        "**The studies of this repository**, as a script and as a model.py, three seeds each "
-        "(2026-11-27):",
-        _table(("study", "judged by", "answers with seeds 0, 1, 2", _ALONE), _seeds(both)),
-        f"**The same as a model.py in the space `quick`** ({own_loop['recorded']}, 150 s, on "
-        "a CPU without bfloat16), and a training loop of one's own under the answer:",
-        _table(("study", "judged by", "answer", "its own loop reached"), _loops(own_loop)),
-        "**One H200**, on made-up images and text (2026-11-26 and 27, 90 to 270 s, torch 2.11); "
-        "independent code timed four of the answers. One holds by the rule of this project, a "
-        "distance of at most 1.5 %:",
+        "## The example studies, three seeds",
+        "Each study was searched as a script and as a model.py, on 2026-11-27, in 240 s:",
+        _table(("study", "quality metric", "seeds 0, 1, 2", _CONTROLS), _seeds()),
+        "## A training loop under the result",
+        f"Each study was searched as a model.py in the space `quick` ({own_loop['recorded']}, 150 "
+        "s, on a CPU without bfloat16). A hand-written training loop then ran with the result:",
+        _table(("study", "quality metric", "result", "loop reached"), _loops(own_loop)),
+        "## One H200",
+        "Searches on made-up images and text (2026-11-26 and 27, 90 to 270 s, torch 2.11). "
+        "Independent code timed four of the results:",
         _table(
-            ("training", "judged by", "answer", "independent code", "answer over TF32"), _gpu(gpu)
+            ("training", "quality metric", "result", "independent code", "result over TF32"),
+            _gpu(_read("h200")),
         ),
     ]
     return "\n\n".join(parts) + "\n"
@@ -62,29 +76,30 @@ def results() -> str:
 def _scripts(zoo: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for row in zoo["rows"]:
         one = dict(zip(zoo["columns"], row, strict=True))
-        alone = " / ".join(
-            one[name].partition(" ")[0] for name in ("bf16", "compiled", "batch x 2")
-        )
-        yield f"`{one['script']}`", one["judged by"], one["answer"], alone
+        controls = (one[name].partition(" ")[0] for name in ("bf16", "compiled", "batch x 2"))
+        yield f"`{one['script']}`", one["answer"], " / ".join(controls)
 
 
-def _seeds(both: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+def _seeds() -> Iterator[Sequence[str]]:
     """Yield a row for each study and kind, of the three searches that are the newest."""
+    both = _read("script_or_model")
     for name in dict.fromkeys(row[0] for row in both["rows"]):
         seeds = [row for row in both["rows"] if row[0] == name and row[1] in ("0", "1", "2")]
-        kinds = {"script": "training loss", "model.py": _STUDIES[name]}
-        for kind, judge in kinds.items():
-            answers = (row[both["columns"].index(kind)] for row in seeds)
-            yield f"`{name}`, {kind}", judge, ", ".join(map(_answer, answers)), _alone(name)
+        for kind, quality in {"script": "training loss", "model.py": _QUALITY[name]}.items():
+            found = (row[both["columns"].index(kind)] for row in seeds)
+            results = ", ".join(
+                "none (exit 9)" if each.startswith("no answer") else each for each in found
+            )
+            yield f"`{name}`, {kind}", quality, results, _controls(name)
 
 
 def _loops(own_loop: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for name, emitted, interval, reached, its_interval, *_, settings in own_loop["rows"]:
-        if name in _STUDIES:
+        if name in _QUALITY:
             kept = settings.startswith("keeps")
-            answer = "kept" if kept else f"{emitted} ({interval})"
+            result = "kept" if kept else f"{emitted} ({interval})"
             loop = "" if kept else f"{reached} ({its_interval})"
-            yield f"`{name}`", _STUDIES[name], answer, loop
+            yield f"`{name}`", _QUALITY[name], result, loop
 
 
 def _gpu(gpu: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -96,12 +111,8 @@ def _gpu(gpu: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         yield one["training"], one["judged by"], one["answer"], found, one["over TF32"]
 
 
-def _answer(text: str) -> str:
-    return "none (exit 9)" if text.startswith("no answer") else text
-
-
-def _alone(study: str) -> str:
-    """Return the speed of each setting by hand, alone, over that of the study's own settings."""
+def _controls(study: str) -> str:
+    """Return the speed of each setting by hand over that of the study's own settings."""
     knobs = _read("knobs")
     column, rows = knobs["columns"].index(study), {row[0]: row for row in knobs["rows"]}
     return " / ".join(rows[name][column].partition(" ")[0] for name in _BY_HAND)

@@ -1,4 +1,4 @@
-"""The rows of docs/reliability.md that a test covers: a test says so by `@covers("T3")`.
+"""The rows of docs/dev/reliability.md that a test covers: a test says so by `@covers("T3")`.
 
 `python tests/covering.py` writes the table of tests at the end of that page. `python
 tests/covering.py check REPORTS...` reads pytest's reports of whole runs (--junitxml) and names the
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pytest
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs" / "reliability.md"
+PAGE = TESTS.parent / "docs" / "dev" / "reliability.md"
 TIERS = TESTS / "tiers.txt"
 BEGIN = "<!-- `make docs` writes this table from the marks of the tests -->"
 END = "<!-- end of the table -->"

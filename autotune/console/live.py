@@ -66,7 +66,8 @@ def display(mode: Mode) -> Iterator[Show]:
         yield lambda _: None
         return
     console = Console(stderr=True, highlight=False)
-    is_drawn = _can_draw(console) and (mode == "rich" or (mode == "auto" and not _is_ci()))
+    drawn = {"rich"} if os.environ.get("CI") else {"rich", "auto"}
+    is_drawn = mode in drawn and _can_draw(console)
     progress: LiveProgress | PlainProgress = PlainProgress()
     if is_drawn:
         progress = LiveProgress(console)
@@ -78,10 +79,6 @@ def display(mode: Mode) -> Iterator[Show]:
 
     with progress.drawn(), waiting.running():
         yield show
-
-
-def _is_ci() -> bool:
-    return bool(os.environ.get("CI"))
 
 
 def _can_draw(console: Console) -> bool:

@@ -225,7 +225,8 @@ def find_study(study: str | None) -> StudyPlace:
     places = (Path(study), _STUDIES / study, _STUDIES / folder_name(study))
     folders = [folder for folder in places if folder.is_dir()]
     if folders:  # a model's folder of the same name may exist beside the study's
-        return _from_folder(study, next(filter(_holds_study, folders), folders[0]))
+        studies = [each for each in folders if (each / _DATABASE).is_file() or _beside(each)]
+        return _from_folder(study, [*studies, *folders][0])
     path = Path(study)
     if not path.is_file():
         _refuse(study, f"there is neither {path} nor {_STUDIES / study}")
@@ -270,10 +271,6 @@ def _check_is_database(path: Path) -> None:
         raise StorageError(
             f"{path} is not an SQLite database. Name the directory of a study, or its {_DATABASE}."
         )
-
-
-def _holds_study(folder: Path) -> bool:
-    return (folder / _DATABASE).is_file() or _beside(folder) is not None
 
 
 def _beside(folder: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""Every row of docs/reliability.md has a test that is marked with it, by `@covers("T3")`.
+"""Every row of docs/dev/reliability.md has a test that is marked with it, by `@covers("T3")`.
 
 A mark alone shows nothing: `python tests/covering.py check` looks at what ran and passed.
 """
@@ -28,7 +28,7 @@ def test_no_row_stands_twice() -> None:
 
 
 def test_the_table_of_tests_is_what_the_marks_say_now() -> None:
-    assert with_tests(TEXT) == TEXT, "docs/reliability.md is stale: run `make docs`"
+    assert with_tests(TEXT) == TEXT, "docs/dev/reliability.md is stale: run `make docs`"
 
 
 RAN = """<testsuites><testsuite>

@@ -1,4 +1,4 @@
-"""The code of README and docs runs as it stands, and puts the settings into force."""
+"""The code of the docs runs as it stands, and puts the settings into force."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def facts_after(folder: Path, code: str, facts: str) -> dict[str, object]:
     return told
 
 
-def test_the_snippet_of_the_readme_trains_in_a_few_lines(folder: Path) -> None:
-    code = code_in("README.md", "best.scaler(")
+def test_the_training_loop_trains_in_a_few_lines(folder: Path) -> None:
+    code = code_in("docs/guides/model-py.md", "best.scaler(")
     assert len(code.splitlines()) <= 16
     before = (
         "import torch\nfrom model import build_dataset, build_model, compute_loss, evaluate\n"
@@ -82,7 +82,7 @@ def test_the_example_for_lightning_trains_under_the_settings(folder: Path) -> No
         "'fused': trainer.optimizers[0].defaults['fused'], "
         "'threads': __import__('torch').get_num_threads()}"
     )
-    told = facts_after(folder, code_in("docs/lightning.md", "LightningModule"), facts)
+    told = facts_after(folder, code_in("docs/guides/lightning.md", "LightningModule"), facts)
     expected = {"precision": "bf16-mixed", "steps": 4, "batch": 64, "fused": True, "threads": 2}
     assert told == expected
 
@@ -97,5 +97,5 @@ def test_the_example_for_transformers_trains_under_the_settings(folder: Path) ->
         "'fused': trainer.optimizer.optimizer.defaults['fused'], "
         "'threads': __import__('torch').get_num_threads()}"
     )
-    told = facts_after(folder, code_in("docs/hf.md", "HfArgumentParser"), facts)
+    told = facts_after(folder, code_in("docs/guides/huggingface.md", "HfArgumentParser"), facts)
     assert told == {"precision": "bf16", "steps": 4, "fused": True, "threads": 2}

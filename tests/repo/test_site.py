@@ -25,6 +25,8 @@ def test_the_site_is_built_and_every_link_within_it_leads_somewhere(tmp_path: Pa
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    assert "--accuracy-tolerance" in (site / "command_line.html").read_text(encoding="utf-8")
-    assert "TrialEnded" in (site / "python.html").read_text(encoding="utf-8")
+    assert "--accuracy-tolerance" in (site / "reference" / "options.html").read_text(
+        encoding="utf-8"
+    )
+    assert "TrialEnded" in (site / "reference" / "python.html").read_text(encoding="utf-8")
     assert "finds the settings" in (site / "index.html").read_text(encoding="utf-8")
