@@ -54,7 +54,7 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
     assert rounds <= told <= rounds + result["repeated_rounds"], "the void ones, too"
     low, high = result["ci95"]
     said = f"{result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, {rounds} rounds"
-    assert lines[-1].startswith(f"{best} is {said}")
+    assert lines[-1].startswith(f"best.yaml is {said}")
     assert lines[-1].endswith("confirmed 1.45 to 1.55, which no longer holds")
     assert not list(tmp_path.glob("autotune-*")), "the logs are gone where all went well"
     assert nobody_is_left(tmp_path)
