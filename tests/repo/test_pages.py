@@ -40,3 +40,13 @@ def test_every_error_has_its_exit_code_on_the_page() -> None:
     classes = [one for one in vars(errors).values() if isinstance(one, type)]
     codes = {one.exit_code for one in classes if issubclass(one, AutotuneError)}
     assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", CODES, re.MULTILINE)}
+
+
+def test_pages_for_users_stay_short() -> None:
+    docs = ROOT / "docs"
+    pages = {*docs.rglob("*.md"), ROOT / "README.md"}
+    pages -= {docs / "benchmarks.md", *docs.glob("dev/*.md")}
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert words[ROOT / "README.md"] <= 1000
+    assert max(words[page] for page in docs.glob("concepts/*.md")) <= 800
+    assert sum(words.values()) <= 20_000
