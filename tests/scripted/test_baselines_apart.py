@@ -130,7 +130,7 @@ def test_nothing_is_claimed_of_trials_beside_settings_that_were_far_slower(
 
     runner = ScriptedRunner(measure)
     many = f"batch_size: [{', '.join(str(size) for size in range(8, 200, 8))}]\n"
-    options = options_in(tmp_path, many, trials=20)
+    options = unstored_in(tmp_path, many, trials=20)
     if not is_refused:
         assert events_of(options, runner)[-1].best.keeps_baseline
         return

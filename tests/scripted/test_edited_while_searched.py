@@ -59,7 +59,7 @@ def with_module(folder: Path) -> tuple[Path, Inspected]:
 
 
 def searched(folder: Path, runner: ScriptedRunner) -> None:
-    events_of(options_in(folder, WORKERS, trials=4), runner)
+    events_of(unstored_in(folder, WORKERS, trials=4), runner)
 
 
 def trials(options: SearchOptions) -> list[tuple[int, dict[str, object]]]:
@@ -115,7 +115,7 @@ def test_a_config_file_that_the_script_writes_itself_is_left_out(tmp_path: Path)
 
     seen = replace(SEEN, surroundings=Surroundings(overwritten=(str(config),)))
     script = ScriptOptions(("--config", str(config)))
-    options = options_in(tmp_path, WORKERS, trials=4, script=script)
+    options = unstored_in(tmp_path, WORKERS, trials=4, script=script)
     events_of(options, Writes(by_workers, observed=seen))
     assert (tmp_path / "best.yaml").exists()
 

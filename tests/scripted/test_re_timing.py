@@ -49,7 +49,7 @@ def searched(folder: Path, noise: float, **options: float) -> tuple[ScriptedRunn
         return at(rate_of(config) * random.lognormvariate(0.0, noise))
 
     runner = ScriptedRunner(measure)
-    return runner, events_of(options_in(folder, SPACE, trials=13, **options), runner)
+    return runner, events_of(unstored_in(folder, SPACE, trials=13, **options), runner)
 
 
 def timed_again(runner: ScriptedRunner) -> Counter[str]:
@@ -90,7 +90,7 @@ def test_a_candidate_that_fails_in_its_re_timing_is_not_tried_once_more(tmp_path
         return at(rate_of(config) * random.lognormvariate(0.0, 0.1))
 
     runner = ScriptedRunner(measure)
-    events_of(options_in(tmp_path, SPACE, trials=13), runner)
+    events_of(unstored_in(tmp_path, SPACE, trials=13), runner)
     again = timed_again(runner)
     assert again
     assert max(again.values()) == 1

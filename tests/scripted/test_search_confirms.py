@@ -105,7 +105,7 @@ def compiling(config, phase):
 
 
 def compiled_answer(folder, **changes):
-    events = events_of(options_in(folder, COMPILING, **changes), ScriptedRunner(compiling))
+    events = events_of(unstored_in(folder, COMPILING, **changes), ScriptedRunner(compiling))
     return events[-1].best
 
 
@@ -139,10 +139,10 @@ def test_for_a_short_run_compiling_does_not_pay(tmp_path):
     assert runner.batches("confirmation") == []
 
 
-def test_a_study_of_a_run_is_not_continued_for_a_run_of_another_length(tmp_path):
-    compiled_answer(tmp_path, run_samples=100_000)
+def test_a_study_of_a_run_is_not_continued_for_a_run_of_another_length(tmp_path, url):
+    compiled_answer(tmp_path, run_samples=100_000, storage=url)
     with pytest.raises(StudyMismatchError, match="objective"):
-        compiled_answer(tmp_path, run_samples=5_000)
+        compiled_answer(tmp_path, run_samples=5_000, storage=url)
 
 
 def test_flags_for_a_run_that_contradict_each_other_are_refused(tmp_path):

@@ -169,7 +169,7 @@ def test_an_ample_time_budget_allows_every_trial(tmp_path):
     ],
 )
 def test_settings_that_fail_in_the_baseline_are_the_users_to_mend(failure, tmp_path):
-    options = options_in(tmp_path)
+    options = unstored_in(tmp_path)
     with pytest.raises(WorkloadError, match=failure.detail):
         events_of(options, ScriptedRunner(lambda config, phase: failure))
     assert not options.study.out.exists()
@@ -179,7 +179,7 @@ def test_settings_that_fail_in_the_baseline_are_the_users_to_mend(failure, tmp_p
     "failure", [OutOfMemory("host", "no more", 9 * GIB), TimedOut("measure", 60.0)]
 )
 def test_settings_that_do_not_fit_are_nothing_feasible(failure, tmp_path):
-    options = options_in(tmp_path)
+    options = unstored_in(tmp_path)
     events = events_of(options, ScriptedRunner(lambda config, phase: failure))
     assert isinstance(events[-1], NothingFeasible)
     assert not options.study.out.exists()

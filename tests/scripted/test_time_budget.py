@@ -324,7 +324,7 @@ def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed
 
 def test_the_seconds_of_a_trial_a_round_and_a_seed_are_told(timed, tmp_path):
     runner = timed(seconds=lambda config, phase: 9.0, seed_seconds=7.0)
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     (costs,) = [event for event in events if isinstance(event, CostsMeasured)]
     assert costs.timing_seconds == pytest.approx(0.7 + 6 * 0.32), "steps of the warm-up and blocks"
     assert costs.start_seconds == pytest.approx(9.0 - costs.timing_seconds)
