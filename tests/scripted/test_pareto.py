@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.base import Value
-from autotune.report.charts import against_memory
 from autotune.study.finished import FinishedTrial
 from factories import GIB
 from reporting import report_of, trial
@@ -76,16 +75,6 @@ def test_every_form_of_the_report_names_the_same(url: str) -> None:
     words = " ".join(as_page(source).text.split())
     table = words.partition("The Pareto-best trials, as measured in the search")[2]
     assert table.index("batch_size=8") < table.index("your settings") < table.index("batch_size=32")
-
-
-def test_the_line_of_the_diagram_steps_through_their_marks() -> None:
-    drawn = against_memory(report_of(TRIALS))
-    assert drawn is not None
-    assert len(drawn.line) == 5, "two steps between three trials"
-    (first, below, middle, _, last) = drawn.line
-    assert first[0] < middle[0] < last[0]
-    assert first[1] > middle[1] > last[1], "upwards"
-    assert below == (middle[0], first[1]), "only the memory of the next one gives its rate"
 
 
 def test_one_trial_that_beats_all_others_is_no_choice(url: str) -> None:

@@ -19,9 +19,8 @@ from command_line import command
 from covering import covers
 from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial
-from stored_study import lost, read, stored
+from stored_study import lost, stored
 from study_factories import CRASHED
-from terminals import Terminal, written_to
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
 SECTIONS = {
@@ -72,12 +71,6 @@ def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
     assert (code, f"holds no study 'nobody'; it holds '{name}'" in err) == (2, True)
     code, _, err = run(storage, "--study", name, "--study", name)
     assert (code, err.startswith(f"autotune: --study {name}: give it once")) == (2, True)
-
-
-def test_two_studies_are_written_to_no_file(folder: Path) -> None:
-    code, out, err = run(folder, folder, "--html", "page.html")
-    assert (code, out) == (2, "")
-    assert "two studies can only be shown in the terminal" in err
 
 
 @pytest.fixture(scope="module")
@@ -209,33 +202,6 @@ def test_a_hostile_study_goes_through_the_command_line(tmp_path: Path, url: str)
     assert "script" not in {tag for tag, _ in Page((tmp_path / "page.html").read_text()).elements}
 
 
-def test_a_page_of_a_hundred_trials_is_small(folder: Path) -> None:
-    trials = [trial(0)]
-    trials += [trial(n, 90.0 + n, batch_size=16 + n, amp_dtype="bfloat16") for n in range(1, 100)]
-    data = report_of(trials)
-    assert len(page(data).encode()) < 400_000
-
-
-@pytest.mark.parametrize("columns", [40, 60, 80, 124])
-def test_on_a_terminal_numbers_stay_whole_however_narrow_it_is(
-    folder: Path, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("TERM", "xterm-256color")
-    data, terminal = read(folder), Terminal(columns=columns)
-    with written_to(terminal) as stream:
-        done = command("report", folder, stdout=stream)
-    assert (done.code, done.err) == (0, "")
-    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen()).splitlines()]
-    (header,) = [place for place, line in enumerate(lines) if line.startswith("trial ")]
-    table = lines[header : lines.index("", header)]
-    assert max(map(len, table)) <= columns
-    for one in data.trials:
-        ratio = data.ratio(one)
-        number = f"{ratio:.2f}x" if ratio else "-"
-        assert [line for line in table if re.match(rf" *{one.number} .*{number}( |$)", line)]
-
-
 def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("mine")
@@ -271,11 +237,3 @@ def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path: Path) -> 
         assert (code, out) == (5, "")
         assert "cannot be used" in err
         assert "Traceback" not in err
-
-
-def test_the_answer_alone_can_be_reported(folder: Path, tmp_path: Path) -> None:
-    write_best(read_best(folder / "best.yaml"), tmp_path / "best.yaml")
-    code, out, _ = run(tmp_path / "best.yaml")
-    assert code == 0
-    assert "which has no trials" in out
-    assert "faster than your settings" in out

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from answered_study import BASELINE, answered, confirmed, explained
-from autotune.configuration.best_config import BestConfig, write_best
+from answered_study import BASELINE, answered, explained
+from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import NOT_MEASURED, UNCHANGED
 from autotune.production import Best
 from autotune.searching.run.events import Answered
@@ -62,6 +62,7 @@ def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
     assert NOT_MEASURED not in measured
     assert "evaluate" in measured
     assert "difference 0.01 (0.004 to 0.016) over the same 3 seeds" in measured
+    assert best.constraints.accuracy.probe_text in measured
 
 
 def test_what_differs_by_rounding_alone_is_said_not_to_be_probed() -> None:
@@ -79,13 +80,6 @@ def judged(best: BestConfig, **told: Any) -> BestConfig:
 
 
 CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_the_answer_says_how_much_its_probes_can_tell(place: str, url: str) -> None:
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    told = PLACES[place](stored(url, trials, CONFIRMED_RATES), CONFIRMED_RATES)
-    assert CONFIRMED_RATES.constraints.accuracy.probe_text in told
 
 
 @pytest.mark.parametrize(
@@ -134,13 +128,3 @@ def test_rates_of_trials_say_that_they_are_of_the_search(url: str) -> None:
     page = report(source, "--html", "-")
     assert "2 trials, as measured in the search" in page
     assert "100.0 samples/s in the search" in page, "where the mouse points at a trial"
-
-
-def test_the_answer_alone_has_nothing_of_the_search(tmp_path: Path) -> None:
-    write_best(confirmed(), tmp_path / "best.yaml")
-    assert "In the search:" not in report(tmp_path / "best.yaml"), "there is no table"
-
-
-def test_without_an_answer_the_rate_of_training_is_of_the_search(url: str) -> None:
-    source = stored(url, [trial(0)], diagnosis=note_as_json(STAGES))
-    assert "training, in the search" in as_page(source).text

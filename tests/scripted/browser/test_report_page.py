@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from autotune.report.html import page as page_of
 from autotune.study.archive import find_study
 from autotune.values.text import clean
 from covering import covers
-from factories import GIB, best_config
+from factories import best_config
 from finished_study import NAME
 from reporting import OWN, report_of, searched, trial
 
@@ -143,104 +142,6 @@ def test_infeasible_trials_are_marked_by_shape_and_colour(page: Page, every_kind
     assert "infeasible: did not run" in legend
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_the_page_in_light_and_dark(
-    page: Page, every_kind: Path, scheme: Any
-) -> None:
-    page.emulate_media(color_scheme=scheme)
-    page.goto(every_kind.as_uri())
-    colours = (
-        "node => [getComputedStyle(node).fill, getComputedStyle(document.body).backgroundColor]"
-    )
-    words, paper = page.locator("#history ~ .drawing text").first.evaluate(colours)
-    assert abs(_light(words) - _light(paper)) > 100
-
-
-def _light(colour: str) -> float:
-    """Return the components of "rgb(r, g, b)", from 0 to 255."""
-    parts = [float(part) for part in colour.partition("(")[2].rstrip(")").split(",")[:3]]
-    return sum(parts) / 3
-
-
-@pytest.mark.parametrize(
-    ("study", "width", "media"),
-    [
-        ("every_kind", 360, "screen"),
-        ("long_names", 400, "screen"),
-        ("long_names", 650, "print"),
-        ("long_names", 1200, "screen"),
-    ],
-)
-def test_it_is_not_wider_than_its_window_or_paper(
-    page: Page, study: str, width: int, media: Any, request: pytest.FixtureRequest
-) -> None:
-    page.emulate_media(media=media)
-    page.set_viewport_size({"width": width, "height": 800})
-    page.goto(request.getfixturevalue(study).as_uri())
-    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_on_paper_short_names_stay_whole_and_the_sentences_are_there(
-    page: Page, every_kind: Path
-) -> None:
-    page.emulate_media(media="print")
-    page.set_viewport_size({"width": 673, "height": 900})  # A4 less its margins
-    page.goto(every_kind.as_uri())
-    lines = """nodes => nodes.map(node => [
-        node.textContent, new Set([...node.getClientRects()].map(box => box.y)).size
-    ])"""
-    names = dict(page.locator(".changes th code").evaluate_all(lines))
-    assert names
-    assert set(names.values()) == {1}, names
-    assert page.get_by_text("was confirmed: its rounds alternated").is_visible()
-    assert not page.locator("summary").first.is_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 673
-
-
-def test_on_a_phone_settings_of_pareto_best_trials_are_readable(page: Page, tmp_path: Path) -> None:
-    small, own, fast = trial(1, 90.0, batch_size=8), trial(0), trial(2, 200.0, batch_size=32)
-    sized = [
-        replace(one, details=replace(one.details, peak_memory_bytes=gib * GIB))
-        for one, gib in ((own, 2), (small, 1), (fast, 3))
-    ]
-    html = tmp_path / "report.html"
-    html.write_text(page_of(report_of(sized)))
-    page.set_viewport_size({"width": 360, "height": 800})
-    page.goto(html.as_uri())
-    boxes = [
-        one.bounding_box() for one in page.locator("#memory ~ .pareto tbody td:last-child").all()
-    ]
-    assert len(boxes) == 3
-    assert all(box and box["width"] > 90 and box["x"] + box["width"] <= 360 for box in boxes)
-    assert not page.locator(".pareto .rate").first.is_visible(), "the ratio tells it"
-    assert page.locator("polyline.front").count() == 1
-
-
-def test_on_a_phone_a_drawing_that_goes_on_says_so(page: Page, every_kind: Path) -> None:
-    page.set_viewport_size({"width": 360, "height": 800})
-    page.goto(every_kind.as_uri())
-    hints = page.evaluate(
-        """[...document.querySelectorAll(".drawing, .wide")].map(box => [
-            box.scrollWidth > box.clientWidth && box.clientWidth > 0,
-            getComputedStyle(box, "::before").content.includes("scroll sideways"),
-        ])"""
-    )
-    assert [says for goes_on, says in hints if goes_on]
-    assert all(says for goes_on, says in hints if goes_on)
-
-
-def test_on_a_phone_why_a_setting_changes_stands_below_it(page: Page, every_kind: Path) -> None:
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(every_kind.as_uri())
-    row = page.locator(".changes tbody tr").first
-    name, why = row.locator("th").bounding_box(), row.locator(".why").bounding_box()
-    assert name is not None
-    assert why is not None
-    assert why["y"] >= name["y"] + name["height"] - 1
-    assert why["width"] > 300
-
-
 @covers("X2")
 def test_it_runs_no_script_and_asks_nobody(page: Page, every_kind: Path) -> None:
     asked: list[str] = []
@@ -266,28 +167,3 @@ def test_markup_in_names_of_a_study_runs_no_code(
         page.goto(changed.as_uri())
         colour = page.locator("h1").evaluate("node => getComputedStyle(node).color")
         assert (page.title() == "mine", colour == "rgb(1, 2, 3)") == (not kept, not kept)
-
-
-def test_the_search_stands_beside_the_headline_where_there_is_room(
-    page: Page, every_kind: Path
-) -> None:
-    def corner(selector: str) -> tuple[float, float]:
-        found = page.locator(selector).first.bounding_box()
-        assert found is not None
-        return found["x"], found["y"]
-
-    page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(every_kind.as_uri())
-    (figure_x, figure_y), (search_x, search_y) = corner(".figure"), corner("#history")
-    assert search_x > figure_x + 400
-    assert abs(search_y - figure_y) < 60
-    page.set_viewport_size({"width": 900, "height": 900})
-    assert corner("#history")[1] > corner(".facts")[1]
-
-
-def test_the_fastest_five_stand_below_the_search_and_no_other(page: Page, every_kind: Path) -> None:
-    page.goto(every_kind.as_uri())
-    rows = page.locator("#history ~ .pareto tbody tr").all()
-    rates = [float(row.locator("td.rate").inner_text()) for row in rows]
-    assert len(rows) == 5
-    assert rates == sorted(rates, reverse=True)
