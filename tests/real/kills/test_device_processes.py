@@ -103,7 +103,7 @@ def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) ->
             held_on(folder, core, search)
         assert end(search, signal.SIGHUP) == TERMINATED
     check_ended(folder, before)
-    assert "the same command continues" in said(folder)
+    assert "To continue:" in said(folder)
 
 
 @covers("R1")
@@ -125,7 +125,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     check_ended(tmp_path, before)
     assert [trial.state.name for trial in trials_of(tmp_path)] == ["COMPLETE"] * (len(before) + 1)
     text = said(tmp_path)
-    assert f"the same command continues:\n  autotune search waits.py --device cpu:{core}" in text
+    assert f"To continue:\n  autotune search waits.py --device cpu:{core}" in text
     (so_far,) = tmp_path.rglob(NAME)
     assert f"The fastest trial so far (not confirmed): {so_far.relative_to(tmp_path)}" in text
     assert "trial: 1\n" in so_far.read_text()

@@ -35,7 +35,7 @@ def test_ctrl_c_ends_a_search_and_leaves_the_terminal_as_it_was(tmp_path):
     assert nobody_is_left(tmp_path)
     text = terminal.seen()
     assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
-    assert "the same command continues" in text
+    assert "To continue:" in text
     assert "Traceback" not in text
 
 
