@@ -20,7 +20,10 @@ from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.text import clean
 
 # Errors of a path that the user gave, reported without a traceback.
-_FOR_A_PERSON = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+_FOR_A_PERSON = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.ENOTDIR),
+)
 COMMANDS = {
     "search": "Find the fastest settings and write best.yaml.",
     "run": "Run a script with the settings of a best.yaml.",

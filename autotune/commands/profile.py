@@ -113,10 +113,5 @@ def _keep_trace(written: Path, trace: Path) -> None:
             f"--trace {trace}: the profiler wrote nothing to {written.parent}. Free some space "
             "there, or set TMPDIR to another directory."
         )
-    try:
-        shutil.copyfile(written, trace)
-    except OSError as error:
-        raise UsageError(
-            f"--trace {trace} cannot be written: {error.strerror}. Name another file."
-        ) from error
+    shutil.copyfile(written, trace)
     to_stderr(f"Wrote {trace}")

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -237,16 +236,16 @@ def search(
         unwind_on_sigterm()
         show_plan(options, devices)
         return
-    name = options.study.name
-    named = (f"{name}-{number}" for number in count(2))
-    while True:
+    first = options.study.name
+    for number in count(2):
         try:
             found = execute_search(options, progress, as_json, devices)
             sys.exit(0 if found else _NOTHING_FEASIBLE)
         except StudyMismatchError:
             if not new_study:
                 raise
-            options = renamed(options, next(named))
+            another = {**flags, "study": f"{first}-{number}"}
+            options, devices = search_options(another, scripts.arguments_given())
 
 
 def search_options(
@@ -393,14 +392,3 @@ def _holds(storage: str, study: str) -> bool:
     check_storage(storage)
     database = file_of(storage)
     return (database is None or database.is_file()) and study in archive.study_names(storage)
-
-
-def renamed(options: SearchOptions, study: str) -> SearchOptions:
-    """Return the options under another study name; paths that a flag set stay unchanged."""
-    old, folder = options.study, common.study_folder(study)
-    storage = (
-        common.storage_in(folder) if old.storage == common.storage_in(old.folder) else old.storage
-    )
-    out = folder / common.BEST if old.out == old.folder / common.BEST else old.out
-    changed = replace(old, name=study, storage=storage, folder=folder, out=out)
-    return replace(options, study=changed)

@@ -23,8 +23,6 @@ from autotune.report.explain import explanation, headline
 from autotune.report.terminal import row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.study.finished import FinishedTrial
-from autotune.values.measurement import Measurement
-from autotune.values.outcome import wait_shares, waiting_text
 from autotune.values.strict_yaml import dump
 from autotune.values.text import rounds_text, size, span
 
@@ -57,18 +55,6 @@ class Stage:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class RankTable:
-    """A row for each rank: wait and memory for each of the headed sides."""
-
-    sides: tuple[str, ...]
-    """Names of the settings; two columns are of each."""
-    rows: tuple[tuple[str, ...], ...]
-    """Cells of each rank, by rank."""
-    remarks: tuple[str, ...]
-    """Sentences on ranks that the others wait for."""
-
-
 def page(data: ReportData) -> str:
     """Return the whole page as HTML text."""
     best, stages = data.best, _stages(data)
@@ -89,7 +75,6 @@ def page(data: ReportData) -> str:
         pareto=_rows(data, data.pareto_best),
         fastest=_rows(data, data.fastest),
         busy=_busy(data.fastest),
-        ranks=_rank_table(data),
         chosen={} if best is None else best.training_config.as_dict(),
         unmeasured="" if best is None else best.constraints.accuracy.stand_in_text,
         yaml=None if best is None else dump(best.model_dump(mode="json")),
@@ -217,27 +202,3 @@ def _most(stages: list[Stage]) -> float:
     rates = [one.rate for one in stages]
     slow = [one.rate for one in stages if one.kind != "stage" or one.name == "compute"]
     return min(_BEYOND * max(slow or rates), max(rates)) if rates else 0.0
-
-
-def _rank_table(data: ReportData) -> RankTable | None:
-    """Return the table of a study of several processes; None for another, or if it is not told."""
-    answer = None if data.answer is data.baseline else data.answer
-    sides: dict[str, Measurement] = {}
-    for name, trial in (("Yours", data.baseline), ("The result", answer)):
-        run = None if trial is None else trial.details.measurement
-        if run is not None and run.ranks:
-            sides[name] = run
-    if not sides:
-        return None
-    columns = [
-        [
-            (f"{100 * share:.1f} %", size(rank.peak_memory_bytes))
-            for share, rank in zip(wait_shares(run), run.ranks, strict=True)
-        ]
-        for run in sides.values()
-    ]
-    rows = (tuple(cell for pair in row for cell in pair) for row in zip(*columns, strict=True))
-    said = ((name, waiting_text(run)) for name, run in sides.items())
-    return RankTable(
-        tuple(sides), tuple(rows), tuple(f"{name}: {text}." for name, text in said if text)
-    )

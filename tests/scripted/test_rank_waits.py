@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 
 from autotune.console.event_lines import verdict_text
-from autotune.report.html import page
 from autotune.report.terminal import row_of
 from autotune.searching.run.search_run import details_of
 from autotune.study.facts import TrialDetails
 from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import Measurement, RankShare
 from autotune.values.outcome import Measured, wait_shares, waiting_text
-from factories import GIB, best_config, measurement
-from reporting import Page, report_of, trial
+from factories import GIB, measurement
+from reporting import report_of, trial
 
 
 def run_of(*waits: float) -> Measurement:
@@ -59,17 +58,3 @@ def test_a_trial_says_which_rank_the_others_wait_for() -> None:
     assert verdict_text(one) == f"ok, {told}"
     assert row_of(report_of([one]), one)[-1].endswith(told)
     assert verdict_text(waiting(3, 0.25, 0.25)) == "ok"
-
-
-def test_the_page_has_each_process_under_both_settings() -> None:
-    own, chosen = waiting(0, 0.02, 0.3), waiting(1, 0.01, 0.02, num_workers=2)
-    best = best_config(chosen.config, own.config)
-    source = best.provenance.model_copy(update={"trial": 1})
-    data = report_of([own, chosen], best.model_copy(update={"provenance": source}))
-    assert data.answer is chosen
-    shown = Page(page(data)).text
-    assert "Each process" in shown
-    assert "RankYours: waitsmemoryThe answer: waitsmemory" in shown
-    assert "02.0 %1 GiB1.0 %1 GiB\n130.0 %2 GiB2.0 %2 GiB" in shown
-    assert "Yours: rank 1 waits for data 30 % of the time, the others 2 %." in shown
-    assert "Each process" not in Page(page(report_of([trial(0), trial(1)]))).text
