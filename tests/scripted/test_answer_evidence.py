@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.answer_words import facts
-from autotune.configuration.evidence import Arithmetic, MemoryEvidence, MemoryGrowth
+from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
@@ -164,17 +164,6 @@ def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_p
         assert ("; it grows by " in line and "to the limit in " in line) == (64 in growing), line
         assert ("with your settings" in line) == (8 in growing), line
         assert ("; with your settings it grows by " in line) == (growing == [8])
-
-
-def test_growth_is_said_in_mebibytes_an_hour() -> None:
-    growth = MemoryGrowth(baseline=340.0 * MIB, best=340.0 * MIB)
-    memory = MemoryEvidence(
-        peak_bytes=GIB, limit_bytes=3 * GIB, margin=-0.66, growth_per_hour=growth
-    )
-    assert memory.in_words == (
-        "1 GiB of 3 GiB; it grows by 340 MiB per hour, to the limit in 6 h 1 min: the training "
-        "keeps tensors, or fills a cache"
-    )
 
 
 @pytest.mark.slow

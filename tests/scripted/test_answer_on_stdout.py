@@ -56,11 +56,3 @@ def test_json_alone_is_on_stdout_where_it_was_asked_for(search: Search, mode: st
     assert told["answer"] == "faster"
     assert told["seconds"] >= 0
     assert (FASTER in done.err) == (mode != "none")
-
-
-def test_it_says_when_it_pays_back_and_that_the_learning_rate_stayed(search: Search) -> None:
-    done = search(2.0)
-    assert "\n  pays back   after " in done.out
-    assert "\n  learning rate unchanged; batch 8 -> 64" in done.out
-    again = search(2.0)
-    assert "\n  pays back   after " in again.out, "a known answer is told once more"

@@ -19,9 +19,6 @@ from autotune.searching.run.events import (
     PhaseStarted,
     Planned,
     RoundEnded,
-    RoundVoid,
-    StagesTimed,
-    StepStarted,
     TrialEnded,
     TrialStarted,
 )
@@ -70,32 +67,12 @@ def test_bars_compare_the_rates_with_computing_alone(events: list[Event]) -> Non
     assert trial == pytest.approx(164 / 200 * 24, abs=1)
 
 
-def test_stages_that_were_disturbed_tell_nothing_of_computing_alone(events: list[Event]) -> None:
-    doubted = [
-        replace(event, diagnosis=replace(event.diagnosis, reached=500.0))
-        if isinstance(event, StagesTimed)
-        else event
-        for event in events
-    ]
-    assert "computing by itself" in frame(until(events, TrialEnded, 5))
-    assert "computing by itself" not in frame(until(doubted, TrialEnded, 5))
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_configuration_that_cannot_be_used_says_why_without_markup_and_escapes(
     events: list[Event], width: int
 ) -> None:
     text = drawn(events, recording(width))
     assert "no room for [bold]128" in " ".join(text.split())
-
-
-def test_rounds_are_lines_that_say_what_disturbed_them(events: list[Event]) -> None:
-    *before, last = until(events, RoundEnded, 2)
-    assert isinstance(last, RoundEnded)
-    void = RoundVoid(2, "other programs used 49 % of the cores", 60.0)
-    text = drawn([*before, void, replace(last, disturbed=1)], recording())
-    assert "round 2 discarded (other programs used 49 % of the cores)" in text
-    assert re.search(r"round 2 +1\.\d{3}x +\(so far 1\.\d{3} to 1\.\d{3}, 1 disturbed\)", text)
 
 
 def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events: list[Event]) -> None:
@@ -111,17 +88,6 @@ def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events: list[Eve
     seconds = [3600 * hours + 60 * minutes + rest for hours, minutes, rest in times]
     assert (seconds[1] - seconds[0]) % 86_400 == pytest.approx(ended.eta_seconds, abs=1)
     assert "confirmation (4 of 4)" in frame(until(events, RoundEnded))
-
-
-@pytest.mark.parametrize("number", [1, 3, 4])
-def test_before_the_first_trial_there_is_a_time_of_the_answer_too(
-    events: list[Event], number: int
-) -> None:
-    seen = until(events, StepStarted, number)
-    assert isinstance(seen[-1], StepStarted)
-    text = frame(seen)
-    assert seen[-1].detail in text
-    assert re.search(r"about .* left \(result at \d\d:\d\d:\d\d", text)
 
 
 def test_long_settings_leave_the_numbers_their_room(events: list[Event]) -> None:
@@ -145,13 +111,6 @@ def test_at_the_end_every_trial_stands_below_the_other(events: list[Event]) -> N
     text = drawn(events, recording())
     assert all(f"batch_size={batch}" in text for batch in (16, 32, 64, 128))
     assert "1.52x" in text[text.rindex("samples/s") :], "the fastest, last of all"
-
-
-def test_a_terminal_without_unicode_gets_signs_that_it_knows(events: list[Event]) -> None:
-    class Ascii(io.StringIO):
-        encoding = "ascii"
-
-    assert drawn(until(events, TrialEnded, 5), recording(file=Ascii())).isascii()
 
 
 def test_many_trials_leave_the_state_short(events: list[Event]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,10 @@ from autotune.context.options import SearchOptions, StudyOptions, WorkloadOption
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import (
     Answered,
-    CandidateSetAside,
     NothingFeasible,
     PhaseStarted,
     Planned,
     RoundEnded,
-    RoundVoid,
     StepStarted,
     TrialEnded,
 )
@@ -68,32 +65,6 @@ def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict
     assert lines[0].split() == ["1", "150.0/s", "1.50x", "1", "GiB", "batch_size=64", "ok"]
 
 
-def test_the_rate_of_the_user_s_settings_is_of_the_search(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(ended(BASE, BASE))
-    assert re.fullmatch(r" +0 +100\.0/s .*your settings, in the search  ok", lines[0])
-
-
-def test_below_each_trial_stand_the_best_so_far_the_time_gone_and_the_time_left(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(ended(TOO_LARGE, FASTER))
-    assert "best so far: trial 1, 1.50x" in lines[1]
-    assert "1 min 1 s elapsed, about 30 s left" in lines[1]
-
-
-def test_an_infeasible_trial_shows_its_reason_and_no_rate(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(ended(TOO_LARGE, BASE))
-    assert "infeasible: out of host memory" in lines[0]
-    assert "/s" not in lines[0]
-
-
 @pytest.mark.parametrize(
     ("details", "note"),
     [
@@ -123,13 +94,6 @@ def test_before_the_trials_each_step_is_told_with_the_time_left(
     ]
 
 
-def test_a_faster_answer_is_told_with_its_interval_and_what_to_change() -> None:
-    text = "\n".join(answer_lines(Answered(best_config(FASTER.config, BASELINE), Path("b.yaml"))))
-    assert "1.50x faster than your settings (1.45 to 1.55, 6 rounds): batch_size=64" in text
-    assert "throughput  100 -> 150 samples/s in the confirmation" in text
-    assert "b.yaml" in text
-
-
 def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
     shown: tuple[PlainProgress, list[str]],
 ) -> None:
@@ -144,24 +108,6 @@ def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
     ]
     assert [line.partition(")")[2] for line in lines[:2]] == ["  batch_size=64", ""]
     assert lines[2].partition(")")[2].startswith("  batch_size=")
-
-
-def test_a_round_says_how_many_were_disturbed_and_a_void_one_what_disturbed_it(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(RoundVoid(2, "other programs used 49 % of the cores", 60.0))
-    progress.show(RoundEnded(FASTER.config, (1.4, 1.5), (1.4, 1.5), disturbed=1))
-    assert "other programs used 49 % of the cores" in lines[0]
-    assert lines[1] == "  round 2  1.500x  (so far 1.400 to 1.500, 1 disturbed)  batch_size=64"
-
-
-def test_a_trial_that_makes_room_for_another_is_named_with_it(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
-    progress, lines = shown
-    progress.show(CandidateSetAside(TOO_LARGE, FASTER))
-    assert re.search("trial 1 .*trial 2", lines[0])
 
 
 def test_the_time_of_a_run_is_told_where_it_was_asked_for() -> None:
@@ -235,11 +181,6 @@ def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had(
     changed = {"num_workers": 2, "prefetch_factor": 4}
     said = dict(searched_facts(searched, changed))["not varied"]
     assert said == "num_threads, prefetch_factor (always 4 where it was used)"
-
-
-def test_the_baseline_as_answer_says_keep_your_settings() -> None:
-    lines = answer_lines(Answered(best_config(BASELINE, BASELINE), Path("best.yaml")))
-    assert any(line.startswith("Keep your settings") for line in lines)
 
 
 def test_nothing_feasible_counts_each_reason() -> None:

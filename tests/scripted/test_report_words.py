@@ -27,11 +27,6 @@ COLUMNS = [
 ]
 
 
-def test_without_an_answer_the_digest_of_the_machine_is_not_called_the_machine(url: str) -> None:
-    text = as_page(stored(url, [trial(0)], identity={"machine": "0123abcd"})).text
-    assert "machine fingerprint0123abcd" in text
-
-
 @pytest.mark.parametrize(
     ("fate", "sentence"),
     [
@@ -48,12 +43,6 @@ def test_a_runner_up_lost_for_the_reason_that_the_study_knows(fate, sentence, ur
     notes = {"seconds": 9.0, "candidates": {"2": fate} if fate else {}}
     text = explained(answered(url, trial(2, 150.0, batch_size=32), confirmation=notes))
     assert f"Trial 2 (1.50x, batch_size=32) {sentence}" in text
-
-
-def test_an_infeasible_trial_that_was_faster_is_explained_by_its_reason(url: str) -> None:
-    greedy = trial(2, 400.0, OVER_MEMORY, "memory: 25 % over the limit", batch_size=64)
-    text = explained(answered(url, greedy))
-    assert "Trial 2 (4.00x, batch_size=64) is infeasible: memory: 25 % over the limit." in text
 
 
 def reasons(source: str) -> dict[str, str]:
@@ -86,14 +75,6 @@ def test_a_change_that_slowed_its_trials_down_is_not_praised(url: str) -> None:
     why = reasons(stored(url, trials, best))
     assert why["float32_matmul_precision"].startswith("Gains nothing by itself")
     assert why["amp_dtype"] == KNOBS["amp_dtype"].pays
-
-
-def test_a_rate_of_a_slower_machine_says_so_beside_its_ratio(url: str) -> None:
-    slow = trial(1, 100.0, **FASTER)
-    slow = replace(slow, details=replace(slow.details, machine_speed=0.8))
-    shown = report(stored(url, [trial(0), slow]))
-    (line,) = [line for line in shown.splitlines() if re.match(r" +1 +\d", line)]
-    assert line.endswith("  machine at 80 % of its first speed")
 
 
 def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url: str) -> None:
@@ -188,13 +169,3 @@ def test_the_answer_says_how_much_of_the_search_space_it_rests_on(
     said = explained(source)
     assert "1 of 12 configurations: batch_size 16, 64; amp_dtype null, bfloat16." in said
     assert "Not varied: num_workers." in said
-
-
-@LEADS
-def test_nothing_is_said_of_the_size_of_an_unknown_space(
-    change: dict[str, str], lead: str, url: str
-) -> None:
-    best = best_config(BASELINE.replace(**change), BASELINE)
-    unknown = as_page(stored(url, TRIALS, best)).text
-    assert lead in unknown
-    assert "configurations" not in unknown
