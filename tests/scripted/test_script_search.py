@@ -425,7 +425,7 @@ def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(
         return UserError(TOO_FEW.format(steps=509), "")
 
     options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()))
-    with pytest.raises(WorkloadError, match="correct it or its arguments") as told:
+    with pytest.raises(WorkloadError, match="Correct it or its arguments") as told:
         events_of(options, ScriptedRunner(measure=ended, observed=SEEN))
     assert "BASELINE" not in str(told.value)
 

@@ -146,7 +146,7 @@ def test_a_study_of_a_run_is_not_continued_for_a_run_of_another_length(tmp_path,
 
 
 def test_flags_for_a_run_that_contradict_each_other_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="Give one of them"):
+    with pytest.raises(UsageError, match="only one of them"):
         compiled_answer(tmp_path, run_samples=5, run_epochs=5)
 
 

@@ -55,7 +55,7 @@ def refused_search(one_host, tmp_path):
         (["--memory-limit", "120%"], ["--memory-limit", "16GB, 512MiB or 92%"]),
         (["--accuracy-tolerance", "-1%"], ["--accuracy-tolerance", "1% or 0.01"]),
         (["--target-samples", "0"], ["--target-samples", "0 is not in the range"]),
-        (["--target-samples", "9", "--target-epochs", "9"], ["--target-epochs", "Give one of"]),
+        (["--target-samples", "9", "--target-epochs", "9"], ["--target-epochs", "only one"]),
         (["--baseline", "batch_sise=8"], ["unknown setting 'batch_sise'", "batch_size"]),
         (["--baseline", "batch_size=0"], ["batch_size=0", "from 1 to"]),
         (
@@ -166,7 +166,7 @@ def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, refuse
 )
 def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, refused_search):
     message = refused_search(workload)
-    for word in [*words, "fails with your own settings", "correct the file", "stderr.log"]:
+    for word in [*words, "fails with your own settings", "Correct the file", "stderr.log"]:
         assert word in message
 
 
