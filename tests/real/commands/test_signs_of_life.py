@@ -15,7 +15,6 @@ from autotune.console.progress import Waiting
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import Event, PhaseStarted
 from autotune.values.errors import NotSearchedEnoughError
-from benchmarks import record
 from children import WORKLOADS
 from command_line import command
 
@@ -68,18 +67,6 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
     assert said.index("... inspecting the machine and the file") < said.index("16 trials")
     assert said.index("16 trials") < said.index("... search, ")
     assert command(*words, "--progress", "none").err == ""
-
-
-def test_a_recording_says_that_a_configuration_takes_long(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def recording(*_: object) -> Iterator[None]:
-        time.sleep(0.5)
-        yield from ()
-
-    monkeypatch.setattr(record, "recording", recording)
-    record.show_recording(options_of(tmp_path), 1)
-    assert "... a configuration, " in capsys.readouterr().err
 
 
 def test_a_dry_run_keeps_to_the_time_budget(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import Measured, NotApplied, Probed, Rejected
 from children import QUICK, only_its_host_is_left
 from covering import covers
-from needs import installed
 
 NO_STEP = (
     "it ended without training: no torch optimizer stepped and nothing called backward in this "
@@ -267,16 +266,6 @@ def test_a_regular_expression_that_captures_no_number_is_named_as_the_fault(
     task = Probe(samples, (0,))
     outcome = ask("plain_loop.py", "--epochs", "9", task=task, settings={}, metric=pattern)
     assert reason(outcome).startswith(f"--metric-regex captures {captured}, which is no number")
-
-
-@pytest.mark.parametrize("name", ["transformers", "lightning"])
-def test_trainers_of_others_are_scripts_like_any_other(ask: Ask, tmp_path: Path, name: str) -> None:
-    installed(name)
-    script = {"transformers": "hf_trainer.py", "lightning": "lightning_fit.py"}[name]
-    seen = observed(ask(script, str(tmp_path), "100000"))
-    assert seen.workload.baseline["batch_size"] == 8
-    outcome = ask(script, str(tmp_path), "100000", task=Measure(QUICK), settings={"num_workers": 1})
-    assert isinstance(outcome, Measured), outcome
 
 
 def test_batches_of_an_optimizer_step_are_observed(ask: Ask) -> None:
