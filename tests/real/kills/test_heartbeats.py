@@ -41,7 +41,7 @@ def test_trials_of_processes_that_are_silent_come_first_and_are_told_all_the_sam
     first._heart.stop()
     optuna.load_study(study_name="s", storage=server_storage).ask()
     assert second.others_run(), "not yet"
-    time.sleep(5)
+    time.sleep(4)
     assert not second.others_run()
     again = second.claim(9)
     assert again is not None
@@ -58,7 +58,7 @@ def test_a_process_that_beats_keeps_its_trial_however_long_it_takes(
     first, second = two
     claimed = first.claim(9)
     assert claimed is not None
-    time.sleep(6)
+    time.sleep(5)
     assert second.others_run()
     other = second.claim(9)
     assert other is not None
