@@ -63,25 +63,6 @@ def test_every_speed_up_is_a_recorded_one_of_a_training_that_does_not_sleep(page
     assert not set(found) - recorded()
 
 
-@pytest.mark.parametrize("name", ["budget_real", "run_throughput", "dear_data"])
-def test_a_table_with_a_dataset_that_sleeps_says_so(name: str) -> None:
-    path = ROOT / "benchmarks" / "results" / f"{name}.json"
-    result = json.loads(path.read_text(encoding="utf-8"))
-    assert any(sleeps(result, row) for row in result["rows"])
-    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    section = page.partition(f"### {result['title']}\n")[2].partition("\n### ")[0]
-    assert "sleeps" in section
-
-
-def test_the_outcome_without_an_answer_stands_beside_the_others() -> None:
-    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
-    answers = text.partition("| outcome |")[2].partition("\n\n")[0].casefold()
-    assert "faster than your settings" in answers
-    assert "keep your settings" in answers
-    assert "not searched enough" in answers
-    assert "| 9 |" in answers
-
-
 def test_the_page_on_quality_lists_the_settings_of_the_default_space() -> None:
     rows = settings_of(DOCS / "concepts" / "quality-checks.md", "# Quality checks")
     listed = {name for names, _ in rows for name in names}
