@@ -135,7 +135,7 @@ def compiled(model: nn.Module, settings: Mapping[str, Value]) -> nn.Module:
     blocks = repeated_blocks(model) if settings["compile_scope"] == _BLOCKS else []
     graphs = GraphGradients(model) if mode in GRAPHS else None
     for module in blocks or [model]:
-        compile_in_place(module, graphs, mode=mode, dynamic=settings["compile_dynamic"])
+        _compile(module, graphs, mode=mode, dynamic=settings["compile_dynamic"])
     return model
 
 
@@ -159,27 +159,44 @@ def _mode_with_options(
     return max(fitting, key=lambda mode: len(modes[mode]), default=None)
 
 
-def compile_in_place(
-    module: nn.Module, graphs: GraphGradients | None = None, **options: Any
-) -> None:
-    """Let calls of `module` in training run code that is compiled at the first of them.
+def _compile(module: nn.Module, graphs: GraphGradients | None, **options: Any) -> None:
+    """Let calls of `module` run code compiled at the first of them while gradients are recorded.
 
-    `graphs` are the gradients of the whole model, in modes with CUDA graphs (see `for_training`);
-    `options` are keyword arguments of torch.compile.
+    An evaluation has batches of other shapes, each of which would be compiled, and may keep
+    results. With `graphs`, the gradients of the whole model in modes with CUDA graphs, results are
+    copies that belong to the caller, because CUDA graphs write the results of all calls to the same
+    memory. Copies stay in the autograd graph. Gradients that are still there at a call are copied,
+    too: the next ones are added to them. `options` are keyword arguments of torch.compile.
+
+    Side effects: sets the compiled call of `module`, which is no part of a copy, a pickle or the
+    state_dict. Does nothing if the model's own `compile` set none.
     """
     import torch
     from torch import nn
 
-    kind = type(module)
+    kind, eager = type(module), torch_private.eager_call(module)
     if kind.__module__.startswith("torch.nn") or kind.compile is not nn.Module.compile:
         # Before torch 2.15 compile() silently did nothing for torch's own classes. A class with a
-        # compile() of its own may compile something else than training calls.
-        torch_private.set_compiled_call(
-            module, torch.compile(_inlined(torch_private.eager_call(module)), **options)
-        )
+        # compile() of its own may compile something else than training calls. In a function of this
+        # package, because Dynamo skips torch's own.
+        own = torch.compile(lambda *args, **kwargs: eager(*args, **kwargs), **options)  # noqa: PLW0108
+        torch_private.set_compiled_call(module, own)
     else:
         module.compile(**options)
-    for_training(module, graphs)
+    if (compiled := torch_private.compiled_call(module)) is None:
+        return
+    parameters = list(module.parameters())
+
+    @functools.wraps(compiled)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():  # inference mode included
+            return eager(*args, **kwargs)
+        if graphs is None:
+            return compiled(*args, **kwargs)
+        graphs.copy_out(parameters)
+        return _copied(compiled(*args, **kwargs))
+
+    torch_private.set_compiled_call(module, call)
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
@@ -224,45 +241,6 @@ def is_compiled(module: nn.Module) -> bool:
 def _is_compiled(module: nn.Module) -> bool:
     # A call that is wrapped by autocast alone has no compiler.
     return hasattr(torch_private.compiled_call(module), "get_compiler_config")
-
-
-def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `call` in a function of this package, because Dynamo skips torch's own functions."""
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
-
-    return forward
-
-
-def for_training(model: nn.Module, graphs: GraphGradients | None) -> None:
-    """Run `model` compiled while gradients are recorded, and eager otherwise.
-
-    An evaluation has batches of other shapes, each of which would be compiled, and may keep
-    results. With `graphs`, results in training are copies that belong to the caller, because CUDA
-    graphs write the results of all calls to the same memory. Copies stay in the autograd graph.
-    Gradients that are still there at a call are copied, too: the next ones are added to them.
-
-    Side effects: replaces the compiled call that `Module.compile` set, which is no part of a copy,
-    a pickle or the state_dict. Does nothing if the model's own `compile` set none.
-    """
-    import torch
-
-    eager, compiled = torch_private.eager_call(model), torch_private.compiled_call(model)
-    if compiled is None:
-        return
-    parameters = list(model.parameters())
-
-    @functools.wraps(compiled)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():  # inference mode included
-            return eager(*args, **kwargs)
-        if graphs is None:
-            return compiled(*args, **kwargs)
-        graphs.copy_out(parameters)
-        return _copied(compiled(*args, **kwargs))
-
-    torch_private.set_compiled_call(model, call)
 
 
 class GraphGradients:

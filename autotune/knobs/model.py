@@ -65,34 +65,23 @@ class ChannelsLast(Knob):
         return {}
 
     def read_back(self, setup: Setup) -> Value:
-        found = _stored_channels_last(setup.model)
-        return _batches_are_last(setup) if found is None else found
+        weights = [p for p in setup.model.parameters() if p.dim() in IMAGE_DIMENSIONS]
+        if not weights or not all(w.is_contiguous(memory_format=_last(w.dim())) for w in weights):
+            return False
+        # A 1x1 kernel or a single channel fits both layouts and decides nothing.
+        if any(not weight.is_contiguous() for weight in weights):
+            return True
+        import torch
 
-
-def _stored_channels_last(model: nn.Module) -> bool | None:
-    """Return True if a model's image weights are channels last; None if they fit both layouts.
-
-    A 1x1 kernel or a single channel fits both and decides nothing.
-    """
-    weights = [p for p in model.parameters() if p.dim() in IMAGE_DIMENSIONS]
-    if not weights or not all(w.is_contiguous(memory_format=_last(w.dim())) for w in weights):
-        return False
-    return True if any(not w.is_contiguous() for w in weights) else None
+        dimensions = weights[0].dim()
+        moved = setup.transfer(torch.empty((2,) * dimensions))
+        return bool(moved.is_contiguous(memory_format=_last(dimensions)))
 
 
 def _last(dimensions: int) -> torch.memory_format:
     import torch
 
     return torch.channels_last if dimensions == IMAGE_DIMENSIONS[0] else torch.channels_last_3d
-
-
-def _batches_are_last(setup: Setup) -> bool:
-    import torch
-
-    weights = (p.dim() for p in setup.model.parameters())
-    dimensions = next(count for count in weights if count in IMAGE_DIMENSIONS)
-    moved = setup.transfer(torch.empty((2,) * dimensions))
-    return bool(moved.is_contiguous(memory_format=_last(dimensions)))
 
 
 class CudnnBenchmark(Knob):
@@ -218,17 +207,13 @@ class OptimizerImpl(Knob):
         return _ARGUMENTS.get(value, {})
 
     def read_back(self, setup: Setup) -> Value:
-        found = {_implementation(group) for group in setup.optimizer.param_groups}
+        found = set[Value]()
+        for group in setup.optimizer.param_groups:
+            fused, foreach = group.get("fused"), group.get("foreach")
+            # torch chooses only if it was told nothing at all.
+            plain = None if fused is None and foreach is None else "forloop"
+            found.add("fused" if fused else "foreach" if foreach else plain)
         return found.pop() if len(found) == 1 else None
-
-
-def _implementation(group: Mapping[str, Any]) -> Value:
-    """Return the implementation of a group of parameters; None if torch chooses."""
-    fused, foreach = group.get("fused"), group.get("foreach")
-    if fused or foreach:
-        return "fused" if fused else "foreach"
-    # torch chooses only if it was told nothing at all.
-    return None if fused is None and foreach is None else "forloop"
 
 
 class AmpDtype(Knob):

@@ -142,7 +142,8 @@ def unknown_options(
 
 def word_fault(kind: Kind, word: str) -> str | None:
     """Return why a knob of the user's own cannot have this name, or None."""
-    if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else _is_argument(word)):
+    is_argument = word.isidentifier() and word.isascii() and not iskeyword(word)
+    if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else is_argument):
         return f"{word!r} is no name of {_MEANT[kind]}"
     parts = [part.upper() for part in _PARTS.findall(word)]
     if secrets := _secret_words(kind, parts):
@@ -170,7 +171,3 @@ _MEANT: Mapping[Kind, str] = {
     "options": "an argument of build_model",
     "dataset_options": "an argument of build_dataset",
 }
-
-
-def _is_argument(word: str) -> bool:
-    return word.isidentifier() and word.isascii() and not iskeyword(word)

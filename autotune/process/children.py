@@ -256,7 +256,9 @@ class RunningChild:
         while not self.process.ended_within(SAMPLE_SECONDS):
             self._look(limit)
             if self._ranks is not None:
-                until = min(until, self._patience_with(self._ranks))
+                if self._ranks.has_failed or self._files.outcome.exists():
+                    patience = _LAUNCHER_SECONDS[self._ranks.has_failed]
+                    until = min(until, time.monotonic() + patience)
                 if time.monotonic() > until:
                     break
                 if lost := self._ranks.look():
@@ -271,11 +273,6 @@ class RunningChild:
         if not self._has_outcome():
             return None
         return outcome_from_json(read_some(self._files.outcome))
-
-    def _patience_with(self, ranks: Ranks) -> float:
-        """Return until when a launcher may end the other ranks, on the monotonic clock."""
-        is_told = ranks.has_failed or self._files.outcome.exists()
-        return time.monotonic() + _LAUNCHER_SECONDS[ranks.has_failed] if is_told else math.inf
 
     def _has_outcome(self) -> bool:
         """Return True if there is an outcome; one of another host may take seconds to be seen."""

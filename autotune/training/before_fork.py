@@ -119,7 +119,8 @@ class Traces:
 
     def _new_files(self) -> list[str]:
         """Return new open files whose position matters; that of a mapped file does not."""
-        mapped = _mapped_paths()
+        words = (line.split(maxsplit=5) for line in _mappings())
+        mapped = {parts[5] for parts in words if len(parts) > 5}  # noqa: PLR2004 (the last column)
         return sorted(
             target
             for number, target in _open_files().items()
@@ -163,11 +164,6 @@ def _is_shared(descriptor: int) -> bool:
 def _shared_mappings() -> set[str]:
     """Return the lines of writable mappings that a fork would share instead of copying."""
     return {line for line in _mappings() if line.split(maxsplit=2)[1] == "rw-s"}
-
-
-def _mapped_paths() -> set[str]:
-    words = (line.split(maxsplit=5) for line in _mappings())
-    return {parts[5] for parts in words if len(parts) > 5}  # noqa: PLR2004 (the last column)
 
 
 def _mappings() -> list[str]:

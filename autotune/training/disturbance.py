@@ -145,7 +145,9 @@ def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> C
     """Read the counters; return None where they tell nothing."""
     try:
         stat = Path("/proc/stat").read_text(encoding="ascii")
-        rows = _core_rows(stat)
+        names = {f"cpu{core}" for core in own_cores()}
+        fields = (line.split() for line in stat.splitlines())
+        rows = [list(map(int, row)) for name, *row in fields if name in names]
         busy = sum(sum(row[_USER:_GUEST]) - row[_IDLE] - row[_IOWAIT] for row in rows)
         stolen = sum(row[_STEAL] for row in rows)
         own, found = _own_seconds(launcher), _quota_folder()
@@ -164,12 +166,6 @@ def _quota_folder() -> CpuQuota | None:
 def own_cores() -> set[int]:
     """Return the numbers of the cores that this process and its DataLoader workers may run on."""
     return set(AFFINITY.allowed())
-
-
-def _core_rows(stat: str) -> list[list[int]]:
-    names = {f"cpu{core}" for core in own_cores()}
-    fields = (line.split() for line in stat.splitlines())
-    return [list(map(int, row)) for name, *row in fields if name in names]
 
 
 def _own_seconds(launcher: int | None) -> float:

@@ -10,7 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -59,14 +59,16 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     raw = next(iter(setup.loader))
     batch = setup.transfer(raw)
     compute = _seconds_of_training(setup, batch, plan)
-    apart = _seconds_apart(setup, batch, plan)
+    apart, by_rank = _seconds_apart(setup, batch, plan)
     return Diagnosed(
         batch_size=setup.loader.batch_size or 1,
         compute_seconds=compute,
         processes=setup.world.size,
-        exchange_seconds=None if apart is None else max(0.0, compute - apart.seconds),
-        rank_seconds=() if apart is None else apart.by_rank,
-        transfer_seconds=_transfer(setup, raw, plan),
+        exchange_seconds=max(0.0, compute - apart) if by_rank else None,
+        rank_seconds=by_rank,
+        transfer_seconds=0.0
+        if setup.device.type == "cpu"
+        else _seconds(setup, lambda batches: setup.transfer(next(batches)), raw, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
         optimizer_seconds=_seconds(
             setup, lambda _: setup.optimizer.step(), batch, plan, setup.batches_per_step
@@ -83,23 +85,20 @@ def _seconds_of_training(setup: TrainingSetup, batch: Any, plan: MeasurePlan) ->
     return _seconds(setup, setup.step, batch, plan, setup.batches_per_step)
 
 
-@dataclass(frozen=True, slots=True)
-class _Apart:
-    """Steps without an exchange of gradients: seconds a batch, and of each process's blocks."""
+def _seconds_apart(
+    setup: TrainingSetup, batch: Any, plan: MeasurePlan
+) -> tuple[float, tuple[tuple[float, ...], ...]]:
+    """Time steps on the same batch in which processes do not wait for each other.
 
-    seconds: float
-    by_rank: tuple[tuple[float, ...], ...]
-
-
-def _seconds_apart(setup: TrainingSetup, batch: Any, plan: MeasurePlan) -> _Apart | None:
-    """Time steps on the same batch in which processes do not wait for each other; None if alone."""
+    Return the seconds a batch, and those of each process's blocks; none if it is alone.
+    """
     if setup.ddp is None:
-        return None
+        return math.inf, ()
     laps: list[tuple[float, ...]] = []
     step, source = step_apart(setup), itertools.repeat(batch)
     blocks = replace(plan, looks=(_RANK_BLOCKS,))
     seconds = seconds_per_batch(setup, step, source, blocks, setup.batches_per_step, laps.append)
-    return _Apart(seconds, tuple(laps[-_RANK_BLOCKS:]))
+    return seconds, tuple(laps[-_RANK_BLOCKS:])
 
 
 def _seconds(
@@ -111,13 +110,6 @@ def _seconds(
 ) -> float:
     """Return the seconds a batch of a step that gets the same batch each time."""
     return seconds_per_batch(setup, step, itertools.repeat(batch), plan, batches_per_step)
-
-
-def _transfer(setup: TrainingSetup, raw: Any, plan: MeasurePlan) -> float:
-    """Return the seconds of copying a batch to the device; 0 on a CPU."""
-    if setup.device.type == "cpu":
-        return 0.0
-    return _seconds(setup, lambda batches: setup.transfer(next(batches)), raw, plan)
 
 
 def _launch(setup: TrainingSetup, batch: Any) -> float | None:

@@ -134,22 +134,19 @@ class TrainingSetup:
 
         Processes exchange gradients with the last one alone, after which none is `left`.
         """
-        with without_exchange(self.trained) if left else nullcontext():
-            return self._add_gradients(count, batch)
-
-    def _add_gradients(self, count: int, batch: Any) -> Tensor:
         batch = self.transfer(batch)
-        with self.forward_context():
-            loss = self.workload.compute_loss(self.trained, batch)
-        if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
-            raise WorkloadError(
-                f"{self.workload.path}: compute_loss must return a scalar tensor that depends on "
-                f"the parameters; it returned {_described(loss)}."
-            )
-        if count > 1:
-            loss = loss / count
-            self._passes.watch(loss)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        with without_exchange(self.trained) if left else nullcontext():
+            with self.forward_context():
+                loss = self.workload.compute_loss(self.trained, batch)
+            if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
+                raise WorkloadError(
+                    f"{self.workload.path}: compute_loss must return a scalar tensor that depends "
+                    f"on the parameters; it returned {_described(loss)}."
+                )
+            if count > 1:
+                loss = loss / count
+                self._passes.watch(loss)
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def not_applied(self) -> list[tuple[str, Value, Value]]:

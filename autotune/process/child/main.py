@@ -167,7 +167,10 @@ def _hide_arguments(job: Job, folder: TrialFolder) -> None:
 
 def failed(job: Job, error: BaseException) -> TrialOutcome:
     """Print the traceback of an error of the user's code, and return the outcome for it."""
-    _allow_files()
+    # The outcome can be written though all files that may be open are in use.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     from autotune.training import failures, memory
 
     traceback.print_exception(error)
@@ -249,13 +252,6 @@ def _answer(loaded: LoadedJob, task: jobs.Task) -> TrialOutcome:
             raise NotImplementedError(f"{task.kind} is not asked of a model.py")
         case _:
             assert_never(task)
-
-
-def _allow_files() -> None:
-    """Raise the limit of open files, so that the outcome can be written if all are in use."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

@@ -142,8 +142,8 @@ def _become_child(
         _print_to(folder, keep=request["keep_logs"])
         send(end, {"pid": os.getpid()})
         end.close()
-        if prepared is None:
-            _forget_random_state()
+        if prepared is None and (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed()  # it is equal in all forks; Python reseeds its own generator
         work(folder, request["start"], prepared)
     finally:
         os._exit(1)
@@ -167,13 +167,6 @@ def _print_nowhere() -> None:
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)
     os.close(nowhere)
-
-
-def _forget_random_state() -> None:
-    """Reseed NumPy's global generator, which is equal in all forks; Python reseeds its own."""
-    numpy = sys.modules.get("numpy")
-    with suppress(AttributeError):
-        numpy.random.seed()  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":

@@ -51,15 +51,12 @@ class AfterImport(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                self._imported()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self._then()
 
             loader.exec_module = exec_module
         return spec
-
-    def _imported(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-            self._then()
 
 
 def imported_files() -> Iterator[tuple[str, Path]]:

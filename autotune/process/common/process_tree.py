@@ -91,7 +91,10 @@ def tree_bytes(processes: Iterable[int], host: int | None) -> int:
     The pages of `host`, the process that they were forked from, count as theirs, because a fresh
     process would hold them too. Pages that only the host holds and has written do not count.
     """
-    return sum(map(_proportional_bytes, processes)) + (0 if host is None else _lent_bytes(host))
+    lent, sizes = 0, {} if host is None else _rollup(host)
+    if host is not None:
+        lent = sizes["Pss"] - sizes["Private_Dirty"] if sizes else resident_bytes(host)
+    return sum(map(_proportional_bytes, processes)) + lent
 
 
 def private_bytes(pid: int) -> int:
@@ -118,11 +121,6 @@ def _proportional_bytes(pid: int) -> int:
     """
     sizes = _rollup(pid)
     return sizes["Pss"] if "Pss" in sizes else resident_bytes(pid)
-
-
-def _lent_bytes(host: int) -> int:
-    sizes = _rollup(host)
-    return sizes["Pss"] - sizes["Private_Dirty"] if sizes else _proportional_bytes(host)
 
 
 def _rollup(pid: int) -> dict[str, int]:
