@@ -14,12 +14,13 @@ from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.batches import Batches, Clock, boundaries
 from autotune.training.ranks.world import World
-from autotune.training.timing import CompileClock, StepRequests, Timer, synchronize
+from autotune.training.timing import CompileClock, StepRequests, Timer, WarmUp, synchronize
 from autotune.values.measurement import (
     NO_BOUNDARY,
     Block,
     LengthCount,
     Measurement,
+    Noise,
     RankShare,
     seconds_per_sample,
 )
@@ -61,11 +62,14 @@ class TimedTraining:
         """
         batches, world, peak = self.batches, self.world, memory.PeakWatch(self.device)
         timer = timer_on(batches, self.device, world)
+        watch = timer.noise
+
+        def noise() -> Noise:
+            peak.look()  # before the watch, so that it is no noise of the next block
+            return replace(watch(), memory_bytes=peak.in_use)
+
         timer = replace(
-            timer,
-            clock=self.clock,
-            noise=memory.between_blocks(timer.noise, peak),
-            compilations=lambda: self.compiler.events,
+            timer, clock=self.clock, noise=noise, compilations=lambda: self.compiler.events
         )
         self.folder.enter_phase("warm-up")
         each = self._step_samples()
@@ -82,8 +86,20 @@ class TimedTraining:
         waited = batches.wait_seconds - waited
         if (fault := self.fault()) is not None:
             return fault
-        retries, epochs = peak.retries, world.shares(batches.epoch_samples)
         blocks = _of_samples(blocks, self._step_samples() / each)
+        return self._measurement(timer, warm_up, blocks, peak, waited)
+
+    def _measurement(
+        self,
+        timer: Timer,
+        warm_up: WarmUp,
+        blocks: tuple[Block, ...],
+        peak: memory.PeakWatch,
+        waited: float,
+    ) -> Measurement:
+        """Return what was measured, after a step on the longest samples."""
+        batches, world = self.batches, self.world
+        retries, epochs = peak.retries, world.shares(batches.epoch_samples)
         longest_among = self.take_worst()
         peak.look()
         between = boundaries(batches, seconds_per_sample(blocks) * world.size)

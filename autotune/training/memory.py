@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import resource
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +13,7 @@ from autotune.process.common.launched import this_host
 from autotune.process.common.process_tree import MemoryPeak, ProcessTree, private_bytes
 from autotune.training.ranks.world import World
 from autotune.values.machine import LIMITED
-from autotune.values.measurement import DeviceMemory, Noise
+from autotune.values.measurement import DeviceMemory
 
 _host_file_bytes = 0
 _host_pid: int | None = None
@@ -127,22 +125,6 @@ def peak_of_all(world: World, device: torch.device, own_bytes: int) -> int:
     return max(private[host] + max(files[host]) for host in files)
 
 
-def between_blocks(noise: Callable[[], Noise], peak: PeakWatch | None) -> Callable[[], Noise]:
-    """Return the function that a timer calls after the warm-up and after each block.
-
-    It reads the memory first and the noise last, so that the reading itself is not counted as noise
-    of the next block. The memory in use then is part of what it returns.
-    """
-    if peak is None:
-        return noise
-
-    def look() -> Noise:
-        peak.look()
-        return replace(noise(), memory_bytes=peak.in_use)
-
-    return look
-
-
 def allocator_retries(device: torch.device) -> int:
     """Return how often the device allocator of this process freed its cache and tried again.
 
@@ -172,12 +154,6 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
         )
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Return the free memory of an accelerator; None on a CPU, and where it does not tell."""
-    found = device_memory(device)
-    return None if found is None else found.free
 
 
 def peak_so_far(device: str) -> int | None:

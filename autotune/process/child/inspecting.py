@@ -198,7 +198,8 @@ def _described(job: Job) -> Inspected:
     assert isinstance(job.task, Inspect)
     machine = inspection.describe_machine(inspection.resolve_device(job.device))
     uuid = inspection.device_uuid(machine.device)
-    free = memory.free_bytes(torch.device(machine.device))
+    held = memory.device_memory(torch.device(machine.device))
+    free = None if held is None else held.free
     return Inspected(machine, None, uuid, _uuids_of_script(job, machine), device_free_bytes=free)
 
 
