@@ -28,6 +28,7 @@ import torch
 
 from autotune.knobs.base import Value
 from autotune.knobs.process import allocator_in_use
+from autotune.process.common import patches
 from autotune.training.inspection import process_settings
 from autotune.training.training_setup import build_dataset
 from autotune.training.workload import Workload, load_workload
@@ -86,19 +87,18 @@ class Traces:
         """
         if tqdm := sys.modules.get("tqdm"):  # torch imports it; forks would share its own lock
             tqdm.tqdm.set_lock(threading.RLock())
-        register = os.register_at_fork
 
-        def noted(**hooks: Callable[[], Any]) -> None:
-            module = str(sys._getframe(1).f_globals.get("__name__"))
+        def noted(register: Callable[..., None], **hooks: Callable[[], Any]) -> None:
+            module = str(sys._getframe(2).f_globals.get("__name__"))
             if module.partition(".")[0] not in _TRUSTED_HOOKS:
                 self._hooks.append(module)
             register(**hooks)
 
-        os.register_at_fork = noted  # type: ignore[assignment]
+        undo = patches.replace(os, "register_at_fork", noted)
         try:
             yield
         finally:
-            os.register_at_fork = register
+            undo()
 
     def obstacle(self, who: str) -> str | None:
         """Return why a fork would differ from a process that ran the code itself, or None."""

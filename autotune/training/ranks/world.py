@@ -8,7 +8,6 @@ nothing is sent.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
+from autotune.process.common import patches
 from autotune.process.common.launched import this_host
 
 Told = TypeVar("Told")
@@ -202,17 +202,14 @@ def before_parting(last: Callable[[], None]) -> None:
 
     Side effect: patches `torch.distributed.destroy_process_group` for the process.
     """
-    original = distributed.destroy_process_group
 
-    @functools.wraps(original)
-    def destroy_process_group(group: Any = None) -> None:
+    def parting(original: Callable[[Any], None], group: Any = None) -> None:
         if group in (None, distributed.GroupMember.WORLD):
             last()
         original(group)
 
-    holders: tuple[Any, ...] = (distributed, distributed.distributed_c10d)
-    for holder in holders:
-        holder.destroy_process_group = destroy_process_group
+    for holder in (distributed, distributed.distributed_c10d):
+        patches.replace(holder, "destroy_process_group", parting)
 
 
 def _size() -> int | None:
