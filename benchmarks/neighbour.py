@@ -114,10 +114,14 @@ def timed(machine: Machine, side: Side, noise: float) -> Measurement:
         return Noise(foreign=machine.taken(since))
 
     batches = SimpleNamespace(
-        ready=lambda: None, workers=0, boundary_seconds=[], wait_seconds=0.0, queued=0
+        ready=lambda: None,
+        workers=0,
+        boundary_seconds=[],
+        wait_seconds=0.0,
+        queued=0,
+        accumulation_steps=1,
     )
     timer = Timer(
-        step=lambda _: None,
         batches=cast("Batches", batches),
         clock=lambda: machine.now,
         synchronize=lambda: None,

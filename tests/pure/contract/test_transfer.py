@@ -93,11 +93,6 @@ def test_keys_order_and_what_is_no_tensor_stay_as_they_are(setup_on: MakeSetup) 
     assert (moved["ids"], moved["n"], moved["none"]) == (["a", "b"], 2, None)
 
 
-def test_names_of_a_namedtuple_keep_their_tensors(setup_on: MakeSetup) -> None:
-    moved = setup_on("meta", False).transfer(Pair(IMAGES, LABELS))
-    assert (moved.images.shape, moved.labels.shape) == ((2, 3, 4, 4), (2,))
-
-
 def test_a_batch_with_a_method_of_its_own_is_moved_by_it(setup_on: MakeSetup) -> None:
     assert setup_on("meta", False).transfer(OwnBatch(IMAGES)).tensor.device.type == "meta"
 
@@ -118,10 +113,9 @@ def test_a_tensor_that_is_no_image_nor_volume_keeps_its_layout(setup_on: MakeSet
     assert moved[1].is_contiguous(memory_format=torch.channels_last_3d)
 
 
-def test_images_keep_their_layout_where_nothing_was_asked_for(setup_on: MakeSetup) -> None:
-    assert setup_on("cpu", False).transfer(IMAGES).is_contiguous()
-
-
-def test_the_values_of_a_batch_do_not_change(setup_on: MakeSetup) -> None:
+def test_images_keep_their_layout_where_nothing_was_asked_for_and_their_values(
+    setup_on: MakeSetup,
+) -> None:
     images = torch.arange(96.0).reshape(2, 3, 4, 4)
+    assert setup_on("cpu", False).transfer(images).is_contiguous()
     assert torch.equal(setup_on("cpu", True).transfer(images), images)
