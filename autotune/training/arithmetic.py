@@ -32,7 +32,7 @@ from autotune.values.outcome import CountedFlops, TrialOutcome
 # Steps that are counted, each on a batch of its own: samples may differ in length.
 _BATCHES = 4
 # Namespaces of operators that are PyTorch's own; any other operator may compute anything.
-_OWN = {"aten", "prim", "prims", "profiler"}
+_OWN = {"aten", "c10d", "fsdp", "prim", "prims", "profiler"}
 # Words in names of operators that compute products or decompositions of matrices, in any form.
 _HEAVY = {
     *("mm", "mv", "dot", "vdot", "matmul", "linear", "trilinear", "attention", "cdist", "fft"),
