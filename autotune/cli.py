@@ -37,12 +37,11 @@ COMMANDS = {
     "knobs": "List the settings that can be tuned on this machine.",
     "spaces": "List the shipped search spaces.",
     "doctor": "Show what autotune finds on this machine.",
-    "schema": "Print the JSON Schema of best.yaml or a search space.",
     "check": "Check best.yaml and search space files.",
 }
 """Commands with their short help, in the order in which people need them."""
 # Module of a command that does not have its name.
-_MODULES = {"schema": "check", **dict.fromkeys(("knobs", "spaces", "doctor"), "show")}
+_MODULES = dict.fromkeys(("knobs", "spaces", "doctor"), "show")
 
 
 def main() -> None:

@@ -57,12 +57,6 @@ class Best:
         self.config = answer.training_config
         self._strict = strict
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Best) and self.answer == other.answer
-
-    def __hash__(self) -> int:
-        return hash(self.config)
-
     def __repr__(self) -> str:
         since = ", edited since" if self.answer.edits else ""
         return f"<Best: {self.explain().splitlines()[0]}{since}>"

@@ -33,7 +33,7 @@ from autotune.values.outcome import (
     TrialOutcome,
     WorkloadFacts,
 )
-from autotune.values.strict_json import MOST_BYTES, check, fault_of
+from autotune.values.strict_json import MOST_BYTES, fault_of
 from benchmarks.shrinkage import Array, shrunk
 
 _FORMAT = 1
@@ -314,7 +314,6 @@ def _whole_lines(file: IO[str]) -> Iterator[str]:
 
 def _parsed_header(path: Path, line: str) -> Header:
     try:
-        check(line)
         header = _header().validate_json(line)
     except ValueError as error:
         raise UsageError(f"{path}:1 is no header of a table: {fault_of(error)}.") from error
@@ -328,7 +327,6 @@ def _parsed_header(path: Path, line: str) -> Header:
 def _parsed(path: Path, lines: Iterable[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=2):
         try:
-            check(line)
             answer = _answer().validate_json(_with_roundings(line))
             outcome = answer.outcome
             if isinstance(outcome, Measured) and outcome.measurement.nonsense:

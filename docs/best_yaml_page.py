@@ -38,6 +38,7 @@ The result of a search, with the evidence for every claim. It is readable withou
 This is the file of a search of `studies/digits_cnn`, shortened.
 
 - A margin at or below 0 holds, as in Optuna.
+- Outside of settings, null is not written: the field is left out.
 - If `config` equals `evidence.baseline.config`, the result is "keep your settings".
 - `needs_full_run: true` says that a setting changed which can change the trained model, and that
   only short trainings were compared. Check one full training.
@@ -49,8 +50,8 @@ This is the file of a search of `studies/digits_cnn`, shortened.
 - `autotune.load` compares `machine`, `model_sha256` and `imports`, the files of yours that the
   model imports, with what it finds.
 
-`autotune check best.yaml` names every fault by line and column. `autotune schema best` prints the
-JSON Schema. `autotune.load("best.yaml").answer` is the file as an object with these fields.
+`autotune check best.yaml` names every fault by line and column.
+`autotune.load("best.yaml").answer` is the file as an object with these fields.
 """
 
 _SPEED = dict.fromkeys(("samples_per_second", "ci95"))

@@ -7,6 +7,7 @@ import platform
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from random import Random
 
 from autotune.configuration.best_config import (
     Baseline,
@@ -134,6 +135,11 @@ def narrowed(
     """The space of a file on a machine, for a baseline given by what is not a default in it."""
     settings = TrainingConfig.of(baseline or {}).resolved(machine)
     return narrow(read_space(path), machine, facts, settings)
+
+
+def drawn(space: SearchSpace, random: Random) -> TrainingConfig:
+    """A configuration of a space, drawn knob by knob."""
+    return space.config({name: random.choice(values) for name, values in space.domains.items()})
 
 
 def written(folder: Path, text: str, name: str = "space.yaml") -> Path:

@@ -22,8 +22,7 @@ HOW = {
     ),
     "playwright": _GROUP.format("browser"),
     "psycopg": _EXTRA.format("postgres"),
-    "tensorboard": _EXTRA.format("tensorboard"),
-    **dict.fromkeys(("hydra", "jsonargparse", "jsonschema"), _GROUP.format("test")),
+    **dict.fromkeys(("hydra", "jsonargparse", "tensorboard"), _GROUP.format("test")),
     "tyro": _GROUP.format("test"),
     **dict.fromkeys(("sphinx", "myst_parser", "sphinx_click", "furo"), _GROUP.format("site")),
 }

@@ -13,6 +13,7 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.configuration.search_space import read_space
 from autotune.configuration.training_config import TrainingConfig
+from autotune.study.facts import CandidateLog
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import (
     Crashed,
@@ -43,7 +44,9 @@ ANSWER = best_config(FASTER, TrainingConfig.of({"num_threads": 2}))
 RUN = asdict(measurement())
 # What a search notes of itself.
 FACTS: dict[str, Any] = {
-    "identity": {"baseline": {"batch_size": 8}, "space": {}, "memory_limit_bytes": 1 << 30},
+    "identity": {
+        "facts": {"baseline": {"batch_size": 8}, "space": {}, "memory_limit_bytes": 1 << 30}
+    },
     "plan": {"options": {}, "trials": 5, "open": True},
     "reference": {"batch_size": 4, "accumulation_steps": 2},
     "start_seconds": 2.5,
@@ -53,7 +56,7 @@ FACTS: dict[str, Any] = {
     "seed_seconds": 6.2,
     "seeds:batch_size=16": [0.5, 0.75],
     "margin:batch_size=16": -0.01,
-    "check:amp_dtype=null": "{}",
+    "check:amp_dtype=null": asdict(Crashed("killed by SIGSEGV")),
     "drift:@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
     "seconds:own:accuracy": 9.5,
     "refuted:batch_size=64": {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False},
@@ -62,7 +65,7 @@ FACTS: dict[str, Any] = {
     "again_seconds:4": 7.5,
     "confirmation": {
         "seconds": 9.5,
-        "candidates": {"4": {"ratios": [1.5]}},
+        "candidates": {"4": asdict(CandidateLog(ratios=(1.5,)))},
         "baseline_rates": [100.5],
     },
     "answer": {"trials": 5, "best": ANSWER.model_dump(mode="json")},

@@ -63,7 +63,7 @@ def stored(
         study.notes.answer = Answer(len(study.finished()), best)
     study.disconnect()
     if isinstance(identity := notes.get("identity"), dict):
-        notes["identity"] = {"format": FORMAT, **identity}
+        notes["identity"] = {"facts": {"format": FORMAT, **identity}}
     for key, value in notes.items():
         of_optuna.set_user_attr(key, value)
     return url

@@ -411,7 +411,7 @@ class AccuracyProber:
         return AccuracyVerdict(decision, margin, qualities, reason, wanted)
 
     def _note_margin(self, config: TrainingConfig, margin: float) -> None:
-        self.study.notes.set_margin(self.training_equivalent(config).quality_key(), margin)
+        self.study.notes.margins[self.training_equivalent(config).quality_key()] = margin
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe of `config` trains.
@@ -449,7 +449,7 @@ class AccuracyProber:
                 self.study.notes.untrained = outcome.untrained
             have += outcome.qualities
             if len(have) > len(self._known(config)):  # another device may have probed more
-                self.study.notes.set_qualities(key, have)
+                self.study.notes.qualities[key] = have
             if key == self.context.baseline.quality_key():
                 taken = max(outcome.seconds, time.monotonic() - start)
                 seconds = taken / len(outcome.qualities)

@@ -106,7 +106,7 @@ class NumericsChecker:
     def _known_split(self, config: TrainingConfig) -> Gated | None:
         if not self._is_split(config):
             return None
-        found = self.study.notes.numerics_check(self._split_key(config))
+        found = self.study.notes.numerics_checks.get(self._split_key(config))
         return found if isinstance(found, Gated) else None
 
     def _split_key(self, config: TrainingConfig) -> str:
@@ -129,12 +129,12 @@ class NumericsChecker:
         self, key: str, tested: TrainingConfig, reference: TrainingConfig
     ) -> Gated | Failure:
         """Return the noted outcome of a check, or run it and note its outcome."""
-        outcome = self.study.notes.numerics_check(key)
+        outcome = self.study.notes.numerics_checks.get(key)
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
             outcome = self._run(tested, reference, self._folder(key))
             # Memory that ran out may suffice the next time, so neither outcome is noted.
             if not isinstance(outcome, Lost | OutOfMemory):
-                self.study.notes.set_numerics_check(key, outcome)
+                self.study.notes.numerics_checks[key] = outcome
         return outcome if isinstance(outcome, Gated) else as_failure(outcome)
 
     def needed(self, config: TrainingConfig) -> bool:

@@ -75,7 +75,7 @@ class FirstLossChecker(NumericsChecker):
 
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the losses of `config` were or will be compared."""
-        known = self.study.notes.numerics_check(_UNTOUCHED)
+        known = self.study.notes.numerics_checks.get(_UNTOUCHED)
         return super().needed(config) and (known is None or isinstance(known, FirstLosses))
 
     def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
@@ -138,12 +138,12 @@ class FirstLossChecker(NumericsChecker):
         tested, reference = self._compared(config)
         if self._is_lower(tested):
             return False
-        own, seen = self.study.notes.numerics_check(_UNTOUCHED), self.context.observed
+        own, seen = self.study.notes.numerics_checks.get(_UNTOUCHED), self.context.observed
         known = own or (seen and seen.loss)
         if not (isinstance(known, FirstLosses | ObservedLoss) and known.sums.gradients):
             return False
         parts = {tested, *self._parts(config)} - {reference}
-        notes = (self.study.notes.numerics_check(part.note_key(NUMERICS)) for part in parts)
+        notes = (self.study.notes.numerics_checks.get(part.note_key(NUMERICS)) for part in parts)
         return all(
             found.gradient_error <= UNNOTICED
             if isinstance(found, Gated)
@@ -191,12 +191,12 @@ class FirstLossChecker(NumericsChecker):
     def _untouched(self, nudge: float) -> TrialOutcome:
         """Return the first losses of the untouched script, from rounded weights if asked for."""
         key = f"{_UNTOUCHED}-rounded-{nudge:g}" if nudge else _UNTOUCHED
-        outcome = self.study.notes.numerics_check(key)
+        outcome = self.study.notes.numerics_checks.get(key)
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
             outcome = None if nudge else self._observed()
             outcome = outcome or self._first_losses(self.context.baseline, nudge, self._folder(key))
             if not isinstance(outcome, Lost | OutOfMemory):
-                self.study.notes.set_numerics_check(key, outcome)
+                self.study.notes.numerics_checks[key] = outcome
         return outcome
 
     def _observed(self) -> FirstLosses | None:

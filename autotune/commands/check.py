@@ -1,26 +1,17 @@
-"""Commands on the formats of files: `check` finds faults, `schema` prints a JSON Schema."""
+"""Command `check`: find the faults of files."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from autotune.commands import common
 from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import read_space
-from autotune.export import schema as schemas
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import read
-
-_KIND = click.Choice(["best", "space"])
-
-
-@click.command(params=[click.Argument(["kind"], type=_KIND)])
-def schema(kind: schemas.Kind) -> None:
-    """Print the JSON Schema of best.yaml or of a search space, for editors and other programs."""
-    click.echo(json.dumps(schemas.schema(kind), indent=2))
 
 
 @click.command(
@@ -30,11 +21,11 @@ def schema(kind: schemas.Kind) -> None:
             "--kind",
             "Read every file as one of this kind. Default: a file with the key `autotune` is a "
             "best.yaml, any other a search space.",
-            _KIND,
+            click.Choice(["best", "space"]),
         ),
     ]
 )
-def check(files: tuple[Path, ...], kind: schemas.Kind | None) -> None:
+def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None) -> None:
     """Check each of FILES: a best.yaml, or a search space.
 
     Report each fault with file, line and column, and exit with 2 if there is any. Nothing is

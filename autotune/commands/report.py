@@ -12,8 +12,6 @@ from typing import Any
 import click
 
 from autotune.commands.common import flag, option, write_new
-from autotune.export.tensorboard import own_files, write_events
-from autotune.process.common.interpreter import how_to_get, is_installed
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
 from autotune.report.html import page
@@ -41,11 +39,6 @@ _WIDEST = 100
         option("--html", "Write one page that opens offline.", metavar="FILE"),
         option("--csv", "Write one row for each trial; -: to stdout.", metavar="FILE|-"),
         option("--json", "Write all data for programs; -: to stdout.", metavar="FILE|-"),
-        option(
-            "--tensorboard",
-            "Write settings and results of the trials for TensorBoard (needs its package).",
-            metavar="DIR",
-        ),
         flag("--explain", "Explain the result in sentences."),
         flag("--force", "Overwrite existing files."),
     ]
@@ -54,7 +47,6 @@ def report(
     study: str | None,
     other: str | None,
     names: tuple[str, ...],
-    tensorboard: str | None,
     force: bool,
     **outputs: Any,
 ) -> None:
@@ -65,14 +57,14 @@ def report(
     """
     explain = outputs.pop("explain")
     wanted = {form: target for form, target in outputs.items() if target is not None}
-    if other is not None and (wanted or explain or tensorboard):
+    if other is not None and (wanted or explain):
         raise UsageError(
             f"{study} and {other}: two studies can only be shown in the terminal. Leave out the "
             "other options, or name one study."
         )
     if len(names) > (1 if other is None else 2):
         raise UsageError(f"--study {names[-1]}: give it once for STUDY, and once for OTHER.")
-    if faults := [*_faults(wanted, explain, force), *_folder_faults(tensorboard, force)]:
+    if faults := [*_faults(wanted, explain, force)]:
         raise UsageError("\n".join(faults))
     of_first, of_other = (*names, None, None)[:2]
     data = read_report(find_study(study), of_first)
@@ -87,17 +79,9 @@ def report(
         else:
             write_new(Path(target), text, force)
             click.echo(f"Wrote {target}", err=True)
-    if tensorboard is not None:
-        try:
-            write_events(data, Path(tensorboard))
-        except OSError as error:
-            raise UsageError(
-                f"--tensorboard {tensorboard} cannot be written: {error.strerror}."
-            ) from error
-        click.echo(f"Wrote {tensorboard}. Next: tensorboard --logdir {tensorboard}", err=True)
     if explain:
         _print_paragraphs(explanation(data))
-    elif not wanted and tensorboard is None:
+    elif not wanted:
         show_report(data)
 
 
@@ -115,24 +99,6 @@ def _faults(wanted: Mapping[str, str], explain: bool, force: bool) -> Iterator[s
         yield f"{' and '.join(piped)} all write to stdout. Name a file for all but one."
     if len({file.resolve() for file in files.values()}) < len(files):
         yield "two outputs have the same file. Give each its own name."
-
-
-def _folder_faults(tensorboard: str | None, force: bool) -> Iterator[str]:
-    """Yield why nothing can be written for TensorBoard into a folder."""
-    if tensorboard is None:
-        return
-    folder = Path(tensorboard)
-    if not is_installed("tensorboard"):
-        yield f"--tensorboard needs {how_to_get('tensorboard')}"
-    if folder.exists() and not folder.is_dir():
-        yield f"--tensorboard {folder} is a file. Name a directory."
-    elif own_files(folder) and not force:
-        yield (
-            f"--tensorboard {folder} holds an earlier report. Choose another directory, or replace "
-            "it with --force."
-        )
-    elif not folder.exists() and not folder.parent.is_dir():
-        yield f"--tensorboard {folder}: there is no directory {folder.parent}. Make it first."
 
 
 def _print_paragraphs(paragraphs: list[str]) -> None:

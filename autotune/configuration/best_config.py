@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from autotune.configuration import evidence as parts
 from autotune.configuration.training_config import TrainingConfig, setting_faults
@@ -17,7 +17,6 @@ from autotune.knobs.own import own_knob
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, dump, read
-from autotune.values.text import did_you_mean
 
 FORMAT = 1
 """Format of best.yaml."""
@@ -26,7 +25,6 @@ FORMAT = 1
 class Throughput(parts.Part):
     """Mean samples per second, with its 95 % confidence interval."""
 
-    left_out_if_none = frozenset({"tokens_per_second", "joules_per_sample", "steps"})
     samples_per_second: float
     ci95: parts.Pair
     tokens_per_second: float | None = None
@@ -39,7 +37,6 @@ class Throughput(parts.Part):
 class Baseline(parts.Part):
     """The user's settings and their throughput."""
 
-    left_out_if_none = Throughput.left_out_if_none
     config: parts.Settings
     samples_per_second: float
     ci95: parts.Pair
@@ -69,7 +66,6 @@ class Speedup(parts.Part):
 class Evidence(parts.Part):
     """Measurements of the best configuration and of the baseline."""
 
-    left_out_if_none = frozenset({"unit", "changed", "arithmetic", "not_read_back"})
     objective: str
     unit: Literal["steps"] | None = None
     """Set where a script's samples are unknown: each of its steps counts as one sample."""
@@ -130,7 +126,6 @@ class ConstraintEvidence(parts.Part):
 class Provenance(parts.Part):
     """The study and the trial that the result comes from."""
 
-    left_out_if_none = frozenset({"imports", "maps", "arguments_sha256", "arguments"})
     study: str
     storage: str
     trial: int
@@ -153,7 +148,6 @@ class Provenance(parts.Part):
 class BestConfig(parts.Part):
     """The content of best.yaml."""
 
-    left_out_if_none = frozenset({"effects", "processes", "processes_per_host"})
     autotune: Literal[1] = 1
     config: parts.Settings
     effects: dict[str, Effect] | None = None
@@ -249,7 +243,7 @@ def read_best(path: Path) -> BestConfig:
     """Read best.yaml and check it against the schema.
 
     Raises:
-        UsageError: the file is missing, not valid (all faults), unconfirmed, or of a newer format.
+        UsageError: the file is missing, not valid (all faults), unconfirmed, or of another format.
     """
     document = read(path)
     if document.value.get("unconfirmed"):
@@ -258,14 +252,10 @@ def read_best(path: Path) -> BestConfig:
             "not ended, and was never confirmed. Let the search finish, and use its best.yaml."
         )
     version, where = document.value.get("autotune"), document.position("autotune")
-    if type(version) is not int:
+    if version != FORMAT:
         raise UsageError(
-            f"{where}: autotune: {version!r} is not a format of best.yaml. Use {FORMAT}."
-        )
-    if version > FORMAT:
-        raise UsageError(
-            f"{where}: format {version} was written by a newer autotune; "
-            f"this one reads format {FORMAT}. Upgrade autotune."
+            f"{where}: autotune: {version!r} is not the format that this version reads, {FORMAT}. "
+            "Name a best.yaml, or upgrade autotune."
         )
     try:
         best = BestConfig.model_validate_json(json.dumps(document.value))
@@ -278,16 +268,9 @@ def read_best(path: Path) -> BestConfig:
         *_config_faults(best.evidence.baseline.config, document, "evidence", "baseline", "config"),
         *_faults_at(setting_faults(best.evidence.changed or {}), document, "evidence", "changed"),
     ]
-    if faults := faults or list(_faults_of_effects(best, document)):
+    if faults:
         raise UsageError("\n".join(faults))
     return best
-
-
-def _faults_of_effects(best: BestConfig, document: Document) -> Iterator[str]:
-    """Yield effects of what is no knob of the user's own in the file."""
-    for name in (best.effects or {}).keys() - set(best.own_knobs):
-        place = document.key_position("effects", name)
-        yield f"{place}: {name} is not one of your own settings in config."
 
 
 def _schema_faults(error: ValidationError, document: Document) -> list[str]:
@@ -296,24 +279,10 @@ def _schema_faults(error: ValidationError, document: Document) -> list[str]:
         place = fault["loc"]
         name = ".".join(map(str, place))
         if fault["type"] == "extra_forbidden":
-            hint = did_you_mean(str(place[-1]), _fields(place[:-1]))
-            faults.append(f"{document.key_position(*place)}: {name} is not known.{hint}")
+            faults.append(f"{document.key_position(*place)}: {name} is not known. Remove it.")
         else:
             faults.append(f"{document.position(*place)}: {name}: {fault['msg']}.")
     return faults
-
-
-def _fields(place: tuple[int | str, ...]) -> list[str]:
-    """Return the field names that the schema allows at a place."""
-    part: type[BaseModel] = BestConfig
-    for name in place:
-        annotation = part.model_fields[str(name)].annotation
-        kinds = get_args(annotation) or (annotation,)  # an optional part is a union with None
-        parts = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
-        if not parts:
-            return []
-        part = parts[0]
-    return list(part.model_fields)
 
 
 def _config_faults(config: parts.Settings, document: Document, *place: str) -> list[str]:

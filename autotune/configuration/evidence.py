@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -15,7 +15,7 @@ from pydantic import (
 from autotune.configuration.constraints import OF_SPLIT
 from autotune.configuration.training_config import LrRule
 from autotune.knobs.base import Value
-from autotune.values.text import size, span
+from autotune.values.text import size
 
 Pair = tuple[float, float]
 # best_config checks the values: it reports one fault where pydantic's union reports three.
@@ -24,17 +24,13 @@ Stage = Literal["loading", "copying", "launching", "computing"]
 
 
 class Part(BaseModel):
-    """A part of best.yaml; unknown names are refused."""
+    """A part of best.yaml; unknown names are refused, and None is not written."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset()
-    """Names of fields that are left out of the file where they are None."""
 
     @model_serializer(mode="wrap")
     def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
-        written: dict[str, object] = write(self)
-        absent = {name for name in self.left_out_if_none if written.get(name) is None}
-        return {name: value for name, value in written.items() if name not in absent}
+        return {name: value for name, value in write(self).items() if value is not None}
 
 
 class DeviceMemoryEvidence(Part):
@@ -51,21 +47,9 @@ class DeviceMemoryEvidence(Part):
     """Memory outside of the allocator: the driver's context, libraries, other processes."""
 
 
-class MemoryGrowth(Part):
-    """Memory that grew from block to block in nearly all timed processes, in bytes an hour."""
-
-    left_out_if_none = frozenset({"baseline", "best"})
-    baseline: float | None = None
-    """Under the user's settings; None if it did not grow, or would not reach the limit within three
-    days or the length of the run."""
-    best: float | None = None
-    """Under the answer's settings; None as above."""
-
-
 class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
-    left_out_if_none = frozenset({"device", "longest_of", "dataset_samples", "growth_per_hour"})
     peak_bytes: int
     limit_bytes: int
     margin: float
@@ -79,8 +63,6 @@ class MemoryEvidence(Part):
     """
     dataset_samples: int | None = None
     """Samples of the dataset, beside those that were looked at."""
-    growth_per_hour: MemoryGrowth | None = None
-    """None if memory was not seen to grow."""
 
     @property
     def in_words(self) -> str:
@@ -94,23 +76,7 @@ class MemoryEvidence(Part):
                 f" (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
                 f"free {size(own.free)})"
             )
-        return f"{text}{self._growth_in_words}"
-
-    @property
-    def _growth_in_words(self) -> str:
-        """Return how fast memory grows, to follow another text; empty if it does not."""
-        growth = self.growth_per_hour
-        if growth is None:
-            return ""
-        own = "" if growth.baseline is None else f"{size(round(growth.baseline))} per hour"
-        if growth.best is None:
-            return f"; with your settings it grows by {own}"
-        left = span(3600 * max(0, self.limit_bytes - self.peak_bytes) / growth.best)
-        own = f" ({own} with your settings)" if own and growth.best != growth.baseline else ""
-        return (
-            f"; it grows by {size(round(growth.best))} per hour{own}, to the limit in {left}: the "
-            "training keeps tensors, or fills a cache"
-        )
+        return text
 
 
 class Stages(Part):
@@ -120,7 +86,6 @@ class Stages(Part):
     the slowest by the difference of two processes.
     """
 
-    left_out_if_none = frozenset({"launching", "busy_share"})
     bound: Stage
     """Slowest stage."""
     loading: float | None = None
@@ -160,7 +125,6 @@ class Arithmetic(Part):
 class Steps(Part):
     """Seconds of single training steps; only on a CPU does the clock tell when each has ended."""
 
-    left_out_if_none = frozenset({"remark"})
     median_seconds: float
     p99_seconds: float
     longest_seconds: float
@@ -179,13 +143,12 @@ class PredictedRun(Part):
 class Blocks(Part):
     """Number of timed blocks behind the rates, and of those that other programs disturbed."""
 
-    left_out_if_none = frozenset({"gpu_clock_mhz", "gpu_held_back"})
     timed: int
     gpu_clock_mhz: Pair | None = None
     """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
     gpu_held_back: dict[str, int] | None = None
     """Blocks in which something held the GPU's clock back, for each reason; None without any."""
-    disturbed: int | None
+    disturbed: int | None = None
     """Number of disturbed blocks; None if unknown, as off Linux."""
 
     @property
@@ -248,7 +211,6 @@ TRAINING_LOSS = "training_loss"
 class GateEvidence(Part):
     """Errors found by the numerics check, against float64, or float32 if the model needs it."""
 
-    left_out_if_none = frozenset({"gradient_error", "update_error", "buffer_error"})
     loss_error: float
     gradient_error: float | None = None
     """None for a script that a quality judged; else estimated from sums over its gradients."""
@@ -270,7 +232,6 @@ class AccuracyEvidence(Part):
     `baseline` and `best` are means over the same seeds. A short probe bounds early training only.
     """
 
-    left_out_if_none = frozenset({"judged_by", "unjudged"})
     evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
     """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
     computes the same."""

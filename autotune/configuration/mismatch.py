@@ -27,7 +27,6 @@ from autotune.values.text import size
 
 DIGITS = 8
 """Hex digits by which a best.yaml knows each file that the model imports."""
-_MOST_NAMED = 3
 
 
 def mismatches(
@@ -159,10 +158,9 @@ def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
     if model is None and not path.is_file():
         return []
     missing = [str(file) for file in _imports(best, path) if not file.is_file()]
-    others = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-    named = f"{', '.join(missing[:_MOST_NAMED])}{others}"
     changed = [f"{file}: changed since the search" for file in changed_files(best, path)]
-    return [*changed, *([f"{named}: imported in the search, not here"] if missing else [])]
+    named = f"{', '.join(missing)}: imported in the search, not here"
+    return [*changed, *([named] if missing else [])]
 
 
 def changed_files(best: BestConfig, model: Path) -> list[Path]:

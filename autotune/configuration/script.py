@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from autotune.calling.arguments import files_digest
 from autotune.calling.config_file import Edit, edits_of
 from autotune.calling.flag import Flag, variables_of
@@ -236,10 +238,7 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Read back the output of `to_json`."""
-        fields = json.loads(text)
-        fields["edits"] = [Edit(**edit) for edit in fields["edits"]]
-        lists = {name: tuple(it) for name, it in fields.items() if isinstance(it, list)}
-        return cls(**{**fields, **lists})
+        return TypeAdapter(cls).validate_json(text)
 
 
 def with_flags(

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from random import Random
 from typing import Any, Literal, get_args
 
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named, own_fault
 from autotune.knobs.base import Effect, Knob, Value, spelled
-from autotune.knobs.own import ALLOCATOR, KINDS, OLDER_ALLOCATOR
+from autotune.knobs.own import KINDS
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
@@ -61,11 +60,6 @@ def read_own_knobs(document: Document, faults: list[str]) -> OwnKnobs:
                 faults.append(f"{document.key_position(kind, word)}: {fault}.")
             else:
                 faults.extend(_read_own_knob(own, document, (kind, word), written))
-    if {f"env.{ALLOCATOR}", f"env.{OLDER_ALLOCATOR}"} <= own.offers.keys():
-        faults.append(
-            f"{document.key_position('env', OLDER_ALLOCATOR)}: {OLDER_ALLOCATOR} is the older name "
-            f"of {ALLOCATOR}, which is written by the name that torch reads; keep {ALLOCATOR}."
-        )
     return own
 
 
@@ -101,8 +95,6 @@ def _clash(word: str, offers: Sequence[Value]) -> str | None:
     kinds = {type(value) for value in offers if value is not None}
     if word.startswith("-") and bool in kinds and len(kinds) > 1:
         return "true and false switch a flag on and off, so that it takes no other values"
-    if len(set(offers)) < len({(type(value), value) for value in offers}):
-        return "true equals 1 and false equals 0 in Python; keep one of the two"
     return None
 
 
@@ -119,18 +111,15 @@ def read_values(
             f"{{low, high, step}} or {{low, high, log2: true}}; got {written!r}."
         )
         return ()
-    seen: set[tuple[type, Value]] = set()
-    sound = []
+    sound = dict[Value, None]()
     for index, value in enumerate(written):
-        fault = knob_named(name).values.fault(value)
-        if fault:
-            where = document.position(*place, index)
+        where = document.position(*place, index)
+        if fault := knob_named(name).values.fault(value):
             faults.append(f"{where}: {name}={value!r} is not possible; {fault}.")
-        elif (type(value), value) in seen:
-            faults.append(f"{document.position(*place, index)}: {name}={value!r} is listed twice.")
+        elif value in sound:  # in Python true equals 1
+            faults.append(f"{where}: {name}={value!r} is listed twice.")
         else:
-            seen.add((type(value), value))
-            sound.append(value)
+            sound[value] = None
     return tuple(sound)
 
 
@@ -395,10 +384,6 @@ class SearchSpace:
         """Yield every different configuration once."""
         return iter(self._all)
 
-    def sample(self, random: Random) -> TrainingConfig:
-        """Draw a configuration uniformly, knob by knob."""
-        return self.config({name: random.choice(v) for name, v in self.domains.items()})
-
     def within(self, config: TrainingConfig) -> TrainingConfig:
         """Return `config` with each value outside of its domain replaced by the nearest one."""
         return self.config({n: nearest(config[n], v) for n, v in self.domains.items()})
@@ -558,39 +543,17 @@ def _relatives(own: int) -> set[int]:
     return parts | {own * times for times in range(2, 9)}
 
 
-def check_divides(file: SpaceFile, effective_batch: int, own: int | None, processes: int) -> None:
-    """Check that the space has a batch size that divides an effective batch, before anything runs.
-
-    A portable space gets parts and multiples of the user's `own` batch size, which must be known.
-
-    Raises:
-        UsageError: no batch size divides the part that each of the processes has.
-    """
-    offered = {int(size or 1) for size in file.offers.get("batch_size", ())}
-    if not offered or (own is None and file.portable):
-        return
-    if own is not None:
-        offered |= {own} | (_relatives(own) if file.portable else set())
-    each, legal = effective_batch // processes, KNOBS["accumulation_steps"].values
-    if not any(each % size == 0 and not legal.fault(each // size) for size in offered):
-        raise UsageError(_no_divisor(file, sorted(offered), each, processes))
-
-
-def _no_divisor(
-    file: SpaceFile, offered: Sequence[int], effective_batch: int, processes: int = 1
-) -> str:
+def _no_divisor(file: SpaceFile, offered: Sequence[int], effective_batch: int) -> str:
     small = [n for n in range(1, math.isqrt(effective_batch) + 1) if effective_batch % n == 0]
     divisors = sorted({*small, *(effective_batch // n for n in small)})
     shown = ", ".join(map(str, divisors[-_MOST_DIVISORS:]))
     place = file.document.position("batch_size") if "batch_size" in file.offers else file.name
     least = offered[0] * math.ceil(effective_batch / offered[0])
-    of_all = f" times {processes} processes" if processes > 1 else ""
-    whose = f"of the {effective_batch} of each the" if processes > 1 else "its"
     return (
-        f"{place}: --effective-batch {effective_batch * processes}: no batch_size of "
-        f"{', '.join(map(str, offered))} times accumulation_steps"
-        f"{of_all} gives it; {whose} divisors are {shown}. Offer one of them as batch_size, give "
-        f"a multiple of {offered[0] * processes}, such as {least * processes}, or free."
+        f"{place}: --effective-batch: no batch_size of {', '.join(map(str, offered))} times "
+        f"accumulation_steps gives {effective_batch} in each process, whose divisors are "
+        f"{shown}. Offer one of them as batch_size, give a multiple of {offered[0]}, such as "
+        f"{least}, or free."
     )
 
 

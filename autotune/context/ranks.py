@@ -19,9 +19,9 @@ from autotune.configuration.job import (
     TakeFirstSteps,
     Task,
 )
-from autotune.configuration.search_space import SpaceFile, check_divides
+from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.options import Resources, SearchOptions, WorkloadOptions
+from autotune.context.options import Resources, SearchOptions
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import ALONE
@@ -94,25 +94,15 @@ def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOpt
     return replace(options, resources=told)
 
 
-def check_held(options: SearchOptions, file: SpaceFile) -> None:
-    """Check that a number of samples can be an effective batch here, before anything is run.
+def check_held(options: SearchOptions) -> None:
+    """Check that the processes can share an effective batch, before anything is run.
 
     Raises:
-        UsageError: the processes cannot share it evenly, or no batch size of the space divides it.
+        UsageError: they cannot share it evenly.
     """
     held, processes = options.workload.effective_batch, options.resources.processes
     if type(held) is int and options.resources.launch is None:
         _check_share(held, processes)
-        check_divides(file, held, _told_batch(options.workload), processes)
-
-
-def _told_batch(workload: WorkloadOptions) -> int | None:
-    """Return the batch size of today that the command line tells; None if it tells none."""
-    told: list[Value] = [workload.baseline.get("batch_size")]
-    if script := workload.script:
-        flags = (flag for flag in script.flags if flag.knob == "batch_size")
-        told += [flag.given(script.arguments) for flag in flags]
-    return next((int(str(size)) for size in told if str(size).isdecimal() and size != "0"), None)
 
 
 def _check_share(held: int, processes: int) -> None:

@@ -222,7 +222,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     check_room(options.resources)
     file = read_space(find_space(options.sampling.space))
     check_own_knobs(file, options.workload)
-    check_held(options, file)
+    check_held(options)
     if folder is None:
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"

@@ -48,9 +48,6 @@ def to_accelerate(best: BestConfig) -> Exported:
     carried = {"compile_mode"} | (set() if refused else {"amp_dtype"})
     carried |= set() if config["compile_dynamic"] is None else {"compile_dynamic"}
     carried |= {PROCESSES} if _starts_all(best) else set()
-    if values["distributed_type"] == "FSDP":
-        values["fsdp_config"] = _sharded(config)
-        carried |= {"sharding", "reshard_after_forward"}
     if mode is not None:
         values["dynamo_config"] = {
             "dynamo_backend": "INDUCTOR",
@@ -70,31 +67,20 @@ def to_accelerate(best: BestConfig) -> Exported:
 
 def _starts_all(best: BestConfig) -> bool:
     """Return True if `accelerate launch` starts several processes that train as measured."""
-    on_cpu, is_sharded = best.machine.device == "cpu", best.config.get("sharding") is not None
-    is_of_several = best.processes is not None and hosts_of(best).are_alike
-    return is_of_several and not (on_cpu and is_sharded)  # on a CPU it does not shard
+    return best.processes is not None and best.config.get("sharding") is None
 
 
 def _processes(best: BestConfig) -> dict[str, Any]:
-    """Return how many processes train together, on how many hosts, and by which means.
+    """Return how many processes train together, and on how many hosts.
 
     MULTI_GPU starts several on a CPU, too: MULTI_CPU asks for mpirun.
     """
     if not _starts_all(best):
         return {"distributed_type": "NO", "num_processes": 1, "num_machines": 1}
     return {
-        "distributed_type": "FSDP" if best.config.get("sharding") else "MULTI_GPU",
+        "distributed_type": "MULTI_GPU",
         "num_processes": best.processes,
-        "num_machines": hosts_of(best).count,
-    }
-
-
-def _sharded(config: TrainingConfig) -> dict[str, Any]:
-    """Return Accelerate's words for `fully_shard`, block by block."""
-    return {
-        "fsdp_version": 2,
-        "fsdp_reshard_after_forward": config["reshard_after_forward"],
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "num_machines": hosts_of(best)[0],
     }
 
 
@@ -108,7 +94,7 @@ def _launch(best: BestConfig) -> str:
     pairs += [f"{_USE_CPU}=true"] if several and best.machine.device == "cpu" else []
     words = [*(["env", *pairs] if pairs else []), "accelerate launch --config_file FILE"]
     words += [] if threads is None else [f"--num_cpu_threads_per_process {threads}"]
-    words += [_ON_EACH_HOST] if several and hosts_of(best).count > 1 else []
+    words += [_ON_EACH_HOST] if several and hosts_of(best)[0] > 1 else []
     return " ".join((*words, "train.py", *map(shlex.quote, own_words(best))))
 
 

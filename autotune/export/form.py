@@ -12,6 +12,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import DDP_ARGUMENTS
+from autotune.values.errors import UsageError
 
 LR_FACTOR = "lr_factor"
 """Name of the factor on model.py's learning rates; left out if the factor is 1."""
@@ -58,9 +59,7 @@ def left_out(
         and value != own.get(knob.name, knob.default)
     }
     if best.processes is not None and PROCESSES not in carried:
-        dropped[PROCESSES] = (
-            f"{PROCESSES}={best.processes}: {ways.get(PROCESSES, by_torchrun(best))}"
-        )
+        dropped[PROCESSES] = f"{PROCESSES}={best.processes}: {_by_torchrun(best)}"
     factor = best.lr_scaling.factor
     if factor != 1 and LR_FACTOR not in carried:
         dropped[LR_FACTOR] = f"{LR_FACTOR}={factor:g}: multiply your learning rates by it"
@@ -83,33 +82,28 @@ def is_half_on_cpu(best: BestConfig) -> bool:
     return best.machine.device == "cpu" and best.config.get("amp_dtype") == "float16"
 
 
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """Hosts on which the processes of an answer trained."""
+def hosts_of(best: BestConfig) -> tuple[int, int]:
+    """Return the hosts on which the processes of a result trained, and the processes on each.
 
-    count: int
-    """Hosts; the fewest that have room for all where they do not share them evenly."""
-    processes: int
-    """Processes on each host; the most where they do not share them evenly."""
-    are_alike: bool
-    """True if each host has equally many."""
-
-
-def hosts_of(best: BestConfig) -> Hosts:
-    """Return the hosts of an answer, with their processes."""
+    Raises:
+        UsageError: the hosts have unequally many, which no form can say.
+    """
     processes = best.processes or 1
     on_each = best.processes_per_host or processes
-    return Hosts(-(-processes // on_each), on_each, processes % on_each == 0)
+    if processes % on_each:
+        raise UsageError(
+            f"the result is of {processes} processes, at most {on_each} on a host: this format has "
+            "no word for unequally many. Start them as the search did, and use `autotune run`."
+        )
+    return processes // on_each, on_each
 
 
-def by_torchrun(best: BestConfig) -> str:
+def _by_torchrun(best: BestConfig) -> str:
     """Return how to start the processes where a form has no word for them."""
-    hosts = hosts_of(best)
-    if not hosts.are_alike:
-        return f"start so many by a launcher, at most {hosts.processes} on a host, as measured"
-    if hosts.count == 1:
-        return f"start the training by torchrun --nproc-per-node {best.processes}"
-    words = f"torchrun --nnodes {hosts.count} --nproc-per-node {hosts.processes}"
+    hosts, processes = hosts_of(best)
+    if hosts == 1:
+        return f"start the training by torchrun --nproc-per-node {processes}"
+    words = f"torchrun --nnodes {hosts} --nproc-per-node {processes}"
     return f"start the training by {words} on each host, with --rdzv-backend and --rdzv-endpoint"
 
 

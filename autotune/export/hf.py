@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.training_config import TrainingConfig
 from autotune.export.form import Exported, ddp_arguments, handler_fields, is_half_on_cpu, left_out
 from autotune.knobs.ranks import DDP_ARGUMENTS
 from autotune.values.strict_yaml import dump
@@ -19,29 +14,16 @@ _UNFUSED = "optim=adamw_torch where yours is AdamW, which transformers would fus
 
 
 def to_hf(best: BestConfig) -> Exported:
-    """Return a file for `HfArgumentParser.parse_yaml_file`, with fields of the installed version.
-
-    Without transformers, all fields are written.
-    """
-    words, known = _words(best), installed_fields()
-    absent = {
-        knob: [name for name in fields if known is not None and name not in known]
-        for knob, fields in words.items()
-    }
-    carried = [knob for knob, names in absent.items() if not names]
-    lacking = {
-        knob: f"the installed transformers has no {', '.join(names)}"
-        for knob, names in absent.items()
-        if names
-    }
-    merged = {name: value for knob in carried for name, value in words[knob].items()}
+    """Return a file for `HfArgumentParser.parse_yaml_file`."""
+    words = _words(best)
+    merged = {name: value for fields in words.values() for name, value in fields.items()}
     use = "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE)"
     if "optim" in merged:
         use += "; leave out optim where yours is not AdamW"
-    instead = _on_the_handler(best) | lacking
+    instead = _on_the_handler(best)
     if best.training_config["optimizer_impl"] is None:
         instead["optimizer_impl"] = _UNFUSED
-    left = left_out(best, carried, {"optimizer_impl": "fused"}, instead)
+    left = left_out(best, words.keys(), {"optimizer_impl": "fused"}, instead)
     return Exported(dump(merged), left, use)
 
 
@@ -82,10 +64,8 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
 def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
     """Return knob to fields, for several processes."""
     config = best.training_config
-    if best.processes is None:
+    if best.processes is None or config["sharding"]:
         return {}
-    if config["sharding"]:
-        return {} if best.machine.device == "cpu" else _sharded(config)
     # Else transformers looks for unused parameters in each step.
     words: dict[str, dict[str, Any]] = {"find_unused": {"ddp_find_unused_parameters": False}}
     for argument, value in ddp_arguments(config).items():
@@ -95,15 +75,6 @@ def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
     return words
 
 
-def _sharded(config: TrainingConfig) -> dict[str, dict[str, Any]]:
-    """Return knob to fields for a sharded model, which transformers has on GPUs alone."""
-    plan = {"version": 2, "reshard_after_forward": config["reshard_after_forward"]}
-    return {
-        "sharding": {"fsdp": True, "fsdp_config": plan},
-        "reshard_after_forward": {"fsdp_config": plan},
-    }
-
-
 def _on_the_handler(best: BestConfig) -> dict[str, str]:
     """Return knob to the line that sets it on the handler that the Trainer makes itself."""
     fields = handler_fields(best.training_config)
@@ -111,27 +82,3 @@ def _on_the_handler(best: BestConfig) -> dict[str, str]:
         knob: f"trainer.accelerator.ddp_handler.{name} = {code}, before trainer.train()"
         for knob, (name, code) in fields.items()
     }
-
-
-def installed_fields() -> frozenset[str] | None:
-    """Return the fields of TrainingArguments in the installed transformers; None without it.
-
-    They are read from its source, because importing it would import torch.
-    """
-    spec = find_spec("transformers")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).with_name("training_args.py")
-    return _fields_in(path) if path.is_file() else None
-
-
-@cache
-def _fields_in(path: Path) -> frozenset[str]:
-    classes = ast.parse(path.read_text(encoding="utf-8")).body
-    return frozenset(
-        field.target.id
-        for node in classes
-        if isinstance(node, ast.ClassDef) and node.name == "TrainingArguments"
-        for field in node.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    )

@@ -45,10 +45,9 @@ def to_lightning(best: BestConfig) -> Exported:
         sections["trainer"]["strategy"] = "ddp"
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
     carried |= {"accumulation_steps", "cudnn_benchmark", "deterministic", "optimizer_impl"}
-    carried |= {*_IN_TORCH, *DDP_ARGUMENTS}
-    carried |= {PROCESSES} if hosts_of(best).are_alike else set()
+    carried |= {*_IN_TORCH, *DDP_ARGUMENTS, PROCESSES}
     carried |= set() if silent else {"amp_dtype"}
-    instead = {"ddp_comm_dtype": _hook(best), "sharding": _sharded(best)}
+    instead = {"ddp_comm_dtype": _hook(best)}
     instead |= {"amp_dtype": _FLOAT16_ON_CPU} if silent else {}
     dropped = left_out(best, carried, instead=instead)
     use = (
@@ -63,27 +62,17 @@ def to_lightning(best: BestConfig) -> Exported:
 
 def _trainer(best: BestConfig, precision: str) -> dict[str, Any]:
     """Return the arguments of the Trainer, without those of the exchange between processes."""
-    config, hosts = best.training_config, hosts_of(best)
+    config, (hosts, processes) = best.training_config, hosts_of(best)
     found: dict[str, Any] = {"accelerator": "cpu" if best.machine.device == "cpu" else "auto"}
-    if hosts.are_alike:
-        found["devices"] = hosts.processes
-    if hosts.are_alike and hosts.count > 1:
-        found["num_nodes"] = hosts.count
+    found["devices"] = processes
+    if hosts > 1:
+        found["num_nodes"] = hosts
     found |= {"precision": precision, "benchmark": config["cudnn_benchmark"]}
     if config["accumulation_steps"] != 1:
         found["accumulate_grad_batches"] = config["accumulation_steps"]
     if config["deterministic"]:
         found["deterministic"] = True
     return found
-
-
-def _sharded(best: BestConfig) -> str:
-    """Return how Lightning shards a model: its module does so itself."""
-    return (
-        f"ModelParallelStrategy(data_parallel_size={best.processes}, tensor_parallel_size=1), and "
-        'in configure_model fully_shard(block, mesh=self.device_mesh["data_parallel"]), then the '
-        "model"
-    )
 
 
 def _hook(best: BestConfig) -> str:

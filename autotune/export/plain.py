@@ -68,21 +68,14 @@ def to_torchrun(best: BestConfig) -> Exported:
     """Return a shell script; its arguments are the training script and the script's arguments."""
     pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
     words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
-    hosts, use = hosts_of(best), "sh FILE train.py --its --arguments"
-    launcher = f"torchrun --standalone --nproc-per-node {hosts.processes}"
-    if hosts.count > 1:
-        places = (f"{hosts.count}", f"{hosts.processes}", "")
-        if not hosts.are_alike:
-            places = (
-                '"${NNODES:?hosts}"',
-                '"${NPROC:?processes on this one}"',
-                "NNODES=N NPROC=N ",
-            )
+    (hosts, processes), use = hosts_of(best), "sh FILE train.py --its --arguments"
+    launcher = f"torchrun --standalone --nproc-per-node {processes}"
+    if hosts > 1:
         launcher = (
-            f"torchrun --nnodes {places[0]} --nproc-per-node {places[1]} --rdzv-backend c10d "
+            f"torchrun --nnodes {hosts} --nproc-per-node {processes} --rdzv-backend c10d "
             '--rdzv-endpoint "${RDZV_ENDPOINT:?first host:port}"'
         )
-        use = f"RDZV_ENDPOINT=FIRST_HOST:29400 {places[2]}{use}, on each host"
+        use = f"RDZV_ENDPOINT=FIRST_HOST:29400 {use}, on each host"
     command = f'exec env {pairs}{launcher} "$@"{words}\n'
     carried = _carried(best) | {PROCESSES} | {f"flags.{name}" for name in carried_flags(best)}
     return Exported(command, left_out(best, carried), use)

@@ -16,7 +16,6 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData, failure_kind
 from autotune.study.archive import OpenTrial
-from autotune.study.facts import as_json
 from autotune.study.finished import FinishedTrial
 
 SCHEMA_VERSION = 1
@@ -50,7 +49,7 @@ def json_text(data: ReportData) -> str:
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [_open(trial) for trial in data.archive.open],
         "effects": [asdict(effect) for effect in data.effects],
-        "confirmation": as_json(data.confirmation) or {},
+        "confirmation": {} if data.confirmation is None else asdict(data.confirmation),
         "failures": [asdict(kind) for kind in data.failures],
         "phases": [asdict(phase) for phase in data.phases],
     }

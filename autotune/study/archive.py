@@ -6,7 +6,6 @@ A warm start takes configurations from such a study.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -81,7 +80,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             not autotune's.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with _collecting_nothing(), _opened(url) as storage:
+    with _opened(url) as storage:
         names = optuna.get_all_study_names(storage)
         chosen = _chosen(names, name, masked(url))
         study = optuna.load_study(study_name=chosen, storage=storage)
@@ -102,7 +101,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
 
 def _check_format(storage: str, name: str, facts: StudyFacts) -> None:
     known = facts.attributes.get("identity")
-    if isinstance(known, dict) and known.get("format") != FORMAT:
+    if isinstance(known, dict) and known.get("facts", {}).get("format") != FORMAT:
         raise UsageError(
             f"{storage}: study {name!r} was stored by another version of autotune, in another "
             "form. Read it with that version, or search again under another name."
@@ -128,22 +127,6 @@ def _opened(url: str) -> Iterator[BaseStorage]:
             yield storage
         finally:
             disconnect(storage)
-
-
-@contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """Disable the garbage collector in this block.
-
-    Otherwise it walks all trials read so far again and again, and dominates the time for large
-    studies.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _chosen(names: Sequence[str], name: str | None, storage: str) -> str:
@@ -222,18 +205,22 @@ def find_study(study: str | None) -> StudyPlace:
         study = _only_one()
     if "://" in study:
         return _from_url(study)
-    places = (Path(study), _STUDIES / study, _STUDIES / folder_name(study))
-    folders = [folder for folder in places if folder.is_dir()]
-    if folders:  # a model's folder of the same name may exist beside the study's
-        studies = [each for each in folders if (each / _DATABASE).is_file() or _beside(each)]
-        return _from_folder(study, [*studies, *folders][0])
     path = Path(study)
+    for folder in (path, _STUDIES / study, _STUDIES / folder_name(study)):
+        database, answer = folder / _DATABASE, _beside(folder)
+        if database.is_file():
+            return StudyPlace(f"sqlite:///{database}", answer)
+        if answer is not None:
+            return StudyPlace(None, answer)
     if not path.is_file():
-        _refuse(study, f"there is neither {path} nor {_STUDIES / study}")
+        places = f"neither {path} nor {_STUDIES / study}"
+        _refuse(study, f"{places} is a file, or a directory with {_DATABASE} or {_ANSWERS[0]}")
     if path.suffix in (".yaml", ".yml"):
         return StudyPlace(None, path)
     if path.name != _DATABASE:  # a damaged one can be restored, which reading it says
-        _check_is_database(path)
+        with path.open("rb") as file:
+            if file.read(len(_SQLITE)) != _SQLITE:
+                _refuse(study, "it is not an SQLite database")
     return StudyPlace(f"sqlite:///{path}", _beside(path.parent))
 
 
@@ -250,27 +237,6 @@ def _from_url(url: str) -> StudyPlace:
             "Check the path; `autotune search` makes a study."
         )
     return StudyPlace(url, _beside(database.parent))
-
-
-def _from_folder(study: str, folder: Path) -> StudyPlace:
-    database, answer = folder / _DATABASE, _beside(folder)
-    if database.is_file():
-        return StudyPlace(f"sqlite:///{database}", answer)
-    if answer is None:
-        _refuse(study, f"{folder} holds neither {_DATABASE} nor {_ANSWERS[0]}")
-    return StudyPlace(None, answer)
-
-
-def _check_is_database(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_SQLITE))
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
-    if start != _SQLITE:
-        raise StorageError(
-            f"{path} is not an SQLite database. Name the directory of a study, or its {_DATABASE}."
-        )
 
 
 def _beside(folder: Path) -> Path | None:

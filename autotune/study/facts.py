@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import Annotated, Any, Generic, TypeVar, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, overload
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     FiniteFloat,
     NonNegativeInt,
@@ -28,13 +28,14 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.dataclasses import dataclass as checked
+from pydantic_core import to_jsonable_python
 
 from autotune.configuration.best_config import BestConfig
 from autotune.knobs.base import Value
-from autotune.study.identity import Identity, StoredIdentity
+from autotune.study.identity import Identity
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Diagnosed, TrialOutcome, outcome_from_json, outcome_to_json
+from autotune.values.outcome import Diagnosed, TrialOutcome
 from autotune.values.statistics import Interval
 from autotune.values.strict_json import fault_of
 
@@ -139,68 +140,75 @@ def _observed(run: Measurement) -> Measurement:
     return run
 
 
-class Fact(Generic[T]):
-    """A whole value of some type, stored under its name; None if the study has none.
+class _Stored(Generic[T]):
+    """What a study stores under a key; reading raises a ValueError if that is of another type."""
 
-    Reading raises a ValueError if the fact on disk does not match the type.
-    """
+    def __init__(self, key: str, kind: Any) -> None:
+        self.key = key
+        self._kind = kind
+
+    @overload
+    def __get__(self, study: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, study: StudyFacts, owner: type) -> T: ...
+    def __get__(self, study: StudyFacts | None, owner: type) -> Self | T:
+        return self if study is None else study.parsed(self.key, self.read)
+
+    def read(self, study: StudyFacts) -> T:
+        """Return what the study has."""
+        raise NotImplementedError
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        """Checks the type."""
+        return TypeAdapter(self._kind)
+
+
+class Fact(_Stored[T | None]):
+    """A whole value, stored under its name; None if the study has none."""
 
     def __init__(self, kind: Any) -> None:
-        self.key = ""
-        self._kind = kind
+        super().__init__("", kind)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = name
 
-    @overload
-    def __get__(self, study: None, owner: type) -> Fact[T]: ...
-    @overload
-    def __get__(self, study: StudyFacts, owner: type) -> T | None: ...
-    def __get__(self, study: StudyFacts | None, owner: type) -> Fact[T] | T | None:
-        return self if study is None else study.parsed(self.key, self._parse)
-
     def __set__(self, study: StudyFacts, value: T) -> None:
         study.store(self.key, value)
 
-    def _parse(self, attributes: Mapping[str, Any]) -> T | None:
-        fact = attributes.get(self.key)
-        return None if fact is None else self._adapter.validate_python(fact)
-
-    @cached_property
-    def _adapter(self) -> TypeAdapter[T]:
-        return TypeAdapter(self._kind)
+    def read(self, study: StudyFacts) -> T | None:
+        """Return the value."""
+        fact = study.attributes.get(self.key)
+        return None if fact is None else self.adapter.validate_python(fact)
 
 
-class Entries(Generic[K, T]):
-    """A mapping, of which each entry is an attribute `PREFIX:KEY`; empty if the study has none."""
+class Entries(_Stored[MutableMapping[K, T]]):
+    """A mapping, of which each entry is an attribute `PREFIX:KEY`; setting one writes it."""
 
     def __init__(self, prefix: str, kind: Any, key_of: Callable[[str], K]) -> None:
-        self.key = prefix
-        self._kind = kind
+        super().__init__(prefix, kind)
         self._key_of = key_of
 
-    @overload
-    def __get__(self, study: None, owner: type) -> Entries[K, T]: ...
-    @overload
-    def __get__(self, study: StudyFacts, owner: type) -> Mapping[K, T]: ...
-    def __get__(self, study: StudyFacts | None, owner: type) -> Entries[K, T] | Mapping[K, T]:
-        return self if study is None else study.parsed(self.key, self._parse)
-
-    def enter(self, study: StudyFacts, key: K, value: Any) -> None:
-        """Write one entry."""
-        study.store(f"{self.key}:{key}", value)
-
-    def _parse(self, attributes: Mapping[str, Any]) -> Mapping[K, T]:
+    def read(self, study: StudyFacts) -> MutableMapping[K, T]:
+        """Return the entries."""
         start = f"{self.key}:"
-        return {
-            self._key_of(name.removeprefix(start)): self._adapter.validate_python(fact)
-            for name, fact in attributes.items()
+        found = {
+            self._key_of(name.removeprefix(start)): self.adapter.validate_python(fact)
+            for name, fact in study.attributes.items()
             if name.startswith(start)
         }
+        return _Written(found, lambda key, value: study.store(f"{start}{key}", value))
 
-    @cached_property
-    def _adapter(self) -> TypeAdapter[T]:
-        return TypeAdapter(self._kind)
+
+class _Written(dict[K, T]):
+    """Entries as they were read; one that is set is written, and there when they are read anew."""
+
+    def __init__(self, entries: Mapping[K, T], write: Callable[[K, T], None]) -> None:
+        super().__init__(entries)
+        self._write = write
+
+    def __setitem__(self, key: K, value: T) -> None:
+        self._write(key, value)
 
 
 def matmul_rate_key(fingerprint: str, number_format: str) -> str:
@@ -215,7 +223,7 @@ class StudyFacts:
     training is named by the text that equivalent trials have as their attribute `TRAINING`.
     """
 
-    identity = Fact[Identity](StoredIdentity)
+    identity = Fact[Identity](Identity)
     plan = Fact[Plan](Plan)
     """Only where several processes may work on the study."""
     reference = Fact[Mapping[str, Value]](dict[str, Value])
@@ -244,8 +252,10 @@ class StudyFacts:
     """Quality of each known seed, by training."""
     margins = Entries[str, float]("margin", FiniteFloat, str)
     """Accuracy margin by training, as a constraint: at most 0 if it holds."""
-    numerics_checks = Entries[str, str]("check", str, str)
-    """Outcome of each numerics check as JSON, by its settings; see `numerics_check`."""
+    numerics_checks = Entries[str, TrialOutcome](
+        "check", Annotated[TrialOutcome, Discriminator("kind")], str
+    )
+    """Outcome of each numerics check, by its settings."""
     revocations = Entries[str, Revocation]("refuted", Revocation, str)
     """Revocations, by training, or by the text of `alone` for a single trial."""
     matmul_rates = Entries[str, float]("rate", PositiveFloat, str)
@@ -290,7 +300,7 @@ class StudyFacts:
 
     def store(self, key: str, value: Any) -> None:
         """Write an attribute as JSON, unless it is there already."""
-        fact = as_json(value)
+        fact = to_jsonable_python(value)
         with self._lock:
             if self._attributes.get(key) == fact:
                 return
@@ -299,15 +309,15 @@ class StudyFacts:
             self._attributes = {**self._attributes, key: fact}
             self._parsed.pop(key.partition(":")[0], None)
 
-    def parsed(self, name: str, parse: Callable[[Mapping[str, Any]], T]) -> T:
-        """Return what `parse` makes of the attributes of this name, once for each change of them.
+    def parsed(self, name: str, read: Callable[[StudyFacts], T]) -> T:
+        """Return what `read` makes of the attributes of this name, once for each change of them.
 
         Raises:
             ValueError: an attribute does not match its type.
         """
         with self._lock:
             if name not in self._parsed:
-                self._parsed[name] = parse(self._attributes)
+                self._parsed[name] = read(self)
             found: T = self._parsed[name]
             return found
 
@@ -318,10 +328,10 @@ class StudyFacts:
             StudyMismatchError: one does not match its type; the message names it.
         """
         for one in vars(StudyFacts).values():
-            if not isinstance(one, Fact | Entries):
+            if not isinstance(one, _Stored):
                 continue
             try:
-                one.__get__(self, StudyFacts)
+                one.read(self)
             except (ValueError, UsageError) as error:
                 fault = fault_of(error) if isinstance(error, ValueError) else str(error)
                 raise StudyMismatchError(
@@ -357,29 +367,9 @@ class StudyFacts:
         """
         return self.checks_of_devices.get(worker or OWN, ())
 
-    def numerics_check(self, settings: str) -> TrialOutcome | None:
-        """Return the outcome of the numerics check of these settings; None if it was not run.
-
-        An outcome in another version's format becomes `Lost`.
-        """
-        text = self.numerics_checks.get(settings)
-        return None if text is None else outcome_from_json(text)
-
-    def set_qualities(self, training: str, qualities: Sequence[float]) -> None:
-        """Write the quality of each known seed of a training."""
-        StudyFacts.qualities.enter(self, training, qualities)
-
-    def set_margin(self, training: str, margin: float) -> None:
-        """Write the accuracy margin of a training."""
-        StudyFacts.margins.enter(self, training, margin)
-
-    def set_numerics_check(self, settings: str, outcome: TrialOutcome) -> None:
-        """Write the outcome of the numerics check of these settings."""
-        StudyFacts.numerics_checks.enter(self, settings, outcome_to_json(outcome))
-
     def set_phase_seconds(self, phase: str, seconds: float) -> None:
         """Write the seconds of a phase in this process, rounded to tenths."""
-        StudyFacts.seconds_of_processes.enter(self, f"{self._process}:{phase}", round(seconds, 1))
+        self.seconds_of_processes[f"{self._process}:{phase}"] = round(seconds, 1)
 
     def add_phase_seconds(self, phase: str, seconds: float) -> None:
         """Add to the seconds of a phase in this process."""
@@ -391,28 +381,11 @@ class StudyFacts:
         """Add re-timings of the trial of that number, in samples per second."""
         with self._lock:
             before = self.re_timings.get(trial, ())
-            StudyFacts.re_timings.enter(self, trial, [*before, *rates])
+            self.re_timings[trial] = [*before, *rates]
 
     def add_drift_check(self, worker: str, check: DriftCheck) -> None:
         """Add a drift check; `worker` is as for `drift_checks`."""
-        StudyFacts.checks_of_devices.enter(self, worker or OWN, [*self.drift_checks(worker), check])
-
-
-def as_json(value: Any) -> Any:
-    """Return a fact as JSON values; in a `CandidateLog`, None is left out."""
-    return json.loads(json.dumps(value, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case BaseModel():
-            return value.model_dump(mode="json")
-        case Identity():
-            return value.facts
-    parts = {one.name: getattr(value, one.name) for one in fields(value)}
-    if isinstance(value, CandidateLog):
-        return {name: part for name, part in parts.items() if part is not None}
-    return parts
+        self.checks_of_devices[worker or OWN] = [*self.drift_checks(worker), check]
 
 
 # JSON has lists in the place of tuples.
@@ -489,7 +462,7 @@ class TrialDetails:
             name: value for name, value in parts.items() if value is not None and value is not False
         }
         shown = {name: known.pop(name) for name in _SHOWN if name in known}
-        attributes: dict[str, Any] = json.loads(json.dumps({**shown, DETAILS: known}))
+        attributes: dict[str, Any] = to_jsonable_python({**shown, DETAILS: known})
         return attributes
 
     @cached_property

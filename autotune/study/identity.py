@@ -19,7 +19,7 @@ from autotune.configuration.search_space import SearchSpace, whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Effect, Value
 
-FORMAT = 2
+FORMAT = 3
 """Number of the form in which a study is stored; others are not read."""
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
@@ -35,13 +35,34 @@ _DIGEST = re.compile(r"(None|[0-9a-f]{64}){2}")
 
 
 @dataclass(frozen=True)
+class _IdentityFacts:
+    """The facts of an identity that have an attribute."""
+
+    baseline: dict[str, Value] = field(default_factory=dict)
+    space: dict[str, list[Value]] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
+    memory_limit_bytes: PositiveInt = 1
+    effective_batch: PositiveInt | None = None
+
+
+@cache
+def _adapter() -> TypeAdapter[_IdentityFacts]:
+    return TypeAdapter(_IdentityFacts)
+
+
+def _checked(facts: dict[str, Any]) -> dict[str, Any]:
+    _adapter().validate_python(facts)
+    return facts
+
+
+@dataclass(frozen=True)
 class Identity:
     """The facts for which a study was made, which must not change between its runs.
 
     Facts that are only compared have no attribute.
     """
 
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Annotated[dict[str, Any], AfterValidator(_checked)] = field(default_factory=dict)
 
     @property
     def baseline(self) -> TrainingConfig:
@@ -89,17 +110,6 @@ class Identity:
         return "script" in self.facts
 
 
-@dataclass(frozen=True)
-class _IdentityFacts:
-    """The facts of an identity that have an attribute."""
-
-    baseline: dict[str, Value] = field(default_factory=dict)
-    space: dict[str, list[Value]] = field(default_factory=dict)
-    effects: dict[str, Effect] = field(default_factory=dict)
-    memory_limit_bytes: PositiveInt = 1
-    effective_batch: PositiveInt | None = None
-
-
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that differs between the study and now, or is only in one."""
     now = json.loads(json.dumps(identity))
@@ -134,17 +144,3 @@ def _is_same(name: str, known: Any, now: Any) -> bool:
 def _short(fact: Any) -> str:
     text = json.dumps(fact)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def _checked(facts: dict[str, Any]) -> Identity:
-    _identity_adapter().validate_python(facts)
-    return Identity(facts)
-
-
-@cache
-def _identity_adapter() -> TypeAdapter[_IdentityFacts]:
-    return TypeAdapter(_IdentityFacts)
-
-
-StoredIdentity = Annotated[dict[str, Any], AfterValidator(_checked)]
-"""Type of an `Identity` on disk."""

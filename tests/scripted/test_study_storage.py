@@ -116,12 +116,6 @@ def test_a_study_is_backed_up_when_it_is_opened_and_restored_by_the_command_that
         again.disconnect()
 
 
-def test_the_same_identity_is_accepted_on_every_run(nine: SearchSpace, url: str) -> None:
-    identity = {"machine": "abc", "space": {"amp_dtype": [None, "bfloat16"]}}
-    for _ in range(3):
-        opened(url, nine).check_identity(identity)
-
-
 @covers("R11")
 def test_a_study_of_something_else_is_refused_with_every_difference(
     nine: SearchSpace, url: str
@@ -153,16 +147,6 @@ def test_of_facts_in_facts_only_those_that_differ_are_named_and_digests_are_not_
         "  the script's arguments or maps: not those of the study",
         "  domains.num_workers: [0, 1] in the study, [0, 4] now",
     ]
-
-
-@pytest.mark.parametrize(("before", "now"), [({"b": [2]}, {}), ({}, {"b": [2]})])
-def test_a_fact_that_only_one_of_both_has_is_a_difference(
-    before: dict[str, object], now: dict[str, object], nine: SearchSpace, url: str
-) -> None:
-    opened(url, nine).check_identity({"a": 1, **before})
-    with pytest.raises(StudyMismatchError, match=r"  b: .*null") as caught:
-        opened(url, nine).check_identity({"a": 1, **now})
-    assert "  a: " not in str(caught.value)
 
 
 @covers("R12")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.sampling import surrogate_sampler
-from autotune.sampling.acquisition import Observations
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.memory import MemoryModel
 from factories import cpu_machine, cuda_machine, narrowed, written
@@ -245,37 +243,6 @@ def test_the_best_is_tried_with_hardly_tried_values_when_nothing_gains(
     assert max(explored(searched(space, law, 40))) == 1
     monkeypatch.setattr(surrogate_sampler, "_PATIENCE", 1000)
     assert max(explored(searched(space, law, 40))) > 1
-
-
-@pytest.mark.parametrize("likely", [1.0, 1e-6])
-def test_values_that_are_likely_infeasible_do_not_count_as_hardly_tried(
-    space: SearchSpace, likely: float
-) -> None:
-    oracle = surrogate_sampler.Oracle(lambda _: False, lambda _: True, lambda *_: False)
-    sampler = surrogate_sampler.Proposals(space, oracle, 0)
-    code = sampler._encoding
-    own = space.within(TrainingConfig.of({"batch_size": 8}))
-    # Everything but the largest batch was tried as often.
-    tried = [c for c in space.configurations() if c["batch_size"] != 64]
-    rows = code.rows([own, *tried])
-    rates = np.array([100.0] + [1.0] * len(tried))
-    seen = Observations(
-        rows, rates, [True] * len(rows), [True] * len(rows), np.full(len(rows), np.nan)
-    )
-    largest = list(code.values["batch_size"]).index(64)
-
-    def feasible(rows: np.ndarray) -> np.ndarray:
-        column = list(code.values).index("batch_size")
-        return np.where(rows[:, column] == largest, likely, 1.0)
-
-    acquisition = SimpleNamespace(upper_bound=lambda rows: np.ones(len(rows)), feasible=feasible)
-    found = sampler._hardly_tried(acquisition, seen)  # type: ignore[arg-type]
-    assert found is not None
-    assert (found["batch_size"] == 64) == (likely == 1.0)
-
-
-def test_the_same_study_and_seed_propose_the_same(space: SearchSpace) -> None:
-    assert searched(space, additive, 8, 5) == searched(space, additive, 8, 5)
 
 
 def test_a_proposal_is_a_configuration_even_if_all_are_known(space: SearchSpace) -> None:

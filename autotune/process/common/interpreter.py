@@ -65,7 +65,6 @@ _REQUIRED = {
     "psycopg": "psycopg[binary]",
     "pynvml": "nvidia-ml-py",
     "scipy": "scipy",
-    "tensorboard": "tensorboard",
 }
 
 

@@ -186,7 +186,7 @@ def time_candidate_again(search: SearchRun) -> None:
     rates, seconds = timed_again(search, one, drift_now(search))
     if not rates:
         seconds = max(seconds, budget.seconds_again(one))
-    StudyFacts.seconds_again.enter(search.study.notes, one.number, round(seconds, 3))
+    search.study.notes.seconds_again[one.number] = round(seconds, 3)
 
 
 def timed_again(

@@ -77,29 +77,13 @@ def test_the_file_can_be_read_without_autotune(path: Path) -> None:
         "ratio": 1.5,
         "ci95": [1.45, 1.55],
         "rounds": 6,
-        "disturbed_rounds": None,
-        "repeated_rounds": None,
     }
-
-
-def test_the_file_says_how_the_learning_rate_was_scaled(path: Path, best: BestConfig) -> None:
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert document["lr_scaling"] == {"rule": "none", "factor": 1.0}
-    change(path, "  rule: none\n  factor: 1.0", "  rule: linear\n  factor: 4.0")
-    assert read_best(path).lr_scaling.factor == 4
-
-
-def test_the_answer_says_whether_it_keeps_the_baseline(best: BestConfig) -> None:
-    assert not best.keeps_baseline
-    assert best_config(BASELINE, BASELINE).keeps_baseline
 
 
 def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path) -> None:
     change(path, "autotune: 1\n", "autotune: 3\nsomething_new: 1\n")
-    assert faults(path) == [
-        "best.yaml:1:11: format 3 was written by a newer autotune; this one reads format 1. "
-        "Upgrade autotune."
-    ]
+    (fault,) = faults(path)
+    assert fault.startswith("best.yaml:1:11: autotune: 3 is not the format that this version reads")
 
 
 @pytest.mark.parametrize(
@@ -108,8 +92,6 @@ def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path)
         "0",
         "one",
         "null",
-        "true",
-        "1.0",
     ],
 )
 def test_an_unknown_format_is_refused_with_its_place(path: Path, version: str) -> None:
@@ -118,23 +100,10 @@ def test_an_unknown_format_is_refused_with_its_place(path: Path, version: str) -
 
 
 @covers("C1")
-def test_an_unknown_key_is_shown_with_its_place_and_the_nearest_known_one(path: Path) -> None:
+def test_an_unknown_key_is_shown_with_its_place(path: Path) -> None:
     change(path, "    rounds: 6", "    round: 6\n    rounds: 6")
     assert faults(path) == [
-        f"best.yaml:{line_of(path, 'round: 6')}:5: evidence.speedup.round is not known. "
-        "Did you mean 'rounds'?"
-    ]
-
-
-def test_an_unknown_key_in_an_optional_part_gets_a_suggestion_too(path: Path) -> None:
-    (fault,) = faults(change(path, "    mfu: null", "    mfu: null\n    number_forms: 1"))
-    assert fault.endswith("Did you mean 'number_format'?")
-
-
-def test_an_unknown_knob_is_shown_with_its_place_and_the_nearest_known_one(path: Path) -> None:
-    change(path, "  batch_size: 256", "  batchsize: 256")
-    assert faults(path) == [
-        "best.yaml:3:14: unknown setting 'batchsize'. Did you mean 'batch_size'?"
+        f"best.yaml:{line_of(path, 'round: 6')}:5: evidence.speedup.round is not known. Remove it."
     ]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.calling.flag import Flag
 from autotune.configuration.best_config import BestConfig, read_best, write_best
 from autotune.configuration.mismatch import missing_variables
 from autotune.configuration.script import own_flags, plan_run, with_flags
@@ -14,7 +13,6 @@ from autotune.configuration.search_space import SpaceFile, read_space
 from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
 from autotune.knobs import own_fault
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import Encoding
 from autotune.values.errors import UsageError
 from factories import best_config, cpu_machine, cuda_machine, narrowed, written
 
@@ -92,7 +90,7 @@ def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_pat
         ("env:\n  A: x\n", "space.yaml:2:6: env.A needs a list with at least one value"),
         ("env: [A]\n", "space.yaml:1:6: env needs names, each with its values; got ['A']."),
         ("options:\n  a-b: [1]\n", "space.yaml:2:3: 'a-b' is no name of an argument of build_mod"),
-        ("options:\n  a: [1, true]\n", "space.yaml:2:6: options.a: true equals 1 and false equals"),
+        ("options:\n  a: [1, true]\n", "space.yaml:2:10: options.a=True is listed twice."),
         ("options:\n  a: {values: [1], baseline: [2]}\n", "space.yaml:2:30: options.a=[2] is not"),
         ("flags:\n  --a=b: [1]\n", "space.yaml:2:3: '--a=b' is no name of a flag; write --name"),
         ("flags:\n  --a: [true, x]\n", "space.yaml:2:8: flags.--a: true and false switch a flag"),
@@ -103,17 +101,6 @@ def test_what_is_wrong_with_one_is_told_with_its_place(
 ) -> None:
     (line,) = faults(tmp_path, text)
     assert line.startswith(said)
-
-
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    text = "env:\n  HF_TOKEN: [x]\n  A: [1, 2]\noptions:\n  f: {low: 1}\nbatchsize: [8]\n"
-    assert [line.split(": ")[0] for line in faults(tmp_path, text)] == [
-        "space.yaml:6:1",
-        "space.yaml:2:3",
-        "space.yaml:3:7",
-        "space.yaml:3:10",
-        "space.yaml:5:6",
-    ]
 
 
 SECRETS = ["env.AWS_ACCESS_KEY_ID", "env.HF_TOKEN_2", "env.PGPASSWORD", "flags.--apiKey"]
@@ -178,10 +165,6 @@ def test_a_flag_is_put_into_a_scripts_arguments(
         assert own_flags(config)[0].given(after) == str(value).lower()
 
 
-def test_a_flag_after_the_end_of_options_is_not_the_scripts() -> None:
-    assert Flag("", "--a").given(("--a", "1", "--a=2", "--", "--a", "3")) == "2"
-
-
 def test_best_yaml_with_one_says_its_effect(tmp_path: Path) -> None:
     best = answer(**OWN)
     write_best(best, tmp_path / "best.yaml")
@@ -190,37 +173,6 @@ def test_best_yaml_with_one_says_its_effect(tmp_path: Path) -> None:
     assert best.effects is not None
     assert best.effects["env.MALLOC_ARENA_MAX"] == "exact"
     assert best.effects["options.checkpoint"] == "numerics"
-
-
-def test_best_yaml_without_any_says_nothing_of_effects(tmp_path: Path) -> None:
-    write_best(answer(), tmp_path / "best.yaml")
-    text = (tmp_path / "best.yaml").read_text()
-    assert "effects" not in text
-    assert read_best(tmp_path / "best.yaml") == answer()
-
-
-def test_an_effect_of_what_is_not_in_the_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "best.yaml"
-    write_best(answer(**OWN), path)
-    text = path.read_text()
-    path.write_text(text.replace("effects:\n", "effects:\n  env.OTHER: exact\n"))
-    with pytest.raises(UsageError, match=r"best.yaml:\d+:3: env.OTHER is not one of your own"):
-        read_best(path)
-    path.write_text(text.replace("  env.MALLOC_ARENA_MAX: exact", "  env.MALLOC_ARENA_MAX: none"))
-    with pytest.raises(UsageError, match=r"best.yaml:\d+:\d+: effects.env.MALLOC_ARENA_MAX"):
-        read_best(path)
-
-
-def test_a_row_of_the_sampler_is_the_configuration_that_it_was_made_of(tmp_path: Path) -> None:
-    text = SPACE + "  depth: [1, 2, 4]\n  offset: [-1, 0, 1]\n  share: [null, 0.5]\n"
-    space = narrowed(written(tmp_path, text), cpu_machine())
-    encoding = Encoding(space)
-    configs = list(space.configurations())
-    assert [encoding.config(row) for row in encoding.rows(configs)] == configs
-    assert len(encoding.every_row) == space.size
-    changing = [list(encoding.values)[at] for at in encoding.training]
-    assert "env.MALLOC_ARENA_MAX" not in changing
-    assert {"options.checkpoint", "options.width"} <= set(changing)
 
 
 def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
@@ -233,12 +185,6 @@ def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
     assert on_cpu.domains[name] == (None,)
     assert on_cpu.notes == (f"{name}=expandable_segments:True dropped: only CUDA reads it",)
     assert narrowed(path, cuda_machine()).domains[name] == (None, "expandable_segments:True")
-
-
-def test_both_names_of_one_variable_are_refused(tmp_path: Path) -> None:
-    text = 'env:\n  PYTORCH_ALLOC_CONF: [null, "a:b"]\n  PYTORCH_CUDA_ALLOC_CONF: [null, "c:d"]\n'
-    with pytest.raises(UsageError, match=r"space.yaml:3:3: PYTORCH_CUDA_ALLOC_CONF is the older"):
-        read_space(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(

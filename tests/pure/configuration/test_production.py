@@ -16,7 +16,6 @@ from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 import autotune
 from autotune.configuration.answer_words import facts
 from autotune.configuration.best_config import write_best
-from autotune.configuration.evidence import LearningRate, PredictedRun
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
@@ -78,13 +77,6 @@ def test_what_arguments_of_another_library_leave_out_is_said() -> None:
         Best(best_config(own, own)).arguments("hf")
 
 
-def test_arguments_that_lack_nothing_are_given_without_a_word() -> None:
-    own = TrainingConfig.of({"batch_size": 8})
-    whole = Best(best_config(own.replace(optimizer_impl="fused", num_threads=2), own))
-    assert whole.arguments("hf")["optim"] == "adamw_torch_fused"
-    assert whole.arguments("lightning")["optimizer"] == {"fused": True}
-
-
 def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -127,38 +119,12 @@ def test_settings_that_a_loader_refuses_beside_its_arguments_are_left_out() -> N
     assert (single.batch_size, single.persistent_workers) == (None, True)
 
 
-def test_float16_comes_with_a_scaler(tmp_path: Path) -> None:
-    half = Best(best_config(MINE.replace(amp_dtype="float16"), MINE))
-    assert half.scaler(CPU).is_enabled()
-
-
-def test_the_learning_rate_follows_the_rule_of_the_search(best: Best) -> None:
-    assert best.lr(0.1) == 0.1
-    scaled = changed(best, lr_scaling=LearningRate(rule="linear", factor=2.0))
-    assert scaled.lr(0.1) == 0.2
-
-
 def test_it_says_what_it_changes_and_what_that_brings(best: Best) -> None:
     first, *_ = best.explain().splitlines()
     assert "batch_size=16" in first
     assert "num_threads=1" in first
     assert "num_workers" not in first, "it is as it was"
     assert first in repr(best)
-
-
-def test_it_says_what_else_has_to_be_known(best: Best) -> None:
-    run = PredictedRun(samples=5000, baseline_seconds=50.0, best_seconds=35.5)
-    longer = changed(
-        best,
-        evidence=best.answer.evidence.model_copy(update={"predicted_run": run}),
-        lr_scaling=LearningRate(rule="linear", factor=2.0),
-    )
-    said = longer.explain()
-    assert "50 s -> 36 s for 5000 samples" in said
-    assert "learning rate times 2" in said
-    assert "one full training" in said
-    assert "predicted" not in best.explain()
-    assert "learning rate times" not in best.explain()
 
 
 def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best: Best) -> None:
@@ -171,29 +137,6 @@ def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(be
     kept = Best(with_not_proven(best_config(MINE, MINE)))
     assert "nothing that trains as well" in kept.explain().splitlines()[0]
     assert "trial 7" in dict(facts(kept.answer))["not proven"]
-
-
-def test_a_loop_is_told_after_how_many_batches_its_optimizer_steps(best: Best) -> None:
-    assert best.accumulation_steps == 1
-    split = FASTER.replace(accumulation_steps=4)
-    assert changed(best, config=split.as_dict()).accumulation_steps == 4
-
-
-@pytest.mark.parametrize(
-    ("needs_full_run", "cause"), [(True, "more than rounding"), (False, "(rounding)")]
-)
-def test_what_smaller_batches_do_to_the_gradients_is_told(
-    needs_full_run: bool, cause: str, best: Best
-) -> None:
-    constraints = best.answer.constraints
-    accuracy = constraints.accuracy.model_copy(
-        update={"split_error": 0.031, "needs_full_run": needs_full_run}
-    )
-    told = changed(best, constraints=constraints.model_copy(update={"accuracy": accuracy}))
-    said = dict(facts(told.answer))["gradients"]
-    assert "3.1 %" in said
-    assert cause in said
-    assert "gradients" not in dict(facts(best.answer))
 
 
 def of_two(best: Best, **settings: Value) -> Best:

@@ -27,16 +27,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "source", ["mine", "studies/mine", "studies/mine/", "studies/mine/study.db"]
+    "source", ["mine", "studies/mine/", "studies/mine/study.db", "sqlite:///studies/mine/study.db"]
 )
-def test_a_study_is_found_by_name_folder_and_file(folder: Path, source: str) -> None:
-    place = find_study(source)
-    assert place.folder == folder / "studies" / "mine"
-    assert place.url == "sqlite:///studies/mine/study.db"
-
-
-def test_a_study_is_found_by_url(folder: Path) -> None:
-    assert find_study("sqlite:///studies/mine/study.db").folder == folder / "studies" / "mine"
+def test_a_study_and_its_answer_are_found_by_name_folder_file_and_url(
+    folder: Path, source: str
+) -> None:
+    assert find_study(source) == StudyPlace("sqlite:///studies/mine/study.db", None)
+    assert find_study(source).folder == folder / "studies" / "mine"
+    answer = Path("studies", "mine", "best.yaml")
+    answer.touch()
+    assert find_study(source) == StudyPlace("sqlite:///studies/mine/study.db", answer)
 
 
 def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder: Path) -> None:
@@ -64,15 +64,6 @@ def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None
     assert "secret" not in place.shown
 
 
-@pytest.mark.parametrize(
-    "source", ["mine", "studies/mine", "studies/mine/study.db", "sqlite:///studies/mine/study.db"]
-)
-def test_the_answer_beside_a_study_belongs_to_it(folder: Path, source: str) -> None:
-    answer = Path("studies", "mine", "best.yaml")
-    answer.touch()
-    assert find_study(source) == StudyPlace("sqlite:///studies/mine/study.db", answer)
-
-
 def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +81,7 @@ def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
     ("source", "words"),
     [
         ("nowhere", ["'nowhere'", "neither nowhere nor studies/nowhere", "Name a study"]),
-        ("empty", ["empty holds neither study.db nor best.yaml"]),
+        ("empty", ["neither empty nor studies/empty", "a directory with study.db or best.yaml"]),
         ("mine", ["`autotune search` makes one"]),
         ("://", ["is not a storage URL"]),
         ("postgresql://me:secret@host:no port/name", ["is not a storage URL"]),
@@ -140,7 +131,7 @@ def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -> None:
     photo = folder / "photo.jpg"
     photo.write_bytes(b"holiday" * 100)
-    with pytest.raises(StorageError, match="not an SQLite database"):
+    with pytest.raises(UsageError, match="not an SQLite database"):
         find_study("photo.jpg")
     assert photo.read_bytes() == b"holiday" * 100
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -162,25 +161,6 @@ def test_the_size_is_the_number_of_different_configurations(tmp_path: Path, text
 def test_settings_of_workers_count_once_where_there_are_none(tmp_path: Path) -> None:
     # 2 batch sizes x (1 without workers + 2 numbers of workers x 2 factors x 2)
     assert narrowed(written(tmp_path, SPACE), cpu_machine()).size == 18
-
-
-def test_samples_are_inside_and_reach_the_whole_of_a_small_space(tmp_path: Path) -> None:
-    space = narrowed(written(tmp_path, SPACE), cpu_machine())
-    random = Random(0)
-    assert {space.sample(random) for _ in range(400)} == every_config(space)
-
-
-def test_the_neighbours_without_workers_are_those_with_some_or_another_batch(
-    tmp_path: Path,
-) -> None:
-    space = narrowed(written(tmp_path, SPACE), cpu_machine())
-    start = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
-    found = [neighbour.differences(start) for neighbour in space.neighbours(start)]
-    assert found == [
-        {"batch_size": 32},
-        {"num_workers": 1, "prefetch_factor": 2},
-        {"num_workers": 2, "prefetch_factor": 2},
-    ]
 
 
 def test_a_value_outside_goes_to_the_nearest_one() -> None:

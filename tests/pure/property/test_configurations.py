@@ -20,6 +20,7 @@ from factories import (
     best_config,
     cpu_machine,
     cuda_machine,
+    drawn,
     narrowed,
     plain_cpu_machine,
 )
@@ -59,7 +60,7 @@ def own(baseline: dict[str, Value], machine: Machine) -> TrainingConfig:
 def test_a_drawn_configuration_can_run_there_unless_it_is_the_users_own(
     space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int
 ) -> None:
-    changed = space.sample(Random(seed)).differences(own(baseline, machine))
+    changed = drawn(space, Random(seed)).differences(own(baseline, machine))
     obstacles = {name: knob_named(name).obstacle(value, machine) for name, value in changed.items()}
     assert obstacles == dict.fromkeys(changed)
 
@@ -69,11 +70,11 @@ def test_a_drawn_configuration_can_run_there_unless_it_is_the_users_own(
 def test_an_answer_survives_its_file(
     space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int, tmp_path: Path
 ) -> None:
-    best = best_config(space.sample(Random(seed)), own(baseline, machine))
+    best = best_config(drawn(space, Random(seed)), own(baseline, machine))
     write_best(best, tmp_path / "best.yaml")
     assert read_best(tmp_path / "best.yaml") == best
 
 
 def test_the_size_is_never_less_than_what_can_be_drawn(space: SearchSpace) -> None:
     random = Random(0)
-    assert 1 <= len({space.sample(random) for _ in range(300)}) <= space.size
+    assert 1 <= len({drawn(space, random) for _ in range(300)}) <= space.size

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.values.machine import Host, cpu_quota, nvidia_driver, oom_kills, probe_host
 from covering import covers
-from factories import GIB, cpu_machine, cuda_machine, host
+from factories import GIB, cpu_machine, host
 
 
 def place(root: Path, files: dict[str, str]) -> Path:
@@ -114,11 +114,6 @@ def test_the_name_of_the_cpu_is_its_model_name(tmp_path: Path) -> None:
     assert probe_host(tmp_path).cpu_name == "Xeon: 8"
 
 
-def test_shared_memory_is_the_size_of_dev_shm(tmp_path: Path) -> None:
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    assert (probe_host(tmp_path).shm_bytes or 0) > 0
-
-
 def test_this_machine_has_cores_and_memory() -> None:
     found = probe_host()
     assert 1 <= found.usable_cores <= found.affinity_count <= found.cpu_count
@@ -132,17 +127,6 @@ def test_usable_cores_round_a_quota_up_and_never_exceed_the_affinity(
     quota: float | None, usable: int
 ) -> None:
     assert replace(host(8), quota_cores=quota).usable_cores == usable
-
-
-def test_usable_memory_is_the_lesser_of_machine_and_limit() -> None:
-    assert replace(host(), memory_limit_bytes=GIB).usable_memory_bytes == GIB
-    assert replace(host(), memory_limit_bytes=99 * GIB).usable_memory_bytes == 8 * GIB
-
-
-def test_a_device_type_has_no_index() -> None:
-    assert cuda_machine().device_type == "cuda"
-    assert cuda_machine().has_accelerator
-    assert not cpu_machine().has_accelerator
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import get_args
 
@@ -117,14 +116,6 @@ def test_a_text_that_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> No
 def test_numbers_that_are_not_finite_are_lost(number: str) -> None:
     text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
     assert isinstance(outcome_from_json(text), Lost)
-
-
-def test_the_json_names_its_kind_and_can_be_read_by_any_reader() -> None:
-    assert json.loads(outcome_to_json(TimedOut("build", 9.0))) == {
-        "kind": "timed_out",
-        "phase": "build",
-        "limit_seconds": 9.0,
-    }
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=kind)

@@ -35,10 +35,6 @@ def test_terminal_escapes_and_control_characters_are_left_out() -> None:
     assert clean("\x1b[31mred\x1b[0m \x07bell\r\x1b[2J") == "red bell"
 
 
-def test_lines_tabs_and_letters_of_any_script_stay() -> None:
-    assert clean("ä\n\tλ") == "ä\n\tλ"
-
-
 @covers("X9")
 @pytest.mark.parametrize(
     ("text", "cleaned"),

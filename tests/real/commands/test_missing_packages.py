@@ -15,7 +15,7 @@ from answered_study import answered
 from children import HURRIED, WORKLOADS
 
 ROOT = Path(__file__).parents[3]
-OPTIONAL = ("optuna_dashboard", "pandas", "psycopg", "pynvml", "scipy", "tensorboard")
+OPTIONAL = ("optuna_dashboard", "pandas", "psycopg", "pynvml", "scipy")
 SPACE = "num_workers: [0, 1]\n"  # exact, so that no accuracy is probed
 IN_PYTHON = "import autotune.notebook as n; n.SearchResult(None, None, None, {}).dataframe()"
 USAGE = 2
@@ -49,7 +49,6 @@ def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
         ("dashboard {url}", "autotune dashboard", "optuna-dashboard", "optuna-dashboard"),
         ("search model.py --sampler GPSampler", "--sampler GPSampler", "scipy", "scipy"),
         ("search model.py --sampler QMCSampler", "--sampler QMCSampler", "scipy", "scipy"),
-        ("report {url} --tensorboard to", "--tensorboard", "tensorboard", "tensorboard"),
         *(
             (words, "--storage postgresql://host/database", "psycopg", "psycopg[binary]")
             for words in (
