@@ -51,7 +51,7 @@ def flag(flags: str, text: str, **more: Any) -> click.Option:
 
 
 def python_option(oldest_torch: tuple[int, int]) -> click.Option:
-    """Return the option that names the Python that trains; it is checked as it is read."""
+    """Return the option that names the Python that trains, which is checked when parsed."""
     return option(
         "--python",
         "Train with this Python, such as .venv/bin/python, if autotune is installed elsewhere. "
@@ -86,7 +86,7 @@ PROCESSES = option(
 )
 LAUNCHER = option(
     "--launcher",
-    "Start the processes of each trial by this command, also on several hosts: 'torchrun ...', "
+    "Start the processes of each trial with this command, also on several hosts: 'torchrun ...', "
     "'srun ...', 'mpirun ...', 'accelerate launch ...'.",
     metavar="COMMAND",
 )
@@ -166,7 +166,7 @@ def options_of(
 
 
 def study_folder(study: str) -> Path:
-    """Return the folder of a study's files."""
+    """Return the directory of a study's files."""
     return Path("studies") / folder_name(study)
 
 

@@ -25,7 +25,7 @@ from autotune.values.errors import TooManyLostError, WorkloadError
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a temporary folder; keep it after an error whose message names a log in it."""
+    """Yield a temporary directory; keep it after an error whose message names a log in it."""
     folder = Path(mkdtemp(prefix="autotune-"))
     keep = False
     try:
@@ -47,7 +47,7 @@ def one_runner(
     environ: Mapping[str, str] = MappingProxyType({}),
     stop: Stop | None = None,
 ) -> SubprocessRunner:
-    """Return what runs children with `python`; `folder` has its cache, `keep` changed files."""
+    """Return a runner of children with `python`; `folder` has its cache, `keep` changed files."""
     cancelled = (stop or Stop()).is_at_once
     return SubprocessRunner(folder / "inductor", warm, environ, cancelled, python, keep)
 

@@ -112,7 +112,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     for line in _start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
         common.say(line)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
-    # -P: files in the current folder must not shadow modules of autotune.
+    # -P: files in the current directory must not shadow modules of autotune.
     program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
     if (processes := flags["nproc_per_node"]) is not None:
         launched = ["--standalone", "--nproc-per-node", str(processes), "--no-python", *program]
@@ -189,7 +189,7 @@ def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Se
 
 
 def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measured: bool) -> Plan:
-    """Return what to apply to a script; flags of the user's own are for the measured one alone."""
+    """Return what to apply to a script; the user's own flags go only to the measured script."""
     config, own = answer.training_config, answer.evidence.baseline.config
     foreign = {} if is_measured else {flag.knob: None for flag in own_flags(config)}
     plan = plan_run(config.replace(**foreign), own, maps, allow, answer.effects or {})

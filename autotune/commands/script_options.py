@@ -114,9 +114,9 @@ def called_script(
 ) -> tuple[Path, ScriptOptions | None]:
     """Return the file to train, and how a command that keeps no trained model calls a script.
 
-    The options are None for a model.py. Every setting may then be applied: nothing is kept that it
-    could spoil. `known` are maps of searches whose settings are applied; those of --map come
-    before. See `script_options` for the rest.
+    The options are None for a model.py. Every setting may be applied, because no result is kept
+    that it could spoil. `known` are the maps of the searches; --map overrides them. See
+    `script_options` for the rest.
     """
     return script_options(model, flags, arguments_given(), known, keeps_nothing=True)
 
@@ -180,7 +180,7 @@ def script_options(
 
 
 def _workdir(place: str | None, is_temporary: bool) -> str | None:
-    """Return the folder for trials as an absolute path, or the word for temporary ones.
+    """Return the directory for trials as an absolute path, or the word for temporary ones.
 
     Raises:
         UsageError: it is a file, or cannot be made.

@@ -104,8 +104,8 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         option(
             "--effective-batch",
-            "Keep batch_size x accumulation_steps as it is (keep), or times the processes at N; "
-            "free lets it vary. Default: keep if your settings accumulate gradients, else free.",
+            "Samples of an optimizer step: as many as now (keep), N over all processes, or any "
+            "number (free). Default: keep if your settings accumulate gradients, else free.",
             flag_types.EffectiveBatchType(),
             metavar="free|keep|N",
         ),
@@ -140,7 +140,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "Write the result to this file. Default: best.yaml in the study's directory.",
             common.PATH,
         ),
-        flag("--new-study", "Add -2, -3 and so on to the name if it is of something else."),
+        flag("--new-study", "If the study is of something else, use NAME-2, NAME-3 and so on."),
         option(
             "--warm-start",
             "Try the best configurations of an earlier search first, even of another machine or "
@@ -312,7 +312,7 @@ def run_search(
     devices: Sequence[Device] = (),
     stop: Stop | None = None,
 ) -> Answered | NothingFeasible:
-    """Run a search to its end, with its folder locked, and report events on stderr.
+    """Run a search to its end, with its directory locked, and report events on stderr.
 
     Trials run on all `devices` at the same time, if any are named. Finished trials are kept however
     the search ends.
@@ -338,7 +338,7 @@ def run_search(
 
 
 def _folder_to_lock(options: SearchOptions) -> Path:
-    """Return the folder of the study, or of its SQLite file, which allows one writer."""
+    """Return the directory of the study, or of its SQLite file, which allows one writer."""
     check_storage(options.study.storage)
     database = file_of(options.study.storage)
     if database is None or not database.parent.is_dir():

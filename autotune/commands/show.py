@@ -48,7 +48,7 @@ def _inspected(device: str, model: Path | None, python: Interpreter) -> Inspecte
     """
     with (
         execute.scratch_folder() as folder,
-        signs_of_life("" if model else "a look at the machine"),
+        signs_of_life("" if model else "inspecting the machine"),
     ):
         runner = execute.one_runner(folder, python, warm=False)
         return inspect(runner, inspection(device, model), folder)

@@ -25,9 +25,7 @@ _PROGRESS = click.Choice(["auto", "plain", "none"])
             "Use the storage of the search, postgresql://user@host/database.",
             required=True,
         ),
-        common.option(
-            "--model", "Train this file, the same as the search.", common.PATH, required=True
-        ),
+        common.option("--model", "Train the same file as the search.", common.PATH, required=True),
         scripts.AS_MODULE,
         common.option(
             "--device",

@@ -299,7 +299,7 @@ class AccuracyEvidence(Part):
     @property
     def allowed_text(self) -> str:
         """Return the tolerance and what it is."""
-        return f"{self.tolerance:.3g} worse{(self.allowed and f': {self.allowed}') or ''}"
+        return f"up to {self.tolerance:.3g} worse{(self.allowed and f': {self.allowed}') or ''}"
 
     @property
     def probe_text(self) -> str:

@@ -37,7 +37,7 @@ class EventLines:
             case events.StagesTimed() | events.StagesUnknown():
                 return self._stages(event)
             case events.TrialStarted() | events.Answered() | events.NothingFeasible():
-                return []  # told when it ends; the answer follows on stdout
+                return []  # shown when it ends; the result follows on stdout
             case events.PhaseStarted("diagnosis", detail, eta) | events.StepStarted(detail, eta):
                 return [f"  {detail}{about_left(eta)}"]
             case events.PhaseStarted(phase, detail):

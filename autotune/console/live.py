@@ -100,7 +100,7 @@ class LiveProgress:
         """Lines that are still to be printed."""
         self._trials: list[events.TrialEnded] = []
         self._light: float | None = None
-        """Samples per second of the computation alone, under the baseline's settings."""
+        """Samples per second of computing by itself, with the user's settings."""
         self._phase: events.Phase | None = None
         self._began = self._since = self._drawn = now()
         """Start of the search, of the current step, and time of the last drawing."""
@@ -115,7 +115,7 @@ class LiveProgress:
             expand=True,
         )
         self._task = self._bar.add_task("", total=None)
-        # stdout is for the result alone; lines that others write to stderr are printed above.
+        # stdout is only for the result; lines that others write to stderr are printed above.
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False
         )

@@ -1,6 +1,6 @@
 """Report running work in plain lines on stderr, and a sign of life after every silent ten seconds.
 
-The answer is not progress: it goes to stdout.
+The result is not progress: it goes to stdout.
 
 On a terminal `autotune.console.live` draws a table in place of a search's lines.
 `autotune.console.event_lines` renders the events, `autotune.console.answer_lines` the result.
@@ -27,7 +27,7 @@ _MOST_NAMES = 5
 
 @contextmanager
 def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
-    """Yield a folder for files that runs of a script change; name it at the end if it has any.
+    """Yield a directory for files that a script changes; name it at the end if it has any.
 
     Args:
         folder: the study's; runs that belong to none have the folder of all studies.
@@ -42,7 +42,7 @@ def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
 
 
 def _kept_line(place: Path) -> str:
-    """Return the folder of kept files, with the first names."""
+    """Return a line on the directory of kept files, with the first names."""
     kept = sorted(Path("/", path.relative_to(place)) for path in place.rglob("*") if path.is_file())
     names = ", ".join(os.path.relpath(path) for path in kept[:_MOST_NAMES])
     more = f" and {len(kept) - _MOST_NAMES} more" if len(kept) > _MOST_NAMES else ""
@@ -56,11 +56,11 @@ def to_stderr(line: str) -> None:
 
 
 def answer(lines: Iterable[str], data: str | None = None, quiet: bool = False) -> None:
-    """Write an answer to stdout.
+    """Write a result to stdout.
 
     Args:
-        lines: the answer for people.
-        data: the answer for programs; if given, it is on stdout alone, and the lines on stderr.
+        lines: the result for people.
+        data: the result for programs; if given, only it is on stdout, and the lines on stderr.
         quiet: write nothing to stderr.
     """
     if data is None:

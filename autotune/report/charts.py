@@ -1,6 +1,6 @@
 """Charts of the page in pixels: the confirmed ratio, the search, throughput against memory.
 
-charts.html of the folder template draws them as SVG.
+template/charts.html draws them as SVG.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _FAILURES = {
     "memory": "over the memory limit",
     "accuracy": "not accurate enough",
     "ran": "never steady, or its accuracy probe failed",
-    "lost": "failed with the machine, or interrupted",
+    "lost": "did not complete, or interrupted",
 }
 
 
@@ -228,7 +228,7 @@ class ReportData:
 
     @cached_property
     def stages(self) -> Diagnosed | None:
-        """Return the time of each stage alone, under the user's settings; None if unknown."""
+        """Return the time of each stage by itself, with the user's settings; None if unknown."""
         return readable_note(lambda: self.archive.notes.diagnosis)
 
     @property

@@ -45,17 +45,17 @@ class Effect:
     trials: int
     """Number of measured trials with this value."""
     together: Mapping[str, Value]
-    """Values of other knobs that exactly the same trials have; the effect is of all of them."""
+    """Values of other knobs in exactly the same trials; they share the effect."""
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_significant(self) -> bool:
         """Return True if the interval excludes 1, the rate of the reference."""
         return not self.interval[0] <= 1 <= self.interval[1]
 
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """Effects of the values of a knob, without those told at another knob."""
+    """Effects of the values of a knob, except those listed at another knob."""
 
     knob: str
     reference: Value
@@ -71,9 +71,9 @@ class KnobEffect:
         return math.log(max(ratios) / min(ratios))
 
     @property
-    def is_told_apart(self) -> bool:
-        """Return True if a value of the knob is told apart from the reference."""
-        return any(effect.is_told_apart for effect in self.effects)
+    def is_significant(self) -> bool:
+        """Return True if a value of the knob has a significant effect."""
+        return any(effect.is_significant for effect in self.effects)
 
     def of(self, value: Value) -> Effect | None:
         """Return the effect of a value.
@@ -87,7 +87,7 @@ class KnobEffect:
 def knob_effects(
     trials: Sequence[FinishedTrial], baseline: TrainingConfig
 ) -> tuple[KnobEffect, ...]:
-    """Return the effects of the knobs that trials vary, those told apart first, by their spread.
+    """Return the effects of the knobs that trials vary, significant ones first, by their spread.
 
     Aliased values have one effect, at the first of their knobs. A knob whose values are all told
     at others is left out. Fewer than `FEWEST_TRIALS` measured trials give none.
@@ -106,7 +106,7 @@ def knob_effects(
         KnobEffect(name, references[name], not _is_idle(name, baseline), tuple(each))
         for name, each in found.items()
     )
-    return tuple(sorted(effects, key=lambda one: (not one.is_told_apart, -one.spread)))
+    return tuple(sorted(effects, key=lambda one: (not one.is_significant, -one.spread)))
 
 
 def _effects(

@@ -35,8 +35,8 @@ def _change_sentences(effects: Iterable[KnobEffect], changed: Mapping[str, Any])
     """
     shown = [(one, one.of(changed[one.knob])) for one in effects if one.knob in changed]
     found = [(one, effect) for one, effect in shown if effect is not None]
-    yield from (_told_apart(one, effect) for one, effect in found if effect.is_told_apart)
-    others = [_named_values(one, effect) for one, effect in found if not effect.is_told_apart]
+    yield from (_told_apart(one, effect) for one, effect in found if effect.is_significant)
+    others = [_named_values(one, effect) for one, effect in found if not effect.is_significant]
     if others:
         yield f"No effect shown by themselves: {', '.join(others)}."
 
@@ -53,7 +53,7 @@ def _told_apart(one: KnobEffect, effect: Effect) -> str:
 
 
 def _named_values(one: KnobEffect, effect: Effect) -> str:
-    """Return the values that an effect is of; of several, it says that no trial parts them."""
+    """Return the values that share an effect; several were always tried together."""
     values = {one.knob: effect.value, **effect.together}
     named = " and ".join(f"{name}={spelled(value)}" for name, value in values.items())
     return f"{named} (always tried together)" if effect.together else named

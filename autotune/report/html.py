@@ -1,6 +1,6 @@
 """Report as one page that opens offline: no script, nothing fetched, everything escaped.
 
-This module gathers the content; the folder template lays it out.
+This module gathers the content; template/page.html lays it out.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _changes(data: ReportData) -> list[Change]:
         return []
     changed = config.differences(own)
     found = [_change(data, name, own[name], changed) for name in changed]
-    told = {one.knob: one.effect.ratio for one in found if one.effect and one.effect.is_told_apart}
+    told = {one.knob: one.effect.ratio for one in found if one.effect and one.effect.is_significant}
     return sorted(found, key=lambda one: -told.get(one.knob, 0.0))
 
 

@@ -96,11 +96,11 @@ def test_values_that_were_always_tried_together_have_one_effect() -> None:
     assert both is not None
     assert both.together == {"channels_last": True}
     assert both.ratio == pytest.approx(2.0, rel=0.05), "of both, not the root of it for each"
-    assert both.is_told_apart
+    assert both.is_significant
     alone = effects["optimizer_impl"].of("fused")
     assert alone is not None
     assert not alone.together
-    assert not alone.is_told_apart
+    assert not alone.is_significant
 
 
 def test_one_trial_with_one_of_two_values_tells_their_effects_apart() -> None:
@@ -114,9 +114,9 @@ def test_one_trial_with_one_of_two_values_tells_their_effects_apart() -> None:
 
 def test_knobs_that_are_told_apart_come_before_those_that_are_not() -> None:
     noisy = [trial(8, 60.0, batch_size=8), trial(9, 190.0, batch_size=8)]
-    order = [(one.knob, one.is_told_apart) for one in knob_effects(always_together(), BASELINE)]
+    order = [(one.knob, one.is_significant) for one in knob_effects(always_together(), BASELINE)]
     assert order == [("amp_dtype", True), ("optimizer_impl", False)]
-    told = [one.is_told_apart for one in knob_effects([*always_together(), *noisy], BASELINE)]
+    told = [one.is_significant for one in knob_effects([*always_together(), *noisy], BASELINE)]
     assert told == sorted(told, reverse=True)
 
 

@@ -129,7 +129,7 @@ def test_it_says_what_it_changes_and_what_that_brings(best: Best) -> None:
 
 def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best: Best) -> None:
     said = dict(facts(with_not_proven(best.answer)))
-    assert said["allowed"].startswith("0.009 worse")
+    assert said["allowed"].startswith("up to 0.009 worse")
     assert "4096 samples each" in said["probes"]
     assert "batch 8 -> 16" in said["learning rate"]
     assert "the batch size" in said["check"]

@@ -268,7 +268,7 @@ def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -
         (None, None, "computing"),
     ],
 )
-def test_a_gpu_that_waits_for_launches_is_told_apart_from_one_that_computes(
+def test_a_gpu_that_waits_for_launches_is_significant_from_one_that_computes(
     launch: float | None, busy: float | None, bound: str
 ) -> None:
     stages = {"launch_seconds": launch, "busy_seconds": busy, "loading": loading(0.02)}

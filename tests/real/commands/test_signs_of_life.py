@@ -39,7 +39,7 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["doctor"], "a look at the machine"),
+        (["doctor"], "inspecting the machine"),
         (["knobs", PLAIN], "inspecting the machine and the file"),
         (["search", PLAIN, "--dry-run"], "inspecting the machine and the file"),
         pytest.param(["profile", PLAIN], "the profile", marks=pytest.mark.slow),
