@@ -37,7 +37,6 @@ from autotune.values.outcome import Diagnosed
 from autotune.values.statistics import Interval
 
 T = TypeVar("T")
-_FEW = 5
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
 """Kind of a trial in the report; each has its own shape and colour."""
 _FAILURES = {
@@ -132,13 +131,6 @@ class ReportData:
             if not best or (trial.verdict.value or 0.0) > (best[-1].verdict.value or 0.0):
                 best.append(trial)
         return tuple(best)
-
-    @cached_property
-    def fastest(self) -> tuple[FinishedTrial, ...]:
-        """Return the five fastest feasible trials, the fastest first."""
-        feasible = [t for t in self.trials if t.verdict.feasible and t.verdict.value is not None]
-        feasible.sort(key=lambda trial: -(trial.verdict.value or 0.0))
-        return tuple(feasible[:_FEW])
 
     @cached_property
     def effects(self) -> tuple[KnobEffect, ...]:
@@ -246,10 +238,6 @@ class ReportData:
         if self.confirmation is None:
             return CandidateLog()
         return self.confirmation.candidates.get(trial.number, CandidateLog())
-
-    def was_candidate(self, trial: FinishedTrial) -> bool:
-        """Return True if a trial was a candidate in the confirmation."""
-        return self.candidate_log(trial) != CandidateLog()
 
     def standing(self, trial: FinishedTrial) -> Standing:
         """Return the trial's kind in the report."""

@@ -106,7 +106,8 @@ def _changes(data: ReportData, best: BestConfig) -> Iterator[str]:
 def _runners_up(data: ReportData) -> Iterator[str]:
     """Yield a sentence for each of the next best trials, confirmation candidates first."""
     others = [t for t in data.trials[1:] if t.verdict.value and t is not data.answer]
-    others.sort(key=lambda trial: (not data.was_candidate(trial), -(trial.verdict.value or 0.0)))
+    candidates = {} if data.confirmation is None else data.confirmation.candidates
+    others.sort(key=lambda one: (one.number not in candidates, -(one.verdict.value or 0.0)))
     for trial in others[:_RUNNERS_UP]:
         yield f"Trial {trial.number} ({_named(data, trial)}) {_why_not(data, trial)}."
 
@@ -129,19 +130,9 @@ def _why_not(data: ReportData, trial: FinishedTrial) -> str:
         return "was stopped early: clearly slower than the best trial so far"
     if log.ratios is not None:
         return "was a candidate, but another was confirmed first"
-    return _by_interval(data, trial)
-
-
-def _by_interval(data: ReportData, trial: FinishedTrial) -> str:
-    """Return how the trial compares with the result, or the incumbent, by their intervals."""
     rival = data.answer or data.incumbent
     if rival is None or rival is trial:
         return "is the best so far"
-    mine, theirs = data.ratio_interval(trial), data.ratio_interval(rival)
-    if mine is None or theirs is None:
-        return f"was slower than trial {rival.number}"
-    if mine[1] < theirs[0]:
-        return f"is slower than trial {rival.number}; their intervals do not overlap"
     if (trial.verdict.value or 0.0) > (rival.verdict.value or 0.0):
         return "was faster in its trial, but was not confirmed in time"
-    return f"was slower than trial {rival.number}, but their intervals overlap"
+    return f"was slower than trial {rival.number}"

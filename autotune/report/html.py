@@ -73,8 +73,6 @@ def page(data: ReportData) -> str:
         total_seconds=sum(phase.seconds for phase in data.phases),
         rows=_rows(data, data.trials),
         pareto=_rows(data, data.pareto_best),
-        fastest=_rows(data, data.fastest),
-        busy=_busy(data.fastest),
         chosen={} if best is None else best.training_config.as_dict(),
         unmeasured="" if best is None else best.constraints.accuracy.stand_in_text,
         yaml=None if best is None else dump(best.model_dump(mode="json")),
@@ -166,13 +164,6 @@ def _change(data: ReportData, name: str, own: Value, changed: Mapping[str, Value
 def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, ...]]:
     """Return the standing of each trial, and its cells."""
     return [(data.standing(trial), *row_of(data, trial)) for trial in trials]
-
-
-def _busy(trials: Iterable[FinishedTrial]) -> dict[str, str]:
-    """Return the share of the time in which the GPU ran kernels, by number, where it is known."""
-    runs = {str(trial.number): trial.details.measurement for trial in trials}
-    shares = {number: run.gpu_busy_share for number, run in runs.items() if run is not None}
-    return {number: f"{100 * one:.0f} %" for number, one in shares.items() if one is not None}
 
 
 def _stages(data: ReportData) -> list[Stage]:

@@ -90,6 +90,8 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     rate, bounds = details.samples_per_second, details.samples_per_second_ci95
     memory, seconds = details.peak_memory_bytes, details.seconds
     said = (_MARKS[data.standing(trial)], trial.verdict.reason or data.candidate_log(trial).refused)
+    busy = None if details.measurement is None else details.measurement.gpu_busy_share
+    remarks = [*conditions(details), "" if busy is None else f"GPU busy {100 * busy:.0f} %"]
     return (
         str(trial.number),
         _UNKNOWN if rate is None else f"{rate:.1f}",
@@ -98,7 +100,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
         _UNKNOWN if memory is None else size(memory),
         _UNKNOWN if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",
-        "; ".join(filter(None, (": ".join(filter(None, said)), *conditions(details)))),
+        "; ".join(filter(None, (": ".join(filter(None, said)), *remarks))),
     )
 
 
