@@ -21,7 +21,7 @@ from tuned_scripts import BASELINE, SCRIPTS, run
         (("missing.py",), 2, "missing.py does not exist"),
         ((), 2, "Name the script to run"),
         (("--map", "batchsize=--bs", "x.py"), 2, "Did you mean 'batch_size'?"),
-        (("--map", "batch_size", "x.py"), 2, "write batch_size=--batch-size"),
+        (("--map", "batch_size", "x.py"), 2, "such as batch_size=--batch-size"),
         (("--nonsense", "x.py"), 2, "No such option"),
     ],
 )
@@ -90,6 +90,6 @@ def test_strict_refuses_what_has_no_way_to_the_script(tmp_path: Path) -> None:
     write_best(found_here(larger, script), tmp_path / "best.yaml")
     refused = autotune(tmp_path, "run", "best.yaml", "--strict", script)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "batch_size=512 needs --map batch_size=--FLAG." in refused.stderr
+    assert "batch_size=512: needs --map batch_size=--FLAG." in refused.stderr
     mapped = ("--strict", "--map", "batch_size=--batch-size")
     assert autotune(tmp_path, "run", "best.yaml", *mapped, script).stdout == "ran\n"
