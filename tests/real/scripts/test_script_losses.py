@@ -118,7 +118,7 @@ def test_a_loss_that_is_no_mean_judges_no_other_batch_size(tmp_path: Path) -> No
     words = ("--map", "batch_size=--batch-size", "--dry-run", "--", "--loss", "contrastive")
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
     assert done.returncode == 0, done.stderr
-    assert "note: batch_size stays 16: the first loss is 2." in done.stderr
+    assert "note: batch_size stays 16: the first loss goes from 2." in done.stderr
     assert "with batch_size=64, so it is not a per-sample mean" in done.stderr
     assert "searching batch_size" not in done.stderr
     assert "  amp_dtype: null, bfloat16\n" in done.stderr
@@ -194,7 +194,7 @@ def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance
     probes = [path.name for path in tmp_path.glob("studies/train/trials/accuracy/*-seed*")]
     found = [name.rpartition("-")[2] for name in probes]
     assert {"seed0", "seed1", "seed2"} <= set(found)
-    assert f"judged by   {accuracy.judged_by}" in done.stdout + done.stderr
+    assert f"metric      {accuracy.judged_by}" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
