@@ -41,8 +41,10 @@ def option(
         default: value where the option is not given.
         more: further arguments of `click.Option`.
     """
-    given = more if default is None else {"default": default, **more}
-    return click.Option(flags.split(), help=text, type=kind, **given)
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    if isinstance(kind, click.IntRange):
+        given["metavar"] = "N"
+    return click.Option(flags.split(), help=text, type=kind, **given, **more)
 
 
 def flag(flags: str, text: str, **more: Any) -> click.Option:
@@ -70,6 +72,7 @@ SPACE = option(
     "--space",
     "Use this search space: a name from `autotune spaces`, or a YAML file.",
     default="default",
+    metavar="NAME|FILE",
 )
 BASELINE = option(
     "--baseline",

@@ -129,11 +129,14 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         option("--max-failures", "Stop after this many failed trials in a row.", POSITIVE, 8),
     ],
     "The study and its result": [
-        option("--study", "Give the study this name. Default: from the model's path."),
+        option(
+            "--study", "Give the study this name. Default: from the model's path.", metavar="NAME"
+        ),
         option(
             "--storage",
             "Keep the study here: sqlite:///FILE, or for `autotune worker` on a server, "
             "postgresql://user@host/database. Default: study.db in the study's directory.",
+            metavar="URL",
         ),
         option(
             "--out",
@@ -173,7 +176,8 @@ class SearchCommand(scripts.ScriptCommand):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
         placed = [one for options in SECTIONS.values() for one in options]
-        others = [one for one in self.get_params(ctx) if one not in placed]
+        known = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        others = [one for one in known if one not in placed]
         for title, options in {**SECTIONS, "Help": others}.items():
             _write_section(ctx, formatter, title, options)
 
