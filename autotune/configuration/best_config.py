@@ -151,7 +151,7 @@ class BestConfig(parts.Part):
     autotune: Literal[1] = 1
     config: parts.Settings
     effects: dict[str, Effect] | None = None
-    """Effect of each of the user's own knobs in this file; None if it has none."""
+    """Effect of each of the user's own settings in this file; None if it has none."""
     evidence: Evidence
     constraints: ConstraintEvidence
     lr_scaling: parts.LearningRate = parts.LearningRate()

@@ -188,9 +188,9 @@ class Searched(Part):
     failed: int = 0
     """Configurations that ran out of memory, crashed or hung."""
     tried: dict[str, tuple[Annotated[Value, SkipValidation], ...]]
-    """Measured values of each varied knob, the baseline's value included."""
+    """Measured values of each varied setting, the baseline's value included."""
     never_varied: tuple[str, ...]
-    """Knobs that have several values in the space, of which only one was measured."""
+    """Settings that have several values in the space, of which only one was measured."""
 
 
 class LearningRate(Part):
