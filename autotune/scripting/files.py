@@ -35,7 +35,6 @@ from autotune.process.common.patches import replace
 
 # A larger file that is changed in place, such as a memory map, is data and no result.
 _MOST_BYTES_IN_PLACE = 64 << 20
-_SECOND_NS = 10**9
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config")
 _CHANGES = {"os.rename", "os.truncate", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree"}
@@ -300,13 +299,7 @@ class KeptFiles:
             except FileNotFoundError:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 return kept
-            # Some file systems store the time of a copy in even seconds.
-            apart, is_whole = (
-                abs(there.st_mtime_ns - found.st_mtime_ns),
-                not there.st_mtime_ns % _SECOND_NS,
-            )
-            is_same = apart < 2 * _SECOND_NS if is_whole else not apart
-            if there.st_size == found.st_size and is_same:
+            if (there.st_size, there.st_mtime_ns) == (found.st_size, found.st_mtime_ns):
                 return None
         raise AssertionError
 

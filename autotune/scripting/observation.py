@@ -27,8 +27,7 @@ from autotune.process.common.imports import own_modules
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
-from autotune.scripting.loss_tasks import LossTasks
-from autotune.scripting.losses import Moves
+from autotune.scripting.losses import LossTasks, Moves
 from autotune.scripting.timed import ScriptStages
 from autotune.scripting.wrappers import DDP_KNOBS, NO_DDP, PASSES_IT
 from autotune.training.batches import Clock

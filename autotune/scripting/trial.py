@@ -25,8 +25,7 @@ from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
-from autotune.scripting.loss_tasks import LossTasks
-from autotune.scripting.losses import LossRecorder
+from autotune.scripting.losses import LossRecorder, LossTasks
 from autotune.scripting.observation import Observation
 from autotune.scripting.steps import Stepper
 from autotune.scripting.timed import fault_in

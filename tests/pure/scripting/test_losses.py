@@ -16,8 +16,14 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import read_space
 from autotune.context.script_loss import loss_seconds
 from autotune.process.common.patches import undo_all
-from autotune.scripting.loss_tasks import falls, fault_of
-from autotune.scripting.losses import LossRecorder, Scalars, StepLoss, mean_of_last
+from autotune.scripting.losses import (
+    LossRecorder,
+    Scalars,
+    StepLoss,
+    falls,
+    fault_of,
+    mean_of_last,
+)
 from autotune.scripting.steps import Steps
 from autotune.values.outcome import no_fall
 from factories import written
