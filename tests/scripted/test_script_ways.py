@@ -184,7 +184,7 @@ def test_an_unknown_preset_is_refused(folder: Path, name: str) -> None:
     first, *words = words_of(name, folder, "train.py")
     done = command(first, "--preset", "lightening", *words)
     assert done.code == 2
-    said = "--preset 'lightening' is none of hf, lightning, timm. Did you mean 'lightning'?"
+    said = "--preset 'lightening' is not one of hf, lightning, timm. Did you mean 'lightning'?"
     assert said in done.err
 
 
