@@ -200,8 +200,6 @@ class Interposition:
             with self._guarded(*LOADER_KNOBS):
                 self.loaders.stepped()
         self.observed.loss_device = self.stepping.device
-        if optimizer is None:
-            self.calls.keep_last()
         self.observed.stepped(optimizer)
         if self.steps == _DONE or not self.observed.counts(optimizer):
             return

@@ -68,22 +68,6 @@ class Reader(Protocol):
         """Record that an iteration has given its last batch."""
 
 
-class _Untried:
-    """A loader with changed arguments before its first batch, and the random state before it."""
-
-    def __init__(self, loader: DataLoader[Any], changed: dict[str, Any]) -> None:
-        self.loader, self.changed = loader, changed
-        self._generators = [torch.default_generator]
-        if isinstance(loader.generator, torch.Generator):
-            self._generators.append(loader.generator)
-        self._states = [generator.get_state() for generator in self._generators]
-
-    def rewind(self) -> None:
-        """Restore the random state, so that the loader draws the order that it would have drawn."""
-        for generator, state in zip(self._generators, self._states, strict=True):
-            generator.set_state(state)
-
-
 class TrainingLoaders:
     """The settings of the training loaders, which are applied when an epoch begins."""
 
@@ -104,19 +88,17 @@ class TrainingLoaders:
         self.gave = False
         """True if a loader gave a batch since this was last set to False."""
         self.may_fall_back = True
-        """True if a loader that fails under the settings continues without them."""
+        """True if a loader whose workers cannot start continues without the settings."""
         self._config, self._asked, self._observed, self._fail = config, asked, observed, fail
         self._feeding: ref[DataLoader[Any]] | None = None
         self._last: ref[DataLoader[Any]] | None = None
         self._last_size = 0
         self._of: WeakKeyDictionary[Any, ref[DataLoader[Any]]] = WeakKeyDictionary()
         self._before: WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = WeakKeyDictionary()
-        self._untried: WeakKeyDictionary[Any, _Untried] = WeakKeyDictionary()
-        self._instead: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        """Failed iterator to the iterator that replaces it."""
-        self._plain: Callable[[], Any] = _nothing
-        """Reference to the iterator of the last batch, if that gives its batches itself."""
-        self._plain_of: ref[DataLoader[Any]] | None = None
+        self._iterator: Callable[[], Any] = _nothing
+        """Reference to the iterator of the last batch."""
+        self._feeds: ref[DataLoader[Any]] | None = None
+        """The loader of that iterator, if it is one of torch's."""
         self._known: WeakSet[DataLoader[Any]] = WeakSet()
         self._lines: Counter[str] = Counter()
         self._calls: WeakKeyDictionary[DataLoader[Any], Calls] = WeakKeyDictionary()
@@ -133,27 +115,23 @@ class TrainingLoaders:
         Side effect: patches `DataLoader` for the process.
         """
         torch_private.watch_indices(self.sizes.note)
-        begin = DataLoader.__iter__
 
         def build(build: Any, loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             build(loader, *args, **kwargs)
             with suppress(Exception):  # an unknown type of frame or loader must not harm the script
                 self._built(loader, sys._getframe(2))
 
-        def iterate(_: Any, loader: DataLoader[Any]) -> Any:
+        def iterate(begin: Any, loader: DataLoader[Any]) -> Any:
             start = time.perf_counter()
             changed = self._give(loader)
-            untried = _Untried(loader, changed) if self.may_fall_back and changed else None
             try:
                 iterator = begin(loader)
             except Exception as error:
-                if untried is None:
+                if not (self.may_fall_back and changed):
                     raise
-                self._fall_back(untried, error)
+                self._give_up(loader, changed, error)
                 iterator = begin(loader)
             own = torch_private.torch_s_own(iterator)
-            if untried is not None and not self._gave_up:
-                self._untried[own] = untried
             self._of[own] = ref(loader)
             for reader in self.readers:
                 reader.begun(loader, own, start)
@@ -162,20 +140,18 @@ class TrainingLoaders:
         def take(give: Any, iterator: Any) -> Any:
             start = time.perf_counter()
             try:
-                if self._plain() is iterator:
-                    batch = give(iterator)
-                else:
-                    batch = self._next(iterator, begin, give)
-                    self._look_up(iterator)
+                batch = give(iterator)
             except StopIteration:
                 for reader in self.readers:
                     reader.ended(iterator, start)
                 raise
-            self.sizes.given(self._instead.get(iterator, iterator))
+            self.sizes.given(iterator)
+            if self._iterator() is not iterator:  # else its loader is known already
+                self._iterator, self._feeds = ref(iterator), self._of.get(iterator)
             # The iterator of a loader of another library is not known, nor what reads it.
-            if self._plain_of is not None and torch.is_grad_enabled():
-                self._last, self.gave = self._plain_of, True
-                self.is_news = self._plain_of is not self._feeding
+            if self._feeds is not None and torch.is_grad_enabled():
+                self._last, self.gave = self._feeds, True
+                self.is_news = self._feeds is not self._feeding
                 if self._feeding is None:
                     self._last_size = self.sizes.of(batch)
             for reader in self.readers:
@@ -198,35 +174,6 @@ class TrainingLoaders:
             self.names[loader] = f"{line}#{self._lines[line]}"
             self._lines[line] += 1
             self.all_names.append(self.names[loader])
-
-    def _look_up(self, iterator: Any) -> None:
-        """Find the loader of an iterator, whose next batches need no further search."""
-        self._plain_of = self._of.get(iterator)
-        self._plain = _nothing if iterator in self._instead else ref(iterator)
-
-    def _next(self, iterator: Any, begin: Callable[..., Any], give: Callable[..., Any]) -> Any:
-        """Return the next batch; if the first one fails under the settings, go on without them."""
-        untried = self._untried.pop(iterator, None)
-        if untried is None:
-            return give(self._instead.get(iterator, iterator))
-        try:
-            return give(iterator)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self._fall_back(untried, error)
-        torch_private.stop_workers(iterator)
-        self._instead[iterator] = torch_private.torch_s_own(begin(untried.loader))
-        return give(self._instead[iterator])
-
-    def _fall_back(self, untried: _Untried, error: Exception) -> None:
-        """Take the settings back, so that the script continues as if they had not been applied."""
-        self._gave_up = True
-        self._take_back(untried.loader)
-        torch_private.drop_iterator(untried.loader)
-        untried.rewind()
-        for name in untried.changed:
-            self._fail(name, error)
 
     def stepped(self) -> None:
         """Record an optimizer step: the loader of the last batch is a training loader."""
@@ -276,11 +223,15 @@ class TrainingLoaders:
             self.note()
             return changed
         except Exception as error:
-            for name in self._asked.intersection(LOADER_KNOBS):
-                self._fail(name, error)
-            self._gave_up = True
-            self._take_back(loader)
+            self._give_up(loader, self._asked.intersection(LOADER_KNOBS), error)
             return {}
+
+    def _give_up(self, loader: DataLoader[Any], names: Iterable[str], error: Exception) -> None:
+        """Take the settings back, so that the script continues as if they had not been applied."""
+        self._gave_up = True
+        self._take_back(loader)
+        for name in names:
+            self._fail(name, error)
 
     def _let_go_of_outdated(self, loader: DataLoader[Any]) -> None:
         """End workers that persist by our setting if the script has changed its dataset since."""

@@ -27,9 +27,6 @@ from autotune.training.batches import samples_in
 Stepper = Optimizer | None
 """The optimizer that stepped; None if the script updates its weights itself."""
 
-# Backward passes after which an optimizer that was built but does not step is taken for unused:
-# more than gradients are accumulated over.
-_PATIENCE = 512
 # Libraries of environments for agents.
 _ENVIRONMENTS = ("gym", "gymnasium", "pettingzoo", "dm_control")
 
@@ -51,8 +48,7 @@ class Steps:
         """Device of the first loss, if backward was called on one."""
         self._in_closure = False
         self._depth = 0
-        self._optimizer_built = self._optimizer_steps = False
-        self._unstepped = 0
+        self._optimizer_built = False
 
     def watch(self) -> None:
         """Tell every step from now on; patches `torch.autograd` for the process."""
@@ -100,18 +96,9 @@ class Steps:
             self.device = getattr(first, "device", None)
         for passed in self.passed:
             passed(self._in_closure)
-        if not self._optimizer_steps:
-            self._update_by_hand()
-        return result
-
-    def _update_by_hand(self) -> None:
-        """Take a backward pass for a step, unless an optimizer may still step."""
-        if self._optimizer_built:
-            self._unstepped += 1
-            if self._unstepped < _PATIENCE:
-                return
-        for listen in self.listeners:
+        for listen in () if self._optimizer_built else self.listeners:
             listen(None)
+        return result
 
     def _before_optimizer(self, optimizer: Optimizer, *_: object) -> None:
         self._in_closure = True
@@ -119,7 +106,7 @@ class Steps:
             listen(optimizer)
 
     def _after_optimizer(self, optimizer: Optimizer, *_: object) -> None:
-        self._optimizer_steps, self._in_closure = True, False
+        self._in_closure = False
         for listen in self.listeners:
             listen(optimizer)
 
@@ -142,7 +129,7 @@ class ModelCalls:
         """Seconds of evaluations so far."""
         self._is_first = True
         self._are_seen, self._is_called = False, False
-        self._passes = self._samples = self._last = 0
+        self._passes = self._samples = 0
         self._evaluated: tuple[float, float] | None = None
 
     def called(self, arguments: Iterable[Any]) -> None:
@@ -156,7 +143,6 @@ class ModelCalls:
         size = next(filter(None, map(samples_in, given)), 0)
         self._is_first = False
         self._samples += size
-        self._last = size
         if self.size is None and size:
             self.size, self.sample_bytes = size, bytes_in(given) // size
 
@@ -187,11 +173,6 @@ class ModelCalls:
             self._passes += 1
             self._is_first = not in_closure
         self._is_called = False
-
-    def keep_last(self) -> None:
-        """Forget all backward passes since the last step but the last one."""
-        if self._passes > 1:
-            self._passes, self._samples = 1, self._last
 
     def stepped(self) -> tuple[int, int]:
         """Return the backward passes since the last step, and the samples in them."""

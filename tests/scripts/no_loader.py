@@ -115,8 +115,6 @@ if args.way == "two losses":
     train, optimizer = step_two_losses, torch.optim.AdamW(weights)
 if args.way == "lbfgs":
     train, optimizer = step_lbfgs, torch.optim.LBFGS(weights, lr=0.1, max_iter=4)
-if args.way == "unused optimizer":
-    optimizer = torch.optim.SGD(weights)
 for number in range(args.steps):
     if number % args.evaluate_every == 0:
         evaluate()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -176,18 +174,6 @@ def test_workers_that_cannot_be_started_are_taken_back(tmp_path: Path) -> None:
     done = run(tmp_path, script, num_workers=1)
     assert (done.returncode, done.stdout) == (0, "4 0\n"), done.stderr
     assert any("not applied: num_workers=1" in line for line in report_of(done))
-
-
-def test_a_dataset_that_refuses_to_work_in_a_worker_is_read_as_without_us(tmp_path: Path) -> None:
-    """In the order, too, that the script would have drawn."""
-    script = SCRIPTS / "refuses_workers.py"
-    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    done = run(tmp_path, script, num_workers=1, persistent_workers=True)
-    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
-    (applied,) = (line for line in report_of(done) if line.startswith("applied: "))
-    assert "num_workers" not in applied
-    refused = "not applied: num_workers=1, prefetch_factor=2, persistent_workers=true"
-    assert any(line.startswith(f"{refused} (RuntimeError: ") for line in report_of(done))
 
 
 def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None:

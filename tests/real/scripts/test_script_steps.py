@@ -202,12 +202,6 @@ def test_a_loss_is_watched_however_long_the_script_takes_to_start(
     assert int(said[1]) > 100
 
 
-def test_an_optimizer_that_never_steps_is_passed_over(ask: Ask) -> None:
-    seen = observed(ask("no_loader.py", "unused optimizer"))
-    assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
-    assert seen.fixed["optimizer_impl"] == BY_HAND
-
-
 @pytest.mark.parametrize("way", ["tensors", "compiled loss"])
 def test_steps_are_counted_where_samples_are_unknown(ask: Ask, way: str) -> None:
     seen = observed(ask("no_loader.py", way))
