@@ -51,25 +51,17 @@ class Trackers:
     """The trackers of this process's script."""
 
     def __init__(self, folder: Path, promised: set[str]) -> None:
-        """Prepare.
-
-        Args:
-            folder: the trial's.
-            promised: gets the folders that are to be made once a file is written into them.
-        """
-        self._folder = folder
-        self._events = str(folder.absolute() / "tensorboard")
-        self._writes_events = False
-        self._promised = promised
-
-    def switch_off(self) -> None:
         """Keep results of this process from leaving the trial's folder.
+
+        `promised` gets folders that are to be made once a file is written into them.
 
         Side effects: sets the switches of `_switches` in the environment, removes those by which
         Trackio sends, and changes wandb, MLflow, Trackio and the event writers of TensorBoard once
         they are imported.
         """
-        switches = _switches(self._folder.absolute())
+        self._events = str(folder.absolute() / "tensorboard")
+        self._writes_events, self._promised = False, promised
+        switches = _switches(folder.absolute())
         os.environ.update(switches)
         for name in _TRACKIO_SENDS_TO:
             os.environ.pop(name, None)
