@@ -51,10 +51,10 @@ Refuse = Callable[[str], NoReturn]
 
 
 class WrittenFiles:
-    """Files that this process wrote, from the call of `watch` on."""
+    """Files that this process writes from now on."""
 
     def __init__(self, own: Path, kept: KeptFiles | None, refuse: Refuse) -> None:
-        """Prepare.
+        """Listen to the end of the process.
 
         Args:
             own: the trial's folder, in which files do not count.
@@ -87,9 +87,6 @@ class WrittenFiles:
         """Files that existed before and were written to or replaced."""
         self.deleted: dict[str, None] = {}
         """Files and folders that existed before and were deleted."""
-
-    def watch(self) -> None:
-        """Listen from now on, to the end of the process."""
         sys.addaudithook(self._hear)
         for saver in _SAVERS:
             AfterImport(saver.module, partial(_wrap, saver, self.writes))

@@ -42,7 +42,6 @@ class Record:
         self._kept = kept
         self._imports, self._shares_packages = Imports(), False
         self._trackers = Trackers(own, self._files.promised)
-        self._files.watch()
         _give_terminal()
 
     def watch(self, shares_packages: bool) -> None:
