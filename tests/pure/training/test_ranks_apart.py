@@ -137,7 +137,7 @@ def test_another_world_size_is_a_mismatch(monkeypatch):
     [
         (["--device", "cpu", "--nproc-per-node", "999"], "--nproc-per-node 999: this machine has"),
         (["--nproc-per-node", "2", "--device", "cuda:1"], "Give --device cuda."),
-        (["--nproc-per-node", "2", "--device", "cpu:0,cpu:1"], "Give one."),
+        (["--nproc-per-node", "2", "--device", "cpu:0,cpu:1"], "Leave one of them out"),
     ],
 )
 def test_processes_that_do_not_fit_are_refused_before_any_is_started(
