@@ -13,7 +13,7 @@ import click
 from autotune.calling.target import is_program
 from autotune.configuration import mismatch
 from autotune.configuration.best_config import read_best
-from autotune.configuration.flag_types import InterpreterType, SettingsType, folder_name
+from autotune.configuration.flag_types import folder_name, interpreter, settings
 from autotune.context.options import SearchOptions
 from autotune.process.common.interpreter import SEARCHES, Interpreter, check_installed
 from autotune.process.common.launched import this_place
@@ -58,7 +58,7 @@ def python_option(oldest_torch: tuple[int, int]) -> click.Option:
         "--python",
         "Train with this Python, such as .venv/bin/python, if autotune is installed elsewhere. "
         "Default: $AUTOTUNE_PYTHON, else the Python of this command.",
-        InterpreterType(oldest_torch),
+        interpreter(oldest_torch),
         "",
         metavar="PATH",
         envvar="AUTOTUNE_PYTHON",
@@ -77,7 +77,7 @@ SPACE = option(
 BASELINE = option(
     "--baseline",
     "Override BASELINE of MODEL, such as batch_size=64,num_workers=2.",
-    SettingsType(),
+    settings,
     {},
     show_default=False,
 )

@@ -35,8 +35,22 @@ from autotune.searching.search import search as search_events
 from autotune.study import archive
 from autotune.study.storage import check_storage, file_of, study_lock
 from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError, UsageError
+from autotune.values.text import did_you_mean
 
 _NOTHING_FEASIBLE = 3
+
+
+def _sampler(value: object) -> str:
+    """Return the name of a sampler; Optuna is asked for the others only if one is given."""
+    known = [AUTO] if value == AUTO else [AUTO, *sampler_names()]
+    if value not in known:
+        hint = did_you_mean(str(value), known)
+        raise click.BadParameter(
+            f"unknown sampler {str(value)!r}.{hint} Give one of {', '.join(known)}."
+        )
+    return str(value)
+
+
 FRONT = (
     *("time_budget", "dry_run", "space", "as_module", "maps", "metric_regex", "metric_mode"),
     *("exact_only", "workdir", "temp_workdir", "device", "python", "out"),
@@ -50,7 +64,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "--time-budget",
             "Take about this long in total, such as 90s, 10m or 1h, and at most a tenth longer. "
             "Default: the space's, unless --trials is given.",
-            flag_types.DURATION,
+            flag_types.duration,
         ),
         option("--trials", "Run this many trials in total. Default: the space's number.", POSITIVE),
         option(
@@ -93,7 +107,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "--accuracy-tolerance",
             "Allow this loss of quality: 1% of yours, or, if the metric of a model.py is a loss, "
             "1% of what your training gained; or a difference, such as 0.01.",
-            flag_types.ToleranceType(),
+            flag_types.tolerance,
             "1%",
         ),
         option(
@@ -106,13 +120,13 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "--effective-batch",
             "Samples of an optimizer step: as many as now (keep), N over all processes, or any "
             "number (free). Default: keep if your settings accumulate gradients, else free.",
-            flag_types.EffectiveBatchType(),
+            flag_types.effective_batch,
             metavar="free|keep|N",
         ),
         option(
             "--memory-limit",
             "Use at most this much memory, such as 16GB, or this share of the device's.",
-            flag_types.MEMORY,
+            flag_types.memory,
             "92%",
         ),
     ],
@@ -125,7 +139,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             metavar="DEVICE[,...]",
         ),
         *(common.PYTHON, common.PROCESSES, common.LAUNCHER),
-        option("--trial-timeout", "Kill a process that takes longer.", flag_types.DURATION, "10m"),
+        option("--trial-timeout", "Kill a process that takes longer.", flag_types.duration, "10m"),
         option("--max-failures", "Stop after this many failed trials in a row.", POSITIVE, 8),
     ],
     "The study and its result": [
@@ -153,8 +167,9 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         option(
             "--sampler",
             "Propose trials with this class of optuna.samplers, such as TPESampler.",
-            flag_types.NameType("sampler", lambda: [AUTO, *sampler_names()]),
+            _sampler,
             AUTO,
+            metavar="NAME",
         ),
         option("--seed", "Seed of search and trainings.", click.IntRange(0, 2**32 - 1), 0),
         common.JSON,

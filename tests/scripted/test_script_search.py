@@ -347,7 +347,7 @@ def test_a_command_that_a_launcher_starts_several_times_is_refused(
     (tmp_path / "train.py").write_text(text)
     done = command(*words)
     assert done.code == 2
-    assert "WORLD_SIZE=2 is in the environment" in done.err
+    assert "WORLD_SIZE=2 is set" in done.err
 
 
 def test_flags_for_scripts_are_refused_with_a_model_py(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import click
 import pytest
@@ -10,12 +11,11 @@ import pytest
 from autotune.commands.search import FRONT, SECTIONS, search
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.flag_types import (
-    DURATION,
-    MEMORY,
-    SIZE,
-    SettingsType,
-    ToleranceType,
+    duration,
     folder_name,
+    memory,
+    settings,
+    tolerance,
 )
 from command_line import command
 from covering import covers
@@ -25,7 +25,7 @@ from covering import covers
     ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (90, 90), (0.5, 0.5)]
 )
 def test_a_duration_is_read_in_its_unit(text: object, seconds: float) -> None:
-    assert DURATION.convert(text, None, None) == seconds
+    assert duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_duration_is_read_in_its_unit(text: object, seconds: float) -> None:
     ],
 )
 def test_a_size_is_read_in_the_unit_that_it_names(text: object, count: int) -> None:
-    assert SIZE.convert(text, None, None) == count
+    assert memory(text) == count
 
 
 NO_SIZES = ["-1", "-16GB", "0", "0GB", "0.5B", "16,5GB", "1.5.2GB", "16 GB 2", "16Gbit", "16Gi"]
@@ -53,54 +53,52 @@ NO_SIZES = ["-1", "-16GB", "0", "0GB", "0.5B", "16,5GB", "1.5.2GB", "16 GB 2", "
 @pytest.mark.parametrize("text", [*NO_SIZES, "GB", "", "nan", "1e9", "9" * 400 + "GB", True])
 def test_a_text_that_is_no_size_above_zero_is_named_with_an_example(text: object) -> None:
     with pytest.raises(click.BadParameter) as raised:
-        SIZE.convert(text, None, None)
-    assert raised.value.message == f"{text!r} is not a size above zero; write 16GB or 512MiB."
+        memory(text)
+    assert raised.value.message.startswith(f"{text!r} is not an amount of memory; write 16GB")
 
 
 @pytest.mark.parametrize(
-    ("text", "memory"), [("92%", 0.92), (0.92, 0.92), ("16GB", 16 * 10**9), (7, 7)]
+    ("text", "limit"), [("92%", 0.92), (0.92, 0.92), ("16GB", 16 * 10**9), (7, 7)]
 )
-def test_a_limit_of_memory_is_a_share_or_a_size(text: object, memory: float) -> None:
-    read = MEMORY.convert(text, None, None)
-    assert (type(read), read) == (type(memory), pytest.approx(memory))
+def test_a_limit_of_memory_is_a_share_or_a_size(text: object, limit: float) -> None:
+    read = memory(text)
+    assert (type(read), read) == (type(limit), pytest.approx(limit))
 
 
 def test_a_tolerance_with_percent_is_relative_and_without_it_absolute() -> None:
-    assert ToleranceType().convert("2%", None, None) == Tolerance(0.02, relative=True)
-    assert ToleranceType().convert("0.02", None, None) == Tolerance(0.02, relative=False)
+    assert tolerance("2%") == Tolerance(0.02, relative=True)
+    assert tolerance("0.02") == Tolerance(0.02, relative=False)
 
 
 def test_settings_are_read_with_the_spelling_of_yaml() -> None:
-    settings = SettingsType().convert(
-        "batch_size=64, amp_dtype=null,channels_last=true", None, None
-    )
-    assert settings == {"batch_size": 64, "amp_dtype": None, "channels_last": True}
+    found = settings("batch_size=64, amp_dtype=null,channels_last=true")
+    assert found == {"batch_size": 64, "amp_dtype": None, "channels_last": True}
 
 
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (DURATION, "10"),
-        (DURATION, "0s"),
-        (DURATION, "ten minutes"),
-        (DURATION, True),
-        (DURATION, -1.0),
-        (MEMORY, "101%"),
-        (MEMORY, "-1%"),
-        (ToleranceType(), "nan"),
-        (SettingsType(), "batch_size"),
+        (duration, "10"),
+        (duration, "0s"),
+        (duration, "ten minutes"),
+        (duration, True),
+        (duration, -1.0),
+        (memory, "101%"),
+        (memory, "-1%"),
+        (tolerance, "nan"),
+        (settings, "batch_size"),
     ],
 )
 def test_a_text_that_cannot_be_read_is_named_with_an_example(
-    kind: click.ParamType[object], text: object
+    kind: Callable[[object], object], text: object
 ) -> None:
     with pytest.raises(click.BadParameter, match=r"write|is not"):
-        kind.convert(text, None, None)
+        kind(text)
 
 
 def test_every_wrong_setting_is_named_at_once() -> None:
     with pytest.raises(click.BadParameter) as raised:
-        SettingsType().convert("batchsize=64,num_workers=-1", None, None)
+        settings("batchsize=64,num_workers=-1")
     assert "Did you mean 'batch_size'?" in raised.value.message
     assert "num_workers=-1" in raised.value.message
 
