@@ -122,10 +122,10 @@ def test_a_name_may_be_one_in_the_storage_of_the_search(
     meant = beside_it(nine, storage)
     for name, wanted in (("my net", (meant,)), ("earlier", best)):
         assert warm_start_from(name, storage) == wanted
-    with pytest.raises(UsageError, match="--warm-start: 'absent' is not a study: there is neither"):
+    with pytest.raises(UsageError, match="--warm-start: 'absent' is not a study: neither"):
         warm_start_from("absent", storage)
     absent = tmp_path / "absent.db"
-    with pytest.raises(UsageError, match="there is neither"):
+    with pytest.raises(UsageError, match="neither earlier nor"):
         warm_start_from("earlier", f"sqlite:///{absent}")
     assert not absent.exists()
     with pytest.raises(UsageError, match="holds several studies: 'earlier', 'my net'"):
