@@ -290,6 +290,6 @@ def test_an_effective_batch_that_no_divisor_gives_ends_the_command_before_any_tr
     flags = ("--effective-batch", "100", "--space", space)
     done = told(tmp_path, "search", WORKLOADS / "plain.py", *flags)
     assert done.code == 2
-    assert f"{space}:1:13: --effective-batch: no batch_size of 16, 32" in done.err
+    assert f"{space}:1:13: --effective-batch: no batch_size of 8, 16, 32 times" in done.err
     assert "Traceback" not in done.err
     assert not list(tmp_path.glob("studies/plain/trials/0*"))
