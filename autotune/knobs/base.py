@@ -82,35 +82,25 @@ class Setup(Protocol):
     """A training loop that is ready to run, as `read_back` uses it."""
 
     @property
-    def device(self) -> torch.device:
-        """Return the device of the model."""
-
+    def device(self) -> torch.device: ...
     @property
-    def model(self) -> nn.Module:
-        """Return the model in training."""
-
+    def model(self) -> nn.Module: ...
     @property
     def ddp(self) -> DistributedDataParallel | None:
         """Return what wraps the model in several processes; None in one, and if it is sharded."""
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer of the model."""
-
+    def optimizer(self) -> torch.optim.Optimizer: ...
     @property
-    def loader(self) -> torch.utils.data.DataLoader[Any]:
-        """Return the DataLoader of the training set."""
-
+    def loader(self) -> torch.utils.data.DataLoader[Any]: ...
     @property
     def accumulation_steps(self) -> int:
-        """Return the number of backward passes before the optimizer's last step."""
+        """Return the number of backward passes of the last step."""
 
     @property
-    def scaler(self) -> torch.amp.GradScaler:
-        """Return the gradient scaler, which is disabled if the loss is not scaled."""
+    def scaler(self) -> torch.amp.GradScaler: ...
 
-    def forward_context(self) -> AbstractContextManager[None]:
-        """Return the context of the forward pass."""
+    def forward_context(self) -> AbstractContextManager[None]: ...
 
     def transfer(self, batch: Any) -> Any:
         """Return a batch on the device, as the model gets it."""

@@ -243,7 +243,10 @@ def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
     plain.loaded.settings.apply_to_process()
     batches = plain.batches()
     pair = store.put_batch(next(batches)), store.put_batch(next(batches))
-    reference = _refer(plain, pair, task.in_double)
+    reference = _in_single(plain, pair)
+    if task.in_double:
+        exact = _compute_in_double(plain, pair[0], reference.state)
+        reference = replace(reference, in_double=exact)
     all_batches = itertools.chain(trajectory.loaded(pair), batches)
     used, end = trajectory.reference_steps(plain.setup(reference.state), all_batches, seed, store)
     loaded.settings.apply_to_process()
@@ -281,13 +284,6 @@ def _tested(
     setup.model.load_state_dict(reference.state)
     gated = _gated(reference, computed, updated)
     return gated, rounding, trajectory.steps(setup, trajectory.loaded(used), seed, store)
-
-
-def _refer(loops: TrainingLoops, pair: tuple[Load, Load], in_double: bool) -> _Reference:
-    reference = _in_single(loops, pair)
-    if not in_double:
-        return reference
-    return replace(reference, in_double=_compute_in_double(loops, pair[0], reference.state))
 
 
 def _in_single(loops: TrainingLoops, pair: tuple[Load, Load]) -> _Reference:

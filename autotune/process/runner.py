@@ -168,7 +168,9 @@ class SubprocessRunner:
             outcome = child.outcome_of_exit()
         if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
-        return _placed(_with_tree_memory(outcome, job, child.peak_bytes), files.phase)
+        if isinstance(outcome, OutOfMemory) and files.phase in (EVALUATION, NUMERICS_CHECK):
+            return replace(outcome, during=files.phase)
+        return _with_tree_memory(outcome, job, child.peak_bytes)
 
     def _end(self, child: RunningChild, files: TrialFolder, hosts: frozenset[int]) -> None:
         """End all processes of a child, these hosts excepted, and shorten its logs."""
@@ -248,13 +250,6 @@ def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
 def _was_killed(outcome: Crashed) -> bool:
     """Return True if SIGKILL ended it or a worker; other signals are no sign of lacking memory."""
     return "SIGKILL" in outcome.detail or "DataLoader worker" in outcome.detail
-
-
-def _placed(outcome: TrialOutcome, phase: str) -> TrialOutcome:
-    """Add the phase to an out-of-memory outcome of the evaluation or the numerics check."""
-    if isinstance(outcome, OutOfMemory) and phase in (EVALUATION, NUMERICS_CHECK):
-        return replace(outcome, during=phase)
-    return outcome
 
 
 def _with_tree_memory(outcome: TrialOutcome, job: Job, peak_bytes: int) -> TrialOutcome:

@@ -107,8 +107,11 @@ class Traces:
             return f"{who} registered a fork hook in {self._hooks[0]}"
         if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
             return f"{who} changed what happens when a child process ends"
-        if children := psutil.Process().children():
-            return f"{who} left a child process running: {_name_of(children[0])}"
+        for child in psutil.Process().children():
+            name = str(child.pid)
+            with suppress(psutil.Error):
+                name = child.name()
+            return f"{who} left a child process running: {name}"
         if found := fork_obstacle(who):
             return found
         if files := self._new_files():
@@ -134,13 +137,6 @@ def _end_progress_monitors() -> None:
         if type(thread).__module__ == "tqdm._monitor":
             with suppress(Exception):
                 thread.exit()  # type: ignore[attr-defined]
-
-
-def _name_of(process: psutil.Process) -> str:
-    try:
-        return str(process.name())
-    except psutil.Error:
-        return str(process.pid)
 
 
 def _open_files() -> dict[int, str]:

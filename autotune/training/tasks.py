@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,15 @@ from autotune.training.training_setup import (
 )
 from autotune.training.workload import Workload, load_workload
 from autotune.values.measurement import Block, LengthCount, Measurement, seconds_per_sample
-from autotune.values.outcome import Measured, NotApplied, Probed, Rejected, TrialOutcome
+from autotune.values.outcome import (
+    Failure,
+    Measured,
+    NonFinite,
+    NotApplied,
+    Probed,
+    Rejected,
+    TrialOutcome,
+)
 
 
 @dataclass(frozen=True)
@@ -139,13 +148,11 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     )
 
 
-def _fault(step: _WatchedStep, batches: Batches) -> NotApplied | Rejected | None:
-    """Return why a timing is not one of the configuration; None if it is.
-
-    Raises:
-        NonFiniteLossError: the last loss is not finite.
-    """
-    step.check_finite()
+def _fault(step: _WatchedStep, batches: Batches) -> Failure | None:
+    """Return why a timing is not one of the configuration; None if it is."""
+    loss = math.nan if step.loss is None else float(step.loss.detach())
+    if not math.isfinite(loss):  # a parameter that has become NaN stays NaN
+        return NonFinite(f"the loss became {loss}")
     setup = step.setup
     for name, wanted, got in setup.not_applied():
         return NotApplied(name, spelled(wanted), spelled(got))
@@ -173,21 +180,13 @@ def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
     start = time.perf_counter()
     loaded.folder.enter_phase("build")
     data = quality.probe_data(loaded.workload)
-    untrained = _untrained(loaded, data, task) if task.untrained else None
+    untrained = None
+    if task.untrained:  # of a model of its own: evaluating one draws from its random numbers
+        with suppress(quality.NonFiniteLossError):
+            untrained = _quality_of(loaded, data, replace(task, samples=0), task.seeds[0])
     # Each seed's model is gone before the next one is built.
     qualities = tuple(_quality_of(loaded, data, task, seed) for seed in task.seeds)
     return Probed(qualities, time.perf_counter() - start, untrained)
-
-
-def _untrained(loaded: LoadedJob, data: quality.ProbeData, task: Probe) -> float | None:
-    """Return the quality of a model of its own before training, of the first seed's weights.
-
-    Evaluating the model that is trained afterwards would draw from its random numbers.
-    """
-    try:
-        return _quality_of(loaded, data, replace(task, samples=0), task.seeds[0])
-    except quality.NonFiniteLossError:
-        return None
 
 
 def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int) -> float:
@@ -232,13 +231,3 @@ class _WatchedStep:
 
     def __call__(self, batches: Iterator[Any]) -> None:
         self.loss = self.setup.step(batches)
-
-    def check_finite(self) -> None:
-        """Check the last loss; a parameter that has become NaN stays NaN.
-
-        Raises:
-            NonFiniteLossError: the loss is NaN or infinite, or there was no step.
-        """
-        value = math.nan if self.loss is None else float(self.loss.detach())
-        if not math.isfinite(value):
-            raise quality.NonFiniteLossError(f"the loss became {value}")

@@ -192,7 +192,9 @@ class Timer:
                 blocks.append((yield from self._block(steps, step_samples)))
                 if self._is_hopeless(plan, blocks):
                     return tuple(blocks)
-            self._note_uneven(plan, blocks)
+            seen = self._step_times(blocks)
+            if plan.least_samples or (seen is not None and seen.is_uneven):
+                self.flags.add(UNEVEN)
             late = self._is_late(plan, blocks, self.clock() - start)
             if late or self._is_beaten(plan, blocks) or self._is_narrow(plan, blocks):
                 break
@@ -214,11 +216,6 @@ class Timer:
     def _step_times(self, blocks: Sequence[Block]) -> StepTimes | None:
         """Return the seconds of single steps; where these are not known, of the blocks."""
         return self.log.times() or step_times([(b.seconds, b.wait_seconds) for b in blocks])
-
-    def _note_uneven(self, plan: MeasurePlan, blocks: Sequence[Block]) -> None:
-        seen = self._step_times(blocks)
-        if plan.least_samples or (seen is not None and seen.is_uneven):
-            self.flags.add(UNEVEN)
 
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, step_samples: float

@@ -136,7 +136,9 @@ def _met(job: Job, machine: Machine) -> tuple[World, tuple[str, ...]]:
     _check_room(world.on_host(), machine, job)
     if not machine.has_accelerator:
         return world, ()
-    shared = world.shares((this_host(), inspection.device_uuid(str(device)), _slice()))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    part = visible if "MIG-" in visible.upper() else ""  # of a GPU, whose UUID may be the whole's
+    shared = world.shares((this_host(), inspection.device_uuid(str(device)), part))
     for (host, uuid, _), count in Counter(shared).items():
         if uuid and count > 1:
             raise UsageError(
@@ -144,12 +146,6 @@ def _met(job: Job, machine: Machine) -> tuple[World, tuple[str, ...]]:
                 "launcher give each its own, or start fewer."
             )
     return world, tuple(uuid for host, uuid, _ in shared if host == this_host())
-
-
-def _slice() -> str:
-    """Return the slice of a GPU that this process sees, whose UUID may be the whole GPU's."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return visible if "MIG-" in visible.upper() else ""
 
 
 def _check_room(on_host: int, machine: Machine, job: Job) -> None:

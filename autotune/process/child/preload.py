@@ -48,7 +48,9 @@ def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
 
 def _import(name: str, attributes: list[str], model_path: Path) -> None:
     top = name.partition(".")[0]
-    if top not in TRACKERS and not _is_own(top, model_path):
+    folders = [str(folder) for folder in _own_folders(top, model_path)]
+    is_own = top not in sys.modules and PathFinder.find_spec(top, folders) is not None
+    if top not in TRACKERS and not is_own:
         # A module may raise anything when it is imported, SystemExit included.
         with suppress(BaseException):
             __import__(name, fromlist=attributes)
@@ -133,12 +135,6 @@ def _is_never_true(test: ast.expr) -> bool:
     names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
     attributes = {part.attr for part in ast.walk(test) if isinstance(part, ast.Attribute)}
     return bool({"__name__", "TYPE_CHECKING"} & (names | attributes))
-
-
-def _is_own(name: str, script: Path) -> bool:
-    """Return True if a module of this name would be the user's own code."""
-    folders = [str(folder) for folder in _own_folders(name, script)]
-    return name not in sys.modules and PathFinder.find_spec(name, folders) is not None
 
 
 def _own_folders(name: str, script: Path) -> list[Path]:
