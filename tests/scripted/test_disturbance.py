@@ -68,26 +68,23 @@ def times(wall: float, busy: float = 0.0, stolen: float = 0.0, own: float = 0.0)
 START = times(0.0)
 
 
-def test_a_trials_own_use_is_no_disturbance() -> None:
-    noise = noise_between(START, times(10.0, busy=10.0 * CORES, own=10.0 * CORES))
-    assert noise == Noise(pressure=0.25)
-    assert not noise.disturbs
-
-
-def test_use_by_others_is_a_share_of_the_cores() -> None:
-    noise = noise_between(START, times(10.0, busy=8.0 * CORES, own=5.0 * CORES))
-    assert noise.foreign == pytest.approx(0.3, abs=0.01)
-    assert noise.disturbs
-
-
-def test_so_is_what_the_host_withheld() -> None:
-    noise = noise_between(START, times(10.0, stolen=2.0 * CORES))
-    assert noise.stolen == pytest.approx(0.2)
-    assert noise.disturbs
-
-
-def test_a_little_of_others_is_always_there() -> None:
-    assert not noise_between(START, times(10.0, busy=0.5 * CORES)).disturbs
+@pytest.mark.parametrize(
+    ("used", "foreign", "stolen", "disturbs"),
+    [
+        ({"busy": 10.0, "own": 10.0}, 0.0, 0.0, False),
+        ({"busy": 8.0, "own": 5.0}, 0.3, 0.0, True),
+        ({"stolen": 2.0}, 0.0, 0.2, True),
+        ({"busy": 0.5}, 0.05, 0.0, False),
+    ],
+    ids=["the trial's own", "others", "the host", "a little of others is always there"],
+)
+def test_what_others_use_of_the_cores_is_a_share_of_them(
+    used: dict[str, float], foreign: float, stolen: float, disturbs: bool
+) -> None:
+    each = {name: seconds * CORES for name, seconds in used.items()}
+    noise = noise_between(START, times(10.0, **each))
+    assert (noise.foreign, noise.stolen) == pytest.approx((foreign, stolen), abs=0.01)
+    assert (noise.pressure, noise.watched, noise.disturbs) == (0.25, True, disturbs)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +124,6 @@ def test_counters_that_cannot_be_read_leave_a_timing_unwatched(
     readings: tuple[CpuTimes | None, CpuTimes | None],
 ) -> None:
     assert noise_between(*readings) == Noise(watched=False)
-
-
-def test_a_watched_timing_says_so() -> None:
-    assert noise_between(START, times(10.0)).watched
 
 
 @pytest.mark.parametrize(
@@ -178,17 +171,14 @@ def test_the_used_part_of_a_quota_is_read_from_the_cgroup(
     assert read_cpu_times(time.perf_counter) is None, "nobody can tell what others used"
 
 
-def test_a_stop_is_noticed_where_nothing_can_be_read() -> None:
-    seen = NoiseWatch(CPU, time.perf_counter, lambda: None)
-    os.kill(os.getpid(), signal.SIGCONT)
-    assert seen() == Noise(stopped=1, watched=False)
-
-
 def test_a_process_that_was_stopped_knows_it() -> None:
     seen = watch(CPU, time.perf_counter)
     os.kill(os.getpid(), signal.SIGCONT)
     assert seen().stopped == 1
     assert seen().stopped == 0
+    blind = NoiseWatch(CPU, time.perf_counter, lambda: None)
+    os.kill(os.getpid(), signal.SIGCONT)
+    assert blind() == Noise(stopped=1, watched=False)
 
 
 def test_the_counters_of_this_machine_see_a_busy_neighbour_and_not_oneself() -> None:
@@ -393,13 +383,7 @@ def test_a_gpu_counts_millijoules() -> None:
     )
     meter = EnergyMeter(lambda: gpu_energy(nvml, "handle"))
     assert meter() == 12.5
-
-
-def test_a_gpu_that_tells_no_energy_has_none() -> None:
-    def refuse(_: object) -> int:
-        raise NVMLError
-
-    nvml = SimpleNamespace(NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=refuse)
+    nvml.nvmlDeviceGetTotalEnergyConsumption = _refuse
     assert EnergyMeter(lambda: gpu_energy(nvml, "handle"))() is None
 
 

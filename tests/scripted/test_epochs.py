@@ -15,21 +15,28 @@ from covering import covers
 PLAN = MeasurePlan(block_seconds=10.0, looks=(6,), max_seconds=1e9)
 
 
-def test_an_epoch_boundary_is_noted_and_no_part_of_a_block() -> None:
-    timer = Bench(Loader(Clock(), epoch=5, start_seconds=40.0), [5.0]).timer()
-    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
-    assert timer.batches.boundary_seconds == [40.0, 40.0]
-    assert [block.seconds for block in blocks] == [10.0] * 6
+@pytest.mark.parametrize(
+    ("seconds", "boundary", "blocks"),
+    [
+        ({"start_seconds": 40.0}, 40.0, [10.0] * 6),
+        # Until the first batch is there. What the boundary took over is missing in its block, and
+        # nowhere else.
+        ({"start_seconds": 40.0, "batch_seconds": 1.0}, 41.0, [10.0, 10.0, 9.0, 10.0, 10.0, 9.0]),
+        # Without persistent_workers the DataLoader stops its workers before StopIteration.
+        ({"end_seconds": 7.0}, 7.0, [10.0] * 6),
+    ],
+    ids=["starting", "and its first batch", "closing"],
+)
+def test_an_epoch_boundary_is_noted_and_no_part_of_a_block(
+    seconds: dict[str, float], boundary: float, blocks: list[float]
+) -> None:
+    step = 5.0 - seconds.get("batch_seconds", 0.0)
+    timer = Bench(Loader(Clock(), epoch=5, **seconds), [step]).timer()
+    found = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
+    assert timer.batches.boundary_seconds == [boundary, boundary]
+    assert [block.seconds for block in found] == blocks
+    assert timer.batches.wait_seconds == 10 * seconds.get("batch_seconds", 0.0)
     assert timer.batches.epoch_batches == 5
-
-
-def test_a_boundary_lasts_until_the_first_batch_of_the_next_epoch_is_there() -> None:
-    timer = Bench(Loader(Clock(), epoch=5, batch_seconds=1.0, start_seconds=40.0), [4.0]).timer()
-    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
-    assert timer.batches.boundary_seconds == [41.0, 41.0]
-    # What the boundary took over is missing in its block, and nowhere else.
-    assert [block.seconds for block in blocks] == [10.0, 10.0, 9.0, 10.0, 10.0, 9.0]
-    assert timer.batches.wait_seconds == 10.0
 
 
 def test_the_samples_of_an_epoch_are_counted_anew_in_each() -> None:
@@ -38,14 +45,6 @@ def test_the_samples_of_an_epoch_are_counted_anew_in_each() -> None:
     taken = [next(batches) for _ in range(8)]
     assert taken == [0, 1, 2, 0, 1, 2, 0, 1]
     assert batches.epoch_batches == 3
-
-
-def test_closing_an_epoch_is_part_of_its_boundary() -> None:
-    # Without persistent_workers the DataLoader stops its workers before StopIteration.
-    timer = Bench(Loader(Clock(), epoch=5, end_seconds=7.0), [5.0]).timer()
-    blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
-    assert timer.batches.boundary_seconds == [7.0, 7.0]
-    assert {block.seconds for block in blocks} == {10.0}
 
 
 def test_the_start_of_the_first_epoch_is_no_boundary() -> None:
