@@ -241,14 +241,12 @@ def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
     loaded, seed, store = loops.loaded, loops.loaded.job.seed, loops.store
     plain = replace(loops, loaded=replace(loaded, config=TrainingConfig.of(task.reference)))
     plain.loaded.settings.apply_to_process()
-    batches = plain.batches()
-    pair = store.put_batch(next(batches)), store.put_batch(next(batches))
-    reference = _in_single(plain, pair)
+    used = list(map(store.put_batch, itertools.islice(plain.batches(), trajectory.STEPS)))
+    reference = _in_single(plain, used)
     if task.in_double:
-        exact = _compute_in_double(plain, pair[0], reference.state)
+        exact = _compute_in_double(plain, used[0], reference.state)
         reference = replace(reference, in_double=exact)
-    all_batches = itertools.chain(trajectory.loaded(pair), batches)
-    used, end = trajectory.reference_steps(plain.setup(reference.state), all_batches, seed, store)
+    end = trajectory.steps(plain.setup(reference.state), trajectory.loaded(used), seed, store)
     loaded.settings.apply_to_process()
     gated, rounding, tested_end = _tested(loops, reference, used)
     plain.loaded.settings.apply_to_process()
@@ -286,17 +284,17 @@ def _tested(
     return gated, rounding, trajectory.steps(setup, trajectory.loaded(used), seed, store)
 
 
-def _in_single(loops: TrainingLoops, pair: tuple[Load, Load]) -> _Reference:
+def _in_single(loops: TrainingLoops, used: Sequence[Load]) -> _Reference:
     """Compute the reference without float64, for which this model has to be freed first."""
     setup, seed, store = loops.setup(), loops.loaded.job.seed, loops.store
     state, before = store.put_all(setup.model.state_dict()), snapshot(setup, store)
-    standard = _compute(setup, pair[0], seed, store)
+    standard = _compute(setup, used[0], seed, store)
     return _Reference(
         state=state,
         before=before,
         standard=standard,
-        seed_spread=_distance(_compute(setup, pair[0], seed + 1, store), standard),
-        batch_spread=_distance(_compute(setup, pair[1], seed, store), standard),
+        seed_spread=_distance(_compute(setup, used[0], seed + 1, store), standard),
+        batch_spread=_distance(_compute(setup, used[1], seed, store), standard),
         updated=_update(setup, standard.gradients, store),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -165,19 +165,6 @@ def train(setup: TrainingSetup, batches: Iterable[Any], seed: int) -> tuple[floa
     return tuple(map(partial(_step, setup), range(seed, seed + STEPS), batches))
 
 
-def reference_steps(
-    setup: TrainingSetup, batches: Iterator[Any], seed: int, store: DiskStore
-) -> tuple[Sequence[Load], Snapshot]:
-    """Take the steps; return their batches, and the weights and buffers at their end.
-
-    Raises:
-        NonFiniteLossError: a loss or a weight is not finite.
-    """
-    used: list[Load] = []
-    end = steps(setup, _kept_in(used, batches, store), seed, store)
-    return used, end
-
-
 def loaded(used: Iterable[Load]) -> Iterator[Any]:
     """Load stored batches, one at a time."""
     return (load() for load in used)
@@ -194,12 +181,6 @@ def steps(setup: TrainingSetup, batches: Iterable[Any], seed: int, store: DiskSt
     if not math.isfinite(norm(end.weights)):  # which no loss has shown yet
         raise NonFiniteLossError("a weight after the first steps is not finite")
     return end
-
-
-def _kept_in(used: list[Load], batches: Iterator[Any], store: DiskStore) -> Iterator[Any]:
-    for load in map(store.put_batch, batches):
-        used.append(load)
-        yield load()
 
 
 def _step(setup: TrainingSetup, seed: int, batch: Any) -> float:
