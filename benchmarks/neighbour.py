@@ -29,8 +29,8 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import cast
 
+from autotune.comparison.race import race
 from autotune.comparison.rounds import PLAN, Course, Participant
-from autotune.comparison.sequential_test import sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.batches import Batches
 from autotune.training.timing import Timer
@@ -184,8 +184,8 @@ def confirmed(machine: Machine, own: Side, other: Side, noise: float, repeats: b
         seed=machine.random.randrange(1 << 30),
         may_repeat=lambda: repeats,
     )
-    *_, last = sequential_test(course, OTHER, family=1)
-    ratio = last.comparison.ratio if last.is_won else None
+    *_, last = race(course, [OTHER], family=1)
+    ratio = last.comparisons[OTHER].ratio if last.winner else None
     return Found(ratio, processes, machine.now - began)
 
 

@@ -2,8 +2,10 @@
 
     python -m benchmarks.rounds [TESTS] [--save]
 
-Nothing is trained: the project's own sequential test draws the steps of each process. A round times
-as many steps on either side, and processes of the same settings differ by 2 %.
+Nothing is trained: the project's own race draws the steps of each process. A round times as many
+steps on either side, and processes of the same settings differ by 2 %. The second table is of races
+between candidates that are all as fast, in which processes differ by 5 %: the one that is chosen
+was the luckiest in the rounds that chose it, so they must not count for it.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 
+from autotune.comparison.race import race
 from autotune.comparison.rounds import Course, Participant
-from autotune.comparison.sequential_test import sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Block, Measurement
 
-RESULT = Path(__file__).parent / "results" / "confirmation_rule.json"
+RESULTS = Path(__file__).parent / "results"
 OWN = Participant("baseline", TrainingConfig.of({"batch_size": 8}))
 OTHER = Participant("other", TrainingConfig.of({"batch_size": 16}))
 PROCESS_NOISE, STEPS, SAMPLES = 0.02, 24, 1000
+EQUALS, SPEEDS_OF_EQUALS, NOISE_OF_EQUALS = (1, 2, 4, 8), (1.0, 1.3), 0.05
 SPEEDS = (1.0, 1.03, 1.06, 1.15, 1.6)
 KINDS: dict[str, Callable[[Random], float]] = {
     "even steps": lambda random: random.lognormvariate(0, 0.05),
@@ -49,13 +52,43 @@ def row(kind: str, speed: float, tests: int) -> list[object]:
 
     for _ in range(tests):
         course = Course(time, lambda _, run: run.samples_per_second, OWN, Path("nowhere"))
-        *_, last = sequential_test(course, OTHER, family=1)
-        low, high = last.comparison.interval
-        won += last.is_won
+        *_, last = race(course, [OTHER], family=1)
+        low, high = last.comparisons[OTHER].interval
+        won += last.winner is not None
         rounds += last.rounds
         held += low <= speed <= high
     share = [f"{100 * count / tests:.1f}" for count in (won, held)]
     return [kind, f"{speed:g}", share[0], f"{rounds / tests:.1f}", share[1]]
+
+
+def row_of_equals(candidates: int, speed: float, races: int) -> list[object]:
+    """Return how many races were won, their processes, and what was told of the tested candidate.
+
+    That is the share of intervals that hold its true speed-up, and the percent by which the median
+    of the speed-ups told exceeds it.
+    """
+    random, won, processes, held = Random(11), 0, 0, 0
+    told: list[float] = []
+
+    def time(config: TrainingConfig, *_: object) -> Measurement:
+        nonlocal processes
+        processes += 1
+        seconds = random.lognormvariate(0, NOISE_OF_EQUALS)
+        return measurement(seconds / (speed if config == OTHER.config else 1.0))
+
+    entrants = [Participant(str(number), OTHER.config) for number in range(candidates)]
+    for _ in range(races):
+        course = Course(time, lambda _, run: run.samples_per_second, OWN, Path("nowhere"))
+        *_, last = race(course, entrants, family=1)
+        (comparison,) = last.comparisons.values()
+        low, high = comparison.interval
+        won += last.winner is not None
+        held += low <= speed <= high
+        told.append(comparison.ratio)
+    share = [f"{100 * count / races:.1f}" for count in (won, held)]
+    too_much = 100 * (median(told) / speed - 1)
+    each = f"{processes / races:.0f}"
+    return [str(candidates), f"{speed:g}", share[0], each, share[1], f"{too_much:.1f}"]
 
 
 def measurement(seconds: float) -> Measurement:
@@ -78,22 +111,27 @@ def main() -> None:
     parser.add_argument("tests", nargs="?", type=int, default=1000)
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
-    rows = [row(kind, speed, arguments.tests) for kind in KINDS for speed in SPEEDS]
+    tests = arguments.tests
+    rows = [row(kind, speed, tests) for kind in KINDS for speed in SPEEDS]
+    equals = [row_of_equals(count, speed, tests) for count in EQUALS for speed in SPEEDS_OF_EQUALS]
     if not arguments.save:
-        for one in rows:
+        for one in (*rows, *equals):
             print(*one, sep=" | ")
         return
-    table = {
-        "title": "The rule of six to seventeen rounds, simulated",
-        "about": (
-            f"{arguments.tests} confirmations a row. A round times {STEPS} steps of each side; "
-            "processes differ by 2 %. The samples of both sides differ, as in a script that "
-            "shuffles anew in each process."
-        ),
+    common = {
         "command": "python -m benchmarks.rounds --save",
         "recorded": datetime.now(UTC).date().isoformat(),
         "machine": "simulated",
         "load": "no effect",
+    }
+    rule = {
+        "title": "The rule of six to seventeen rounds, simulated",
+        "about": (
+            f"{tests} confirmations a row. A round times {STEPS} steps of each side; "
+            "processes differ by 2 %. The samples of both sides differ, as in a script that "
+            "shuffles anew in each process."
+        ),
+        **common,
         "columns": [
             "steps",
             "true speed-up",
@@ -103,7 +141,27 @@ def main() -> None:
         ],
         "rows": rows,
     }
-    RESULT.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+    choice = {
+        "title": "Races between equals, simulated",
+        "about": (
+            f"{tests} races a row between candidates that are all as fast as the second column "
+            "says; processes differ by 5 %. The last two columns are of the candidate that was "
+            "chosen and tested, whether it won or not."
+        ),
+        **common,
+        "columns": [
+            "candidates",
+            "true speed-up",
+            "confirmed, %",
+            "processes",
+            "intervals that hold the true speed-up, %",
+            "told too much, median, %",
+        ],
+        "rows": equals,
+    }
+    for name, table in (("confirmation_rule", rule), ("race_of_equals", choice)):
+        text = json.dumps(table, indent=2) + "\n"
+        (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ from autotune.searching.search import search
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
-from autotune.values.statistics import Decision, bounds, decide, may_accept, resolution
+from autotune.values.statistics import bounds, resolution
 from benchmarks import synthetic, synthetic_tables
 from benchmarks.replay import ReplayRunner
 from benchmarks.table import Table, read_table
@@ -279,9 +279,9 @@ def table_of(name: str) -> Table:
     return synthetic_tables.table_of(made()) if made else read_table(TABLES / f"{name}.jsonl.xz")
 
 
-def feasible_rates(table: Table, tolerance: Tolerance = TOLERANCE) -> dict[TrainingConfig, float]:
+def feasible_rates(table: Table) -> dict[TrainingConfig, float]:
     """Return the samples/s of the feasible configurations of a table."""
-    trained_well, refused = set(accurate(table, tolerance)), set(_refused(table))
+    trained_well, refused = set(accurate(table)), set(_refused(table))
     rates = {}
     for config, answers in table.timed.items():
         rate = table.rate(config)
@@ -301,35 +301,17 @@ def _peak(outcome: object) -> int:
     return outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
 
 
-def accurate(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[str]:
+def accurate(table: Table) -> Iterator[str]:
     """Yield the keys of the trainings that all recorded seeds together show to be accurate enough.
 
     A good mean is not enough, because it may be chance and no search could confirm it.
     """
+    own = _qualities(table)[table.baseline.quality_key()]
+    allowed = TOLERANCE.absolute(own[: len(SEEDS)], table.untrained)
     for key, losses, step in _losses(table):
         _, high = bounds(losses, step)
-        if high <= allowed_loss(table, tolerance) or key == table.baseline.quality_key():
+        if high <= allowed or key == table.baseline.quality_key():
             yield key
-
-
-def decided(table: Table, tolerance: Tolerance = TOLERANCE) -> Iterator[tuple[str, Decision, bool]]:
-    """Yield the key of each training with a search's decision on the recorded seeds.
-
-    The third is True if further seeds may accept it.
-    """
-    allowed = allowed_loss(table, tolerance)
-    for key, losses, step in _losses(table):
-        for seeds in range(2, len(losses) + 1):
-            decision = decide(losses[:seeds], allowed, step=step)
-            if decision != "undecided":
-                break
-        yield key, decision, may_accept(losses, allowed, step)
-
-
-def allowed_loss(table: Table, tolerance: Tolerance = TOLERANCE) -> float:
-    """Return the loss of quality that a table's search allows, in the metric's unit."""
-    own = _qualities(table)[table.baseline.quality_key()]
-    return tolerance.absolute(own[: len(SEEDS)], table.untrained)
 
 
 def _losses(table: Table) -> Iterator[tuple[str, list[float], float]]:

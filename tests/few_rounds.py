@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_MODULE = "autotune.comparison.sequential_test"
+_MODULE = "autotune.comparison.race"
 
 
 def decide_after(rounds: int, set_attribute: Callable[[str, object], object]) -> None:

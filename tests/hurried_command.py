@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import autotune.commands.execute
-import autotune.comparison.sequential_test
+import autotune.comparison.race
 from autotune.cli import main
 from autotune.configuration.job import Job
 from autotune.process.runner import SubprocessRunner
@@ -39,9 +39,9 @@ def _with_bfloat16(found: Inspected) -> Inspected:
 def hurry() -> None:
     """Cut the budgets of all searches of this process short."""
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
-    autotune.comparison.sequential_test.LOOKS = (2,)
+    autotune.comparison.race.LOOKS = (2,)
     storage.BEAT_SECONDS, storage.GRACE_SECONDS = 1, 8
-    autotune.comparison.sequential_test.confidence = lambda family: 0.5
+    autotune.comparison.race.confidence = lambda family: 0.5
 
 
 if __name__ == "__main__":

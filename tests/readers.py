@@ -48,7 +48,6 @@ FACTS: dict[str, Any] = {
         "facts": {"baseline": {"batch_size": 8}, "space": {}, "memory_limit_bytes": 1 << 30}
     },
     "plan": {"options": {}, "trials": 5, "open": True},
-    "reference": {"batch_size": 4, "accumulation_steps": 2},
     "start_seconds": 2.5,
     "run_seconds": 3,
     "baseline_runs": [RUN, RUN],
@@ -59,9 +58,7 @@ FACTS: dict[str, Any] = {
     "check:amp_dtype=null": asdict(Crashed("killed by SIGSEGV")),
     "drift:@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
     "seconds:own:accuracy": 9.5,
-    "refuted:batch_size=64": {"margin": 0.02, "reason": "accuracy: worse", "in_doubt": False},
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
-    "again:4": [101.5, 99.0],
     "again_seconds:4": 7.5,
     "confirmation": {
         "seconds": 9.5,

@@ -1,4 +1,4 @@
-"""Sequential tests of candidates whose rates a script tells, round by round."""
+"""Races of candidates whose rates a script tells, round by round."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.comparison.candidate_choice import Choosing, Posteriors, choose
+from autotune.comparison.race import NO_POSTERIORS, Posteriors, Standing, race
 from autotune.comparison.rounds import Conditions, Course, PairedComparison, Participant
-from autotune.comparison.sequential_test import Standing, sequential_test
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure
@@ -28,20 +27,15 @@ Script = Callable[[str, int], Measurement | Failure]
 
 @dataclass
 class ScriptedRounds:
-    """A sequential test whose rates a script tells, with what was asked of whom.
-
-    Several candidates have rounds that choose one of them first. Rounds are counted through.
-    """
+    """A race whose rates a script tells, with what was asked of whom. Rounds count through."""
 
     script: Script
     memory_limit_bytes: int | None = None
     asked: list[tuple[str, int]] = field(default_factory=list)
-    choices: list[Choosing] = field(default_factory=list)
     standings: list[Standing] = field(default_factory=list)
-    chosen_after: int = 0
 
     def hold(
-        self, *candidates: Participant, family: int = 1, posteriors: Posteriors | None = None
+        self, *candidates: Participant, family: int = 1, posteriors: Posteriors = NO_POSTERIORS
     ) -> Participant | None:
         """Return the winner; None without one."""
         course = Course(
@@ -51,36 +45,40 @@ class ScriptedRounds:
             Path("confirm"),
             memory_limit_bytes=self.memory_limit_bytes,
         )
-        self.choices, self.standings, self.chosen_after = [], [], 0
-        if len(candidates) > 1:
-            for state in choose(course, candidates, posteriors or {}):
-                self.choices.append(state)
-                candidates = tuple(
-                    one
-                    for one in candidates
-                    if one not in state.failed and one not in state.set_aside
-                )
-        if not candidates:
-            return None
-        self.chosen_after = len(self.choices)
-        self.standings = list(sequential_test(course, candidates[0], family))
-        return candidates[0] if self.standings[-1].is_won else None
+        self.standings = list(race(course, candidates, family, posteriors))
+        return self.standings[-1].winner
+
+    @property
+    def choices(self) -> list[Standing]:
+        """The states while rounds chose one of several."""
+        return [standing for standing in self.standings if not standing.is_test]
+
+    @property
+    def tests(self) -> list[Standing]:
+        """The states while rounds tested the one that was left."""
+        return [standing for standing in self.standings if standing.is_test]
 
     @property
     def comparison(self) -> PairedComparison:
-        """The rounds of the last test."""
-        return self.standings[-1].comparison
+        """The rounds of the test."""
+        told = (one for state in reversed(self.tests) for one in state.comparisons.values())
+        return next(told)
 
     @property
     def refused(self) -> dict[str, str]:
-        chosen = {one.name: why for state in self.choices for one, why in state.failed.items()}
-        tested = next(name for name, _ in reversed(self.asked) if name != OWN.name)
-        why = [s.failed or s.beaten for s in self.standings if s.failed or s.beaten]
-        return chosen | dict.fromkeys([tested], why[-1]) if why else chosen
+        """Why candidates left, but for slower ones."""
+        failed = {one.name: why for state in self.standings for one, why in state.failed.items()}
+        beaten = {
+            one.name: state.beaten
+            for state in self.standings
+            for one in state.comparisons
+            if state.beaten
+        }
+        return failed | beaten
 
     @property
     def set_aside(self) -> dict[str, str]:
-        return {one.name: by.name for s in self.choices for one, by in s.set_aside.items()}
+        return {one.name: by.name for s in self.choices for one, by in s.slower.items()}
 
     @property
     def processes(self) -> dict[str, int]:
@@ -89,10 +87,9 @@ class ScriptedRounds:
     def _time(
         self, config: TrainingConfig, folder: Path, conditions: Conditions
     ) -> Measurement | Failure:
-        text, _, name = folder.name.partition("-")
-        number = int(text) + self.chosen_after
-        self.asked.append((name, number))
-        return self.script(name, number)
+        number, _, name = folder.name.partition("-")
+        self.asked.append((name, int(number)))
+        return self.script(name, int(number))
 
 
 def steady(**rates: float) -> Script:

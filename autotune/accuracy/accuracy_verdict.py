@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -181,33 +180,6 @@ def _known(
     return known.get(context.baseline.quality_key(), ()), known.get(training_equivalent, ())
 
 
-class SeedBudget:
-    """Seconds of trials run under incumbents of equivalent training, since their last seed.
-
-    A search follows its incumbent, though one seed shows little of its accuracy. Validating every
-    incumbent at once takes minutes if they change often; a wrong incumbent may cost the whole
-    search. An incumbent therefore gets a further seed after trials of as many seconds as the seed
-    takes. This costs at most twice as much as with known lifetimes of all incumbents (the ski
-    rental problem; Karlin et al., Competitive snoopy caching, Algorithmica 3, 1988).
-
-    `training_equivalent` is the text that equivalent trainings share.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-
-    def follow(self, training_equivalent: str, seconds: float) -> None:
-        """Add the seconds of a trial that ran while the incumbent was of this training."""
-        self._seconds[training_equivalent] += seconds
-
-    def pays(self, training_equivalent: str, price: float) -> bool:
-        """Spend `price` seconds; return False and spend nothing if there are fewer."""
-        if self._seconds[training_equivalent] < price:
-            return False
-        self._seconds[training_equivalent] -= price
-        return True
-
-
 def no_reference(failure: Failure) -> str:
     """Return why the baseline is no feasible reference, after its probe failed.
 
@@ -273,10 +245,7 @@ class AccuracyProber:
     samples: int
 
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
-        """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known.
-
-        Where their spread may widen the tolerance, it is known only from three seeds on.
-        """
+        """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known."""
         own = self.context.baseline
         qualities = self._probed(own, max(seeds, self.known_seeds(own)))
         if not isinstance(qualities, tuple):
@@ -284,6 +253,18 @@ class AccuracyProber:
         rule = rule_from(self.context, qualities, self.study.notes.untrained)
         self._note_margin(own, rule.margin(qualities))
         return rule
+
+    @property
+    def known_rule(self) -> AccuracyRule:
+        """The accuracy rule, from the baseline's quality over all known seeds.
+
+        Raises:
+            WorkloadError: the baseline's quality cannot be measured.
+        """
+        found = self.rule()
+        if isinstance(found, AccuracyRule):
+            return found
+        raise WorkloadError(own_accuracy_fails(found))
 
     def verdict(
         self, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
@@ -328,10 +309,6 @@ class AccuracyProber:
         """Return for each configuration whether no seed of its training is known."""
         known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
         return [self.training_equivalent(config).quality_key() not in known for config in configs]
-
-    def spares_seeds(self, config: TrainingConfig) -> bool:  # noqa: ARG002
-        """Return whether a check of some steps may show that a script's `config` needs no seeds."""
-        return False
 
     def proof(
         self, config: TrainingConfig, most_seeds: int = MOST_SEEDS
@@ -394,10 +371,6 @@ class AccuracyProber:
         if not isinstance(qualities, tuple):
             return qualities
         rule = self.rule(seeds)
-        widened = self.context.options.accuracy.tolerance.widened
-        if widened and isinstance(rule, AccuracyRule) and rule.margin(qualities) > 0:
-            # Before a loss counts, the baseline's own spread must be known.
-            rule = self.rule(max(seeds, len(SEEDS)))
         if isinstance(rule, Lost):
             return rule
         if not isinstance(rule, AccuracyRule):
@@ -465,7 +438,7 @@ class AccuracyProber:
         is_own = key == self.context.baseline.quality_key()
         is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
         tolerance = self.context.options.accuracy.tolerance
-        return is_own and is_loss and tolerance.relative and not tolerance.widened
+        return is_own and is_loss and tolerance.relative
 
     def _known(self, config: TrainingConfig) -> tuple[float, ...]:
         """Return the qualities of the seeds that were probed so far."""

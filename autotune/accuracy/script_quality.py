@@ -293,10 +293,6 @@ class ScriptProber(AccuracyProber):
         reduced = map(self._probed_as, configs, map(alike, numerics))
         return [one.quality_key() not in known for one in reduced]
 
-    def spares_seeds(self, config: TrainingConfig) -> bool:
-        """Return whether a check of some steps may show that `config` needs no seeds."""
-        return self._numerics.needed(config) and not self.unknown([config])[0]
-
     def _probed_as(self, config: TrainingConfig, computes_alike: bool) -> TrainingConfig:
         names = [knob.name for knob in ALL_KNOBS if is_harmless(knob)]
         return self._as_baseline(config, (*names, *(_NUMERICS if computes_alike else ())))

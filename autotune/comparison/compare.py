@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+from autotune.comparison.race import with_rounds
 from autotune.comparison.rounds import (
     Conditions,
     Course,
@@ -20,7 +21,6 @@ from autotune.comparison.rounds import (
     play_round,
     time_in_round,
 )
-from autotune.comparison.sequential_test import with_rounds
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions

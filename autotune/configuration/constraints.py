@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import ClassVar, Literal
 
 from autotune.values.measurement import UNSTEADY, Measurement
@@ -169,7 +169,6 @@ def _margins(
     return dict(zip(CONSTRAINTS, (memory, accuracy, ran), strict=True))
 
 
-_FEWEST_FOR_SPREAD = 3
 UNNOTICED = 0.08
 """Error that is no fault, as a share of what it is an error of.
 
@@ -193,9 +192,6 @@ class Tolerance:
     """True: `amount` is a share. Of a loss it is a share of what the baseline's training gained, of
     another quality, or where the loss before training is unknown, a share of the baseline's value.
     False: an absolute difference."""
-    widened: bool = False
-    """True: a share of the baseline's value or a difference, and at least the standard deviation of
-    the baseline over its seeds."""
 
     def absolute(self, baseline: Sequence[float], untrained: float | None = None) -> float:
         """Return the tolerance in the metric's unit.
@@ -206,30 +202,25 @@ class Tolerance:
                 known.
         """
         if not self.relative:
-            asked = self.amount
-        elif untrained is None or self.widened:
-            asked = self.amount * abs(fmean(baseline))
-        else:
-            asked = self.amount * max(0.0, untrained - baseline[0])
-        shows_spread = self.widened and len(baseline) >= _FEWEST_FOR_SPREAD
-        return max(asked, stdev(baseline)) if shows_spread else asked
+            return self.amount
+        if untrained is None:
+            return self.amount * abs(fmean(baseline))
+        return self.amount * max(0.0, untrained - baseline[0])
 
     def words(self, metric: str, baseline: Sequence[float], untrained: float | None) -> str:
         """Return what the tolerance is, for the same arguments as `absolute`."""
         if not self.relative:
-            asked = "as asked"
-        elif untrained is None or self.widened:
-            asked = f"{100 * self.amount:g} % of your {metric}"
-        else:
-            asked = f"{100 * self.amount:g} % of what training gained"
-            values = f"{metric} {untrained:.4g} before, {baseline[0]:.4g} after, with seed 0"
-            if untrained > baseline[0]:
-                return f"{asked} ({values})"
-            return (
-                f"{asked}, but training gained nothing in the probe ({values}); raise "
-                "--accuracy-samples"
-            )
-        return f"{asked}, or the spread of yours over seeds if more" if self.widened else asked
+            return "as asked"
+        if untrained is None:
+            return f"{100 * self.amount:g} % of your {metric}"
+        asked = f"{100 * self.amount:g} % of what training gained"
+        values = f"{metric} {untrained:.4g} before, {baseline[0]:.4g} after, with seed 0"
+        if untrained > baseline[0]:
+            return f"{asked} ({values})"
+        return (
+            f"{asked}, but training gained nothing in the probe ({values}); raise "
+            "--accuracy-samples"
+        )
 
 
 def inconclusive(metric: str, reached: tuple[float, float | None], limit: float, seeds: int) -> str:

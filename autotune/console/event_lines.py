@@ -38,8 +38,8 @@ class EventLines:
                 return self._stages(event)
             case events.TrialStarted() | events.Answered() | events.NothingFeasible():
                 return []  # shown when it ends; the result follows on stdout
-            case events.PhaseStarted("diagnosis", detail, eta) | events.StepStarted(detail, eta):
-                return [f"  {detail}{about_left(eta)}"]
+            case events.PhaseStarted("diagnosis", detail) | events.StepStarted(detail):
+                return [f"  {detail}"]
             case events.PhaseStarted(phase, detail):
                 return [f"\n{phase}: {detail}"]
             case events.TrialEnded(trial, baseline, best, elapsed_seconds, eta):
@@ -72,7 +72,7 @@ class EventLines:
             case events.TrialStarted(number, config):
                 self.doing = f"trial {number}: {self.differences(config)}"
             case events.TrialEnded():
-                self.doing = "validating the best trial"
+                self.doing = "choosing the next trial"
 
     def _trial_line(self, trial: FinishedTrial, baseline: FinishedTrial) -> str:
         settings = self.differences(trial.config) if trial.number else _OWN_TRIAL
@@ -169,7 +169,6 @@ _Remark = (
     events.CandidateRefused
     | events.CandidateSetAside
     | events.CostsMeasured
-    | events.IncumbentRevoked
     | events.LeftOut
     | events.RoundVoid
     | events.TrialsEnded
@@ -186,9 +185,6 @@ def _remark_line(event: _Remark) -> str:
             return f"  confirming trial {other.number} instead of trial {trial.number}"
         case events.CostsMeasured():
             return _costs_line(event)
-        case events.IncumbentRevoked(trial, reason, best):
-            now = f"trial {best.number}" if best.number else "your settings"
-            return f"  trial {trial.number} rejected: {reason}; best so far: {now}"
         case events.LeftOut(note):
             return f"  left out: {note}"
         case events.RoundVoid(number, disturbance):

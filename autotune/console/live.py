@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from operator import itemgetter
 from textwrap import fill
 from typing import Literal, get_args
@@ -42,13 +41,7 @@ _FEWEST_COLUMNS = 60
 _INDENT = 38 * " "
 # Number of the fastest trials that are shown.
 _MOST_TRIALS = 5
-_Estimate = (
-    events.PhaseStarted
-    | events.StepStarted
-    | events.TrialEnded
-    | events.RoundEnded
-    | events.RoundVoid
-)
+_Estimate = events.PhaseStarted | events.TrialEnded | events.RoundEnded | events.RoundVoid
 """An event with an estimate of the seconds until the result."""
 
 
@@ -177,12 +170,7 @@ class LiveProgress:
             for each in self._trials
             if (value := each.trial.verdict.value) is not None and each.trial.verdict.feasible
         ]
-        # Feasible trials above the best one were revoked.
-        ranked = [
-            trial
-            for value, trial in sorted(values, key=itemgetter(0), reverse=True)
-            if value <= (last.best.verdict.value or value)
-        ]
+        ranked = [trial for _, trial in sorted(values, key=itemgetter(0), reverse=True)]
         own = [trial for trial in ranked[_MOST_TRIALS:] if trial.number == 0]
         shown = [*ranked[:_MOST_TRIALS], *own]
         rates = [trial.details.samples_per_second or 0.0 for trial in shown]
@@ -224,8 +212,6 @@ class LiveProgress:
                 self._light = None if diagnosis.doubt else diagnosis.compute_limit
             case events.TrialEnded():
                 self._trials.append(event)
-            case events.IncumbentRevoked(best=best):
-                self._trials[-1] = replace(self._trials[-1], best=best)
         if isinstance(event, events.PhaseStarted | events.StepStarted | events.TrialStarted):
             self._since = self._now()
         if isinstance(event, _Estimate):

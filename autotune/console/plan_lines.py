@@ -12,16 +12,15 @@ from pathlib import Path
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS
 from autotune.calling.arguments import is_secret
 from autotune.comparison.compare import ComparisonOptions
-from autotune.comparison.sequential_test import LOOKS
+from autotune.comparison.race import LOOKS
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import render
 from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
-from autotune.searching.confirmation.re_timing import MOST_AT_ONCE
-from autotune.searching.run.time_budget import needed_trials
-from autotune.searching.trials.baseline import RUNS
+from autotune.searching.confirmation.confirm import MOST_AT_ONCE
+from autotune.searching.run.time_budget import RUNS, needed_trials
 from autotune.values.outcome import Observed, Surroundings
 from autotune.values.text import by_reason, size, span
 
@@ -222,7 +221,7 @@ def _counts(context: SearchContext) -> tuple[int, int]:
     trials, judge = min(context.trials, context.space.size), context.judge
     with_budget = context.time_budget_seconds is not None
     least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * LOOKS[0]
-    most = RUNS + trials + MOST_AT_ONCE + 2 * LOOKS[-1]
+    most = RUNS + trials + (MOST_AT_ONCE + 1) ** 2 + 2 * LOOKS[-1]
     if context.observed is not None and judge.has_quality:
         # A seed of the untouched script at least. At most each trial has its first losses compared
         # and a seed of its own, and an incumbent is validated on seeds of both.

@@ -38,6 +38,11 @@ class Clock:
         return float("inf") if self.seconds is None else self.seconds - self.elapsed
 
     @property
+    def known_left(self) -> float | None:
+        """Seconds until the budget ends, at least 0; None without one."""
+        return None if self.seconds is None else max(0.0, self.left)
+
+    @property
     def is_over(self) -> bool:
         """True once the budget is spent."""
         return self.left < 0

@@ -85,25 +85,6 @@ class SearchContext:
     device_free_bytes: int | None = None
     """Memory of the accelerator that was free before the search; None if not known."""
 
-    def in_smaller_batches(self) -> SearchContext | None:
-        """Return the search with the next smaller batches of the baseline's effective batch.
-
-        None if the effective batch is not kept, or the space has no smaller ones.
-        """
-        own, smaller = int(self.baseline["batch_size"] or 1), self.space.domains["batch_size"]
-        sizes = [int(size or 1) for size in smaller if int(size or 1) < own]
-        if not sizes or self.space.effective_batch != self.baseline.effective_batch:
-            return None
-        settings = {**self.baseline.as_dict(), "batch_size": max(sizes)}
-        return self.beginning_with(self.space.config(settings))
-
-    def beginning_with(self, baseline: TrainingConfig) -> SearchContext:
-        """Return the search with another baseline, without larger batch sizes than its own."""
-        most, offered = int(baseline["batch_size"] or 1), self.space.domains["batch_size"]
-        sizes = tuple(size for size in offered if int(size or 1) <= most)
-        space = replace(self.space, domains={**self.space.domains, "batch_size": sizes})
-        return replace(self, baseline=baseline, space=space)
-
     @property
     def processes(self) -> int:
         """Processes that train together in each trial."""

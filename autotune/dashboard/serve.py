@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import json
 import os
 import re
 import sys
 import webbrowser
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from copy import copy
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import optuna
 import optuna_dashboard
 from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
 from autotune.study.archive import StudyPlace, study_names
-from autotune.study.shown import Shown
 from autotune.study.storage import disconnect, existing
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 from autotune.values.text import clean
@@ -40,6 +42,40 @@ _LAST_PORT = 65535
 _OWN_MARK = "*Written by `autotune dashboard`"
 _OWN_LINE = f"{_OWN_MARK}. Delete this line to keep your changes to this note.*"
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|])")
+# Characters that fit in a window of 1200 pixels beside the list of trials.
+_WIDEST = 60
+
+
+class Shown(RDBStorage):
+    """A storage as the dashboard is to show it: long attributes are cut.
+
+    A page shows each on one line, and blocks of a measurement would make it ten windows wide.
+    """
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        """Return the trials."""
+        trials = [copy(trial) for trial in super().get_all_trials(study_id, deepcopy, states)]
+        for trial in trials:
+            trial.user_attrs = _cut(trial.user_attrs)
+        return trials
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        """Return the study's attributes."""
+        return _cut(super().get_study_user_attrs(study_id))
+
+
+def _cut(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes, as text where they are long."""
+    texts = {name: json.dumps(value) for name, value in attributes.items()}
+    return {
+        name: value if len(texts[name]) <= _WIDEST else f"{texts[name][:_WIDEST]}…"
+        for name, value in attributes.items()
+    }
 
 
 def serve(place: StudyPlace, port: int, *, browser: bool) -> None:

@@ -22,13 +22,7 @@ from autotune.report.effects import KnobEffect, knob_effects
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.study.archive import Archive, StudyPlace, read_archive
-from autotune.study.facts import (
-    ACCURACY,
-    DIAGNOSIS,
-    VALIDATION,
-    CandidateLog,
-    Confirmation,
-)
+from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog, Confirmation
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.identity import Identity
 from autotune.values.errors import UsageError
@@ -165,7 +159,6 @@ class ReportData:
             spent["your settings: timing"] = self.baseline.details.seconds or 0.0
             spent["your settings: accuracy"] = noted.get(ACCURACY, 0.0)
             spent["diagnosis"] = noted.get(DIAGNOSIS, 0.0)
-            spent["validation of incumbents"] = noted.get(VALIDATION, 0.0)
         for trial in self.trials[1:]:
             seconds, run = trial.details.seconds or 0.0, trial.details.measurement
             parts = {"trials without a rate": seconds} if run is None else _parts(run)

@@ -67,8 +67,6 @@ class Oracle:
     """True for a configuration that must not be proposed any more."""
     is_preferred: Callable[[TrainingConfig], bool]
     """True for a configuration that is proposed before others."""
-    is_revoked: Callable[[FrozenTrial], bool]
-    """True for a trial that was revoked."""
     seconds_of: TrialCost = alike
 
 
@@ -121,7 +119,7 @@ class Proposals:
         """
         configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
         rates = [_rate(trial) for trial in told]
-        feasible = [_holds(trial) and not self._oracle.is_revoked(trial) for trial in told]
+        feasible = [_holds(trial) for trial in told]
         held = [rate for rate, holds in zip(rates, feasible, strict=True) if rate and holds]
         lie = float(np.median(held or [rate for rate in rates if rate] or [0.0]))
         return Observations(

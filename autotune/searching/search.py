@@ -6,11 +6,12 @@ the same search continues from them.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from autotune.comparison.sequential_test import LOOKS
+from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.comparison.race import LOOKS
 from autotune.configuration.constraints import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
@@ -28,11 +29,11 @@ from autotune.searching.confirmation.conclusion import conclude, emit, known_ans
 from autotune.searching.run import events
 from autotune.searching.run.coverage import FOR_LACK_OF_TIME, end_reason
 from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
-from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.search_run import SearchRun
+from autotune.searching.run.time_budget import RUNS
 from autotune.searching.trials.baseline import (
-    RUNS,
-    FirstEstimates,
     baseline_prober,
+    costs,
     first_rule,
     measure_reference,
     tell_baseline,
@@ -83,9 +84,7 @@ def search(
             # Closed before the study: a trial that is cut off here is still told to it.
             with closing(_search(search, others)) as told:
                 for event in told:
-                    if isinstance(event, events.IncumbentRevoked) or (
-                        isinstance(event, events.TrialEnded) and event.best is event.trial
-                    ):
+                    if isinstance(event, events.TrialEnded) and event.best is event.trial:
                         write_so_far(search.context.options, event.best, event.baseline)
                     yield event
         finally:
@@ -107,8 +106,7 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
         study.disconnect()
         raise
     context = replace(context, start_seconds=start_seconds)
-    search = SearchRun(context, runner, study, started=clock.started, stop=stop)
-    return search.with_noted_reference()
+    return SearchRun(context, runner, study, started=clock.started, stop=stop)
 
 
 def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.Event, None, None]:
@@ -126,24 +124,22 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
         yield emit(search, known)
         return
     judged = ", then their accuracy" if search.context.judge.tries_numerics else ""
-    yield events.PhaseStarted("baseline", f"your settings in {RUNS} processes{judged}")
+    text = f"your settings in {RUNS} processes{judged}"
+    yield events.PhaseStarted("baseline", text, search.clock.known_left)
     search, runs = yield from measure_reference(search)
     if isinstance(runs, str):
         yield events.NothingFeasible({f"your settings: {runs}": 1})
         return
     if uneven := uneven_text(together(run.steps for run in runs)):
         yield events.Warned(f"your settings: {uneven}")
-    accuracy, taken = (
-        Accuracy(baseline_prober(search, runs)),
-        [FirstEstimates(search).run_seconds(runs)],
-    )
-    rule = yield from _told_first_rule(search, accuracy, taken)
+    prober = baseline_prober(search, runs)
+    rule = yield from _told_first_rule(search, prober)
     if isinstance(rule, str):
         yield events.NothingFeasible({f"your settings: {rule}": 1})
         return
-    yield FirstEstimates(search).costs(runs)
+    yield costs(search, runs)
     if noted is None and not study.finished():
-        search = yield from _diagnosed(search, taken)
+        search = yield from _diagnosed(search)
     baseline = tell_baseline(search, runs, rule)
     yield search.trial_ended(baseline)
     if not baseline.verdict.feasible:
@@ -152,20 +148,20 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     eta = search.time_budget.eta_seconds()
     yield events.PhaseStarted("search", f"{search.context.trials} trials in total", eta)
     admit(search)
-    yield from run_together(search, accuracy, extra_devices)
+    yield from run_together(search, prober, extra_devices)
     reason = end_reason(search) or ""
     yield events.TrialsEnded(reason)
     eta = search.time_budget.conclusion_seconds()
     yield events.PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
-    yield from conclude(search, runs, accuracy, cut_short=reason in FOR_LACK_OF_TIME)
+    yield from conclude(search, runs, prober, cut_short=reason in FOR_LACK_OF_TIME)
 
 
 def _diagnosed(
-    search: SearchRun, taken: Sequence[float]
+    search: SearchRun,
 ) -> Generator[events.PhaseStarted | events.StagesTimed | events.StagesUnknown, None, SearchRun]:
     """Time each stage of training, and return the search without values that cannot matter."""
-    eta = FirstEstimates(search).before_diagnosis(taken)
-    yield events.PhaseStarted("diagnosis", "each phase of a step by itself", eta)
+    left = search.clock.known_left
+    yield events.PhaseStarted("diagnosis", "each phase of a step by itself", left)
     with search.noting_seconds(DIAGNOSIS):
         found = diagnose(search.context, search.runner, search.study)
     if isinstance(found, str):
@@ -177,12 +173,12 @@ def _diagnosed(
 
 
 def _told_first_rule(
-    search: SearchRun, accuracy: Accuracy, taken: Sequence[float]
+    search: SearchRun, prober: AccuracyProber
 ) -> Generator[events.StepStarted, None, AccuracyRule | str]:
     if not search.study.finished():
-        yield events.StepStarted("accuracy", FirstEstimates(search).before_probes(taken))
+        yield events.StepStarted("accuracy")
     with search.noting_seconds(ACCURACY):
-        return first_rule(search, accuracy.prober)
+        return first_rule(search, prober)
 
 
 def _warnings(context: SearchContext) -> Iterator[events.Warned]:

@@ -66,7 +66,7 @@ class Archive:
     storage: str
     """URL without its password, or the file that is read instead."""
     finished: tuple[FinishedTrial, ...] = ()
-    """Finished trials in order, with revocations and validated accuracy applied."""
+    """Finished trials in order, with the accuracy that became known since."""
     open: tuple[OpenTrial, ...] = ()
     notes: StudyFacts = field(default_factory=StudyFacts)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Annotated, Any, Generic, Self, TypeVar, overload
@@ -31,12 +31,11 @@ from pydantic.dataclasses import dataclass as checked
 from pydantic_core import to_jsonable_python
 
 from autotune.configuration.best_config import BestConfig
-from autotune.knobs.base import Value
 from autotune.study.identity import Identity
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Diagnosed, TrialOutcome
-from autotune.values.statistics import Interval
+from autotune.values.statistics import Decision, Interval
 from autotune.values.strict_json import fault_of
 
 K = TypeVar("K")
@@ -44,9 +43,8 @@ T = TypeVar("T")
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Rate = Annotated[FiniteFloat, Field(ge=0)]
 
-ACCURACY, DIAGNOSIS, VALIDATION = "accuracy", "diagnosis", "proving"
-"""Phases of which a study has the seconds: the baseline's first seed, the stages, and incumbents'
-further seeds."""
+ACCURACY, DIAGNOSIS = "accuracy", "diagnosis"
+"""Phases of which a study has the seconds: the baseline's first seed, and the stages."""
 START, WHOLE = "script_start", "search"
 """Also kept so: the starts of a script's processes, and the runs of the search that came to their
 end."""
@@ -55,8 +53,6 @@ OWN = "own"
 
 CONFIG, REASON = "config", "reason"
 """Attributes of a trial: its configuration, and the reason of its verdict; see also `VALUE`."""
-TRAINING = "training"
-"""Attribute of a trial that names the trials of equivalent training."""
 NOT_NEEDED = "not needed"
 """Reason of a trial that was begun though another process ran the same, or enough of them."""
 DETAILS = "details"
@@ -75,23 +71,11 @@ class DriftCheck:
 
 
 @dataclass(frozen=True)
-class Revocation:
-    """A revocation: the margin and the reason why some training is not accurate enough."""
-
-    margin: Annotated[FiniteFloat, Field(gt=0)]
-    reason: Annotated[str, Field(min_length=1)]
-    in_doubt: bool = False
-    """True if the seeds did not show that it is worse, but could not prove that it is not."""
-
-
-@dataclass(frozen=True)
 class CandidateLog:
     """The outcome of a candidate of the confirmation."""
 
     ratios: tuple[float, ...] | None = None
-    """Worth over the baseline's in each round; None without rounds."""
-    choosing: tuple[float, ...] | None = None
-    """The same in rounds that chose between it and others, which are no evidence; None if none."""
+    """Worth over the baseline's in each round of its test; None without any."""
     ci95: tuple[float, float] | None = None
     """The 95 % interval of the ratio."""
     disturbed: NonNegativeInt | None = None
@@ -220,14 +204,12 @@ class StudyFacts:
     """The facts of a study as typed values.
 
     They are read from the storage once, and again by `refresh` where other processes write. A
-    training is named by the text that equivalent trials have as their attribute `TRAINING`.
+    training is named by the text that equivalent trials have as their attribute `training`.
     """
 
     identity = Fact[Identity](Identity)
     plan = Fact[Plan](Plan)
     """Only where several processes may work on the study."""
-    reference = Fact[Mapping[str, Value]](dict[str, Value])
-    """Settings in place of the baseline's, whose batch exceeds the memory limit; mostly None."""
     start_seconds = Fact[float](Seconds)
     """Seconds that every trial is charged for the start of its process."""
     run_seconds = Fact[float](Seconds)
@@ -256,12 +238,8 @@ class StudyFacts:
         "check", Annotated[TrialOutcome, Discriminator("kind")], str
     )
     """Outcome of each numerics check, by its settings."""
-    revocations = Entries[str, Revocation]("refuted", Revocation, str)
-    """Revocations, by training, or by the text of `alone` for a single trial."""
     matmul_rates = Entries[str, float]("rate", PositiveFloat, str)
     """FLOP/s of matrix products, by machine and number format; see `matmul_rate_key`."""
-    re_timings = Entries[int, Sequence[float]]("again", list[PositiveFloat], int)
-    """Samples per second of each re-timing, by the trial's number."""
     seconds_again = Entries[int, float]("again_seconds", Seconds, int)
     """Seconds of one more timing of a trial whose first one had a long step, by its number."""
     checks_of_devices = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
@@ -377,12 +355,6 @@ class StudyFacts:
             known = self.seconds_of_processes.get(f"{self._process}:{phase}", 0.0)
             self.set_phase_seconds(phase, known + seconds)
 
-    def add_re_timings(self, trial: int, rates: Iterable[float]) -> None:
-        """Add re-timings of the trial of that number, in samples per second."""
-        with self._lock:
-            before = self.re_timings.get(trial, ())
-            self.re_timings[trial] = [*before, *rates]
-
     def add_drift_check(self, worker: str, check: DriftCheck) -> None:
         """Add a drift check; `worker` is as for `drift_checks`."""
         self.checks_of_devices[worker or OWN] = [*self.drift_checks(worker), check]
@@ -439,6 +411,8 @@ class TrialDetails:
     """Seconds from the start of the timing process to its end; of the baseline, the median."""
     quality: float | None = None
     """Mean quality over the accuracy seeds; None if it was not measured."""
+    seeds_decided: Decision | None = None
+    """Decision on its training by the seeds drawn until it was told; None if there were none."""
     training: str | None = None
     """Text that trials of equivalent training share: the settings that can change the model."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -12,14 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE, Verdict
 from autotune.configuration.training_config import TrainingConfig
-from autotune.study.facts import (
-    CONFIG,
-    REASON,
-    TRAINING,
-    Revocation,
-    StudyFacts,
-    TrialDetails,
-)
+from autotune.study.facts import CONFIG, REASON, StudyFacts, TrialDetails
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.text import readable
 
@@ -69,47 +62,18 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
     return FinishedTrial(trial.number, config, verdict, details)
 
 
-def alone(number: int) -> str:
-    """Return the key of a revocation of a single trial."""
-    return f"trial {number}"
-
-
-def revocation_of(
-    trial: FinishedTrial | FrozenTrial, revocations: Mapping[str, Revocation]
-) -> Revocation | None:
-    """Return the revocation of a trial; None if it was not revoked."""
-    if isinstance(trial, FinishedTrial):
-        training = trial.details.training
-    else:
-        training = trial.user_attrs.get(TRAINING)
-    return revocations.get(str(training)) or revocations.get(alone(trial.number))
-
-
-def revoked(trial: FinishedTrial, revocations: Mapping[str, Revocation]) -> FinishedTrial:
-    """Return the trial, infeasible with its reason if it was revoked."""
-    revocation = revocation_of(trial, revocations)
-    if revocation is None or trial.verdict.reason:
-        return trial
-    margins = {**trial.verdict.margins, "accuracy": revocation.margin}
-    return replace(trial, verdict=Verdict(trial.verdict.value, margins, revocation.reason))
-
-
 def as_known(trial: FinishedTrial, facts: StudyFacts) -> FinishedTrial:
-    """Return the trial with what the facts of its study say of its accuracy.
-
-    These are the mean quality over all seeds, the margin and revocations, which came after it was
-    told.
-    """
+    """Return the trial with the mean quality over all seeds and the margin, drawn since."""
     training, told = str(trial.details.training), trial.verdict
     qualities = facts.qualities.get(training)
     # A trial whose accuracy was never judged gets no quality.
     if qualities and told.feasible and told.margins["accuracy"] != UNKNOWN:
-        # Inconclusive seeds rule it out as the result only; a revocation makes it infeasible.
+        # Seeds drawn since it was told may rule it out as the result; it stays feasible.
         known = facts.margins.get(training, UNKNOWN)
         margins = {**told.margins, "accuracy": known if known < 0 else told.margins["accuracy"]}
         details = replace(trial.details, quality=readable(fmean(qualities)))
         trial = replace(trial, verdict=replace(told, margins=margins), details=details)
-    return revoked(trial, facts.revocations)
+    return trial
 
 
 def best_first(trials: Iterable[FinishedTrial]) -> list[FinishedTrial]:

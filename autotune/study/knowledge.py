@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
-
-from optuna.trial import FrozenTrial
 
 from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.knobs.base import Value, spelled
-from autotune.study.facts import Revocation
-from autotune.study.finished import FinishedTrial, revocation_of, revoked
+from autotune.study.finished import FinishedTrial
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial by value alone.
@@ -51,7 +47,6 @@ class Knowledge:
         """Times that a process died while it measured a configuration, which may be why."""
         self._worse: tuple[_Training, ...] = ()
         self._undecided: frozenset[_Training] = frozenset()
-        self._revocations: Mapping[str, Revocation] = {}
         self._news: list[FinishedTrial] = []
         self._known: set[TrainingConfig] = set()
         self._too_large: dict[tuple[object, ...], int] = {}
@@ -61,12 +56,11 @@ class Knowledge:
         self._ineffective: tuple[tuple[str, Value], ...] = ()
 
     def learn(self, trial: FinishedTrial) -> FinishedTrial:
-        """Add a finished trial; return it with revocations applied."""
-        trial = revoked(trial, self._revocations)
+        """Add a finished trial, and return it."""
         self.finished = tuple(sorted((*self.finished, trial), key=lambda one: one.number))
         self._news.append(trial)
         self._known.add(trial.config)
-        self._refuse()
+        self._refuse(trial)
         is_slow = trial.details.outcome == "timed_out"
         if is_slow or trial.verdict.margins["memory"] > 0:
             key = (_any_batch_of_a_step if is_slow else _any_batch)(trial.config)
@@ -89,26 +83,17 @@ class Knowledge:
         if not any(t.config[knob] == value for t in self.finished if t.verdict.value is not None):
             self._ineffective = tuple(dict.fromkeys((*self._ineffective, (knob, value))))
 
-    def revoke(self, revocations: Mapping[str, Revocation]) -> None:
-        """Replace all revocations and apply them to the finished trials."""
-        if revocations == self._revocations:
+    def _refuse(self, trial: FinishedTrial) -> None:
+        """Note the training of a trial that seeds refused, or left in doubt."""
+        decided = trial.details.seeds_decided
+        if decided is None or trial.verdict.margins["accuracy"] <= 0:
             return
-        self._revocations = revocations
-        self.finished = tuple(revoked(trial, revocations) for trial in self.finished)
-        self._refuse()
-
-    def _refuse(self) -> None:
-        worse, undecided = dict[_Training, None](), set[_Training]()
-        for trial in self.finished:
-            revocation = self._revocations.get(trial.details.training or "")
-            if revocation is not None and revocation.in_doubt:
-                undecided.add(self._trained(trial.config))
-            elif revocation is not None:
-                worse[self._trained(trial.config)] = None
-        self._undecided = frozenset(undecided)
-        self._worse = tuple(
-            one for one in worse if not any(self._covers(o, one) for o in worse if o != one)
-        )
+        training = self._trained(trial.config)
+        if decided != "reject":
+            self._undecided |= {training}
+        elif not any(self._covers(one, training) for one in self._worse):
+            others = (one for one in self._worse if not self._covers(training, one))
+            self._worse = (*others, training)
 
     def _trained(self, config: TrainingConfig) -> _Training:
         return _Training(config.departures(self.finished[0].config), config.effective_batch)
@@ -116,10 +101,6 @@ class Knowledge:
     @property
     def _own_batch(self) -> int:
         return self.finished[0].config.effective_batch
-
-    def is_revoked(self, trial: FrozenTrial) -> bool:
-        """Return True if the accuracy of that trial was revoked."""
-        return revocation_of(trial, self._revocations) is not None
 
     def _is_modest(self, config: TrainingConfig) -> bool:
         """Return True for the baseline's precision and at most twice its batch size.
@@ -138,8 +119,8 @@ class Knowledge:
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` needs no measurement.
 
-        It was measured, trains exactly like one that was revoked, takes even fewer steps than one
-        that was revoked and took too few, has at least the batch size of one that ran out of memory
+        It was measured, trains exactly like one that seeds refused, takes even fewer steps than one
+        that trained worse by too few, has at least the batch size of one that ran out of memory
         or time, is compiled in a broken mode, or has a value that did not take effect.
         """
         if config in self._known or config[MODE] in self._broken_modes:

@@ -44,14 +44,12 @@ from autotune.study.facts import (
     OWN,
     REASON,
     Plan,
-    Revocation,
     StudyFacts,
     TrialDetails,
 )
 from autotune.study.finished import FinishedTrial, finished_trial
 from autotune.study.identity import Identity, differences
 from autotune.study.knowledge import MODE, Knowledge
-from autotune.study.shown import settle
 from autotune.values.errors import StudyMismatchError, UsageError
 
 INTERRUPTED = "interrupted"
@@ -93,7 +91,8 @@ def open_study(
         try:
             study = _created(name, opened, objective)
             if storage is not None and (study.user_attrs or study.get_trials(deepcopy=False)):
-                opened, study = _settled(storage, name, opened, study)
+                _check(study)
+                storages.back_up(storage)
             return TuningStudy(study, opened, space, process)
         except BaseException:
             storages.disconnect(opened)
@@ -155,7 +154,6 @@ class TuningStudy:
         self.narrow(space)
         for trial in study.get_trials(deepcopy=False):
             self._see(trial)
-        self._knowledge.revoke(self.notes.revocations)
 
     @property
     def name(self) -> str:
@@ -165,9 +163,9 @@ class TuningStudy:
     def use_sampler(self, sampler: BaseSampler | str, seed: int, cost: TrialCost = alike) -> None:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
         if sampler == AUTO:
-            known = (self.is_settled, self.is_worth_a_try, self._knowledge.is_revoked)
+            oracle = Oracle(self.is_settled, self.is_worth_a_try, cost)
             self._study.sampler = SurrogateSampler(
-                self._space, Oracle(*known, cost), seed, lambda: self.widened_at is None
+                self._space, oracle, seed, lambda: self.widened_at is None
             )
             return
         base = sampler_named(sampler, seed) if isinstance(sampler, str) else sampler
@@ -344,7 +342,6 @@ class TuningStudy:
             begun = {n: config for n, config in running.items() if config is not None}
             self._elsewhere = {n: TrainingConfig.of(config) for n, config in begun.items()}
             self._choosing = running.keys() - begun.keys()
-            self._knowledge.revoke(self.notes.revocations)
 
     def others_run(self) -> bool:
         """Return True if any process still runs a trial, or is about to."""
@@ -353,7 +350,7 @@ class TuningStudy:
             return bool(self._trials(TrialState.RUNNING) if self.is_shared else self._running)
 
     def finished(self) -> list[FinishedTrial]:
-        """Return every trial with a verdict, in order, with revocations applied."""
+        """Return every trial with a verdict, in order."""
         return list(self._knowledge.finished)
 
     def news(self) -> list[FinishedTrial]:
@@ -404,22 +401,10 @@ class TuningStudy:
             self.notes.identity = Identity(dict(identity))
 
     def disconnect(self) -> None:
-        """Close all connections to the storage; the study must not be used any more.
-
-        An SQLite file shows revocations then. If that fails, opening the study says why.
-        """
+        """Close all connections to the storage; the study must not be used any more."""
         if self._heart is not None:
             self._heart.stop()
         storages.disconnect(self._storage)
-        if isinstance(self._storage, RDBStorage) and self.notes.revocations:
-            with suppress(Exception):  # a damaged database may raise anything
-                settle(self._storage.url, self.name)
-
-    def revoke(self, training: str, revocation: Revocation) -> None:
-        """Revoke all trials of a training: they count as infeasible from now on."""
-        with self._lock:
-            self.notes.revocations[training] = revocation
-            self._knowledge.revoke(self.notes.revocations)
 
     def left_out(self) -> list[str]:
         """Return what is not tried any more, each with the reason."""
@@ -504,24 +489,15 @@ class _Heart:
             self._storage.remove_session()
 
 
-def _settled(
-    url: str, name: str, opened: BaseStorage, study: optuna.Study
-) -> tuple[BaseStorage, optuna.Study]:
-    """Write revocations into a file if a process died before, and back it up; return it open.
+def _check(study: optuna.Study) -> None:
+    """Read all facts and finished trials of a study.
 
     Raises:
-        StudyMismatchError: a trial or a fact is not one that autotune wrote.
+        StudyMismatchError: one is not as autotune wrote it.
     """
     StudyFacts(study.user_attrs).check()
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         finished_trial(trial)
-    if storages.file_of(url) is None:
-        return opened, study
-    storages.disconnect(opened)
-    settle(url, name)
-    storages.back_up(url)
-    opened = storages.opened(url)
-    return opened, optuna.load_study(study_name=name, storage=opened)
 
 
 def _queue_again(study: optuna.Study, failed: FrozenTrial) -> None:

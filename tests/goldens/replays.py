@@ -25,7 +25,6 @@ from autotune.searching.run.events import (
     CandidateSetAside,
     CostsMeasured,
     Event,
-    IncumbentRevoked,
     LeftOut,
     NothingFeasible,
     PhaseStarted,
@@ -55,9 +54,9 @@ GENERATED = {
     world.__name__: world
     for world in (*synthetic.TUNED_ON, *synthetic.DECEPTIVE, *synthetic.HELD_OUT)
 }
-REVOKING = "digits_cnn_revoking"
+REFUSING = "digits_cnn_refusing"
 """A table in which bfloat16 looks accurate by its first seed alone."""
-TABLES = [*(path.name.removesuffix(".jsonl.xz") for path in RECORDED), *GENERATED, REVOKING]
+TABLES = [*(path.name.removesuffix(".jsonl.xz") for path in RECORDED), *GENERATED, REFUSING]
 SEEDS = 5
 _PROFILES: tuple[dict[str, Any], ...] = (
     {"trials": 40},
@@ -72,7 +71,7 @@ A table has each once, with another seed than the table before.
 """
 _INSPECTION_SECONDS = 3.0
 _LOSS = 0.05
-"""Loss of quality by all other seeds of bfloat16 in `REVOKING`."""
+"""Loss of quality by all other seeds of bfloat16 in `REFUSING`."""
 
 
 class ClockedRunner:
@@ -97,15 +96,15 @@ class ClockedRunner:
 
 @cache
 def table_named(name: str) -> Table:
-    """Return a recorded table, a generated one, or `REVOKING`."""
-    if name == REVOKING:
-        return _revoking(table_named("digits_cnn"))
+    """Return a recorded table, a generated one, or `REFUSING`."""
+    if name == REFUSING:
+        return _refusing(table_named("digits_cnn"))
     if name in GENERATED:
         return synthetic_tables.table_of(GENERATED[name]())
     return read_table(next(path for path in RECORDED if path.name == f"{name}.jsonl.xz"))
 
 
-def _revoking(table: Table) -> Table:
+def _refusing(table: Table) -> Table:
     sign = 1 if table.header.workload.has_evaluate else -1
     own = table.probed[table.baseline.quality_key()].outcome
     assert isinstance(own, Probed)
@@ -204,7 +203,7 @@ def _facts(event: Event) -> Mapping[str, object]:  # noqa: PLR0911 (one for each
         case PhaseStarted():
             return {"phase": event.phase, "detail": event.detail, "eta": event.eta_seconds}
         case StepStarted():
-            return {"detail": event.detail, "eta": event.eta_seconds}
+            return {"detail": event.detail}
         case CostsMeasured():
             return {
                 "start": event.start_seconds,
@@ -236,13 +235,6 @@ def _facts_of_trial(event: Event) -> Mapping[str, object]:
                 "best": event.best.number,
                 "elapsed": event.elapsed_seconds,
                 "eta": event.eta_seconds,
-            }
-        case IncumbentRevoked():
-            return {
-                "number": event.trial.number,
-                "margins": event.trial.verdict.margins,
-                "reason": event.reason,
-                "best": event.best.number,
             }
         case RoundEnded():
             return {

@@ -210,29 +210,14 @@ def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_
     assert "1 faster one is not proven to train as well." in told
 
 
-def test_noise_takes_what_the_seeds_of_the_baseline_differ_by(tmp_path):
-    other = tmp_path / "asked"
-    other.mkdir()
-    events = searched(tmp_path, {128: (0.009,) * 6}, accuracy_tolerance=NOISE)
-    assert events[-1].best.config["batch_size"] == 128
-    refused = searched(other, {128: (0.009,) * 6})
-    assert refused[-1].best.config["batch_size"] != 128
-
-
-NOISE = Tolerance(0.01, relative=True, widened=True)
-
-
 def warnings_of(events: list[Event]) -> list[str]:
     return [one.warning for one in events if isinstance(one, Warned)]
 
 
 @covers("R10")
-@pytest.mark.parametrize("begun_with_noise", [True, False])
-def test_a_study_begun_with_noise_is_no_study_of_one_percent(tmp_path, url, begun_with_noise):
-    begun, asked = {"accuracy_tolerance": NOISE}, {}
-    if not begun_with_noise:
-        begun, asked = asked, begun
-    searched(tmp_path, {}, trials=3, **begun, storage=url)
-    with pytest.raises(StudyMismatchError, match=r'accuracy: .*"widened": .*"widened": '):
-        searched(tmp_path, {}, **asked, storage=url)
-    assert not warnings_of(searched(tmp_path, {}, **begun, storage=url))
+def test_a_study_begun_with_a_difference_is_no_study_of_a_share(tmp_path, url):
+    begun = {"accuracy_tolerance": Tolerance(0.01, relative=False), "storage": url}
+    searched(tmp_path, {}, trials=3, **begun)
+    with pytest.raises(StudyMismatchError, match=r'accuracy: .*"relative": .*"relative": '):
+        searched(tmp_path, {}, storage=url)
+    assert not warnings_of(searched(tmp_path, {}, **begun))

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.configuration.search_space import SearchSpace
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation import confirm
-from autotune.searching.confirmation.candidates import TOO_LATE, Candidate, State
+from autotune.searching.confirmation.confirm import Candidate, State
 from autotune.searching.run.search_run import SearchRun
 from factories import IMAGE_FACTS, cpu_machine
 from scripted_runner import ScriptedRunner
@@ -33,70 +34,23 @@ def told(candidate: Candidate) -> dict[str, object]:
     return {name: fact for name, fact in asdict(candidate.log()).items() if fact is not None}
 
 
-def test_a_candidate_that_was_set_aside_waits_for_another_test(pair) -> None:
-    one, other = pair
-    event = one.add_choosing_round(rounds(1.25, 1.25), seconds_left=3.0)
-    assert (event.config, event.ratios, event.eta_seconds) == (one.trial.config, (1.25, 1.25), 3.0)
-    assert one.set_aside(other).other is other.trial
-    assert one.state is State.WAITING
-    assert not one.was_tested
-    chosen_by = {"choosing": (1.25, 1.25), "set_aside_for": 2}
-    assert told(one) == chosen_by, "rounds that choose are no evidence"
-    one.enter_test()
-    one.add_round(rounds(1.5), seconds_left=0.0)
-    assert told(one) == {**chosen_by, "ratios": (1.5,), "ci95": (1.5, 1.5)}
-
-
-def test_a_candidate_that_others_were_set_aside_for_keeps_what_chose_it(pair) -> None:
-    one, _ = pair
-    one.add_choosing_round(rounds(1.3, 1.2), seconds_left=0.0)
-    assert told(one) == {"choosing": (1.3, 1.2)}, "as where the time was up then"
-    one.enter_test()
-    one.add_round(rounds(1.1), seconds_left=0.0)
-    assert told(one) == {"choosing": (1.3, 1.2), "ratios": (1.1,), "ci95": (1.1, 1.1)}
-
-
 def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair) -> None:
     one, _ = pair
-    one.enter_test()
-    one.add_round(rounds(1.25), seconds_left=0.0)
-    assert one.refuse("too much memory").reason == "too much memory"
+    one.comparison = rounds(1.25)
+    assert one.end(State.REFUSED, "too much memory").reason == "too much memory"
     assert one.state is State.REFUSED
     rest = {"ratios": (1.25,), "ci95": (1.25, 1.25)}
     assert told(one) == {**rest, "refused": "too much memory"}
 
 
-def test_a_lack_of_time_decides_nothing(pair) -> None:
+def test_what_the_budget_cut_off_is_undecided(pair) -> None:
     one, _ = pair
-    assert one.run_out().reason == TOO_LATE
+    one.end(State.FAILED, OUT_OF_TIME)
     assert one.state is State.UNDECIDED
-    assert told(one) == {"refused": TOO_LATE}
-
-
-def test_a_candidate_that_has_ended_does_not_begin_again(pair) -> None:
-    one, other = pair
-    one.refuse("too much memory")
-    other.drop()
-    for ended in (one, other):
-        with pytest.raises(AssertionError):
-            ended.enter_test()
-
-
-def test_the_result_has_the_evidence_of_its_rounds_and_seeds(pair) -> None:
-    one, _ = pair
-    one.qualities = (0.9, 0.91, 0.92)
-    one.enter_test()
-    one.add_round(rounds(1.25, 1.5, 1.25), seconds_left=0.0)
-    won = one.confirm()
-    assert (won.trial, won.qualities, won.speedup.rounds) == (one.trial, one.qualities, 3)
-    assert one.state is State.CONFIRMED
 
 
 def test_nothing_is_told_of_a_candidate_that_was_not_tested(pair) -> None:
-    one, _ = pair
-    one.drop()
-    assert one.state is State.DROPPED
-    assert one.log() is None
+    assert pair[0].log() is None
 
 
 @pytest.fixture
@@ -117,7 +71,7 @@ def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(
     late: SearchRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = late.study.finished()[1:]
-    found = [confirm.Candidate(trial, Posterior()) for trial in trials]
+    found = [Candidate(trial, Posterior()) for trial in trials]
     monkeypatch.setattr(confirm, "candidates", lambda *_: found)
     run = confirm.ConfirmationRun(late, SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
     assert [event.trial for event in run.run()] == trials

@@ -7,12 +7,12 @@ import pytest
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Gate, Measure
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import NothingFeasible, TrialEnded, Warned
+from autotune.searching.run.events import NothingFeasible, TrialEnded
 from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory, Signature
-from children import SETTINGS, WORKLOADS, hurried, job_for, run_child
+from children import SETTINGS, WORKLOADS, job_for, run_child
 from command_line import told
-from factories import cpu_machine, measurement, written
+from factories import cpu_machine, written
 from scripted_runner import (
     FACTS,
     ScriptedRunner,
@@ -214,68 +214,32 @@ def test_a_child_that_accumulates_is_timed_and_reads_it_back(tmp_path):
     assert outcome.measurement.epoch_samples == 256
 
 
-def test_a_baseline_beyond_the_memory_limit_gives_way_to_the_largest_part_that_fits(tmp_path, url):
-    def measure(config, phase):
-        size = batch_of(config)
-        if size > 32:
-            return OutOfMemory("host", "killed", 4 << 30)
-        peak = (3 if size == 32 else 1) << 30  # found after the run
-        return Measured(measurement(1000 / size, peak))
-
-    runner = ScriptedRunner(measure)
-    asked = {"effective_batch": "keep", "memory_limit_bytes": 2 << 30, "storage": url}
-    runner, events = searched(tmp_path, runner=runner, **asked)
-    assert [e.warning for e in events if isinstance(e, Warned)] == [
-        "your settings: out of host memory: killed. Using the same effective batch instead: "
-        "batch_size=32, accumulation_steps=2",
-        "your settings: out of host memory: took 3 GiB, the limit is 2 GiB. Using "
-        "the same effective batch instead: batch_size=16, accumulation_steps=4",
-    ]
-    best = events[-1].best
-    assert best.evidence.baseline.config["batch_size"] == 16
-    assert (best.config["batch_size"], best.config["accumulation_steps"]) == (8, 8)
-    assert "your settings exceed the memory limit; batch_size=16" in events[-1].remark
-    assert {c[0] for c in splits_tried(runner)} == {8, 16, 32, 64}
-    # Continued, the study goes on from what took the baseline's place.
-    again, ended = searched(tmp_path, runner=ScriptedRunner(measure), **asked)
-    assert ended[-1].best == best
-    assert splits_tried(again) == []
-
-
-def test_without_a_kept_effective_batch_such_a_baseline_ends_the_search(tmp_path):
+def test_a_baseline_that_does_not_fit_ends_the_search_with_advice(tmp_path):
     def measure(config, phase):
         return OutOfMemory("host", "killed", 4 << 30) if batch_of(config) > 32 else at(100)
 
-    _, events = searched(tmp_path, runner=ScriptedRunner(measure))
-    assert isinstance(events[-1], NothingFeasible)
+    for folder, options in (("free", {}), ("kept", {"effective_batch": "keep"})):
+        (tmp_path / folder).mkdir()
+        _, events = searched(tmp_path / folder, runner=ScriptedRunner(measure), **options)
+        assert isinstance(events[-1], NothingFeasible)
+        assert list(events[-1].reasons) == [
+            "your settings: out of host memory: killed; begin with a smaller batch"
+        ]
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_search_finds_smaller_batches_of_the_same_gradients_within_a_memory_limit(tmp_path):
+def test_smaller_batches_of_the_same_gradients_take_less_memory(tmp_path):
     model = WORKLOADS / "wide.py"
-    peaks = {}
-    for size in (32, 128):
-        outcome = run_child(tmp_path / str(size), job_for(model, {"batch_size": size}))
-        peaks[size] = outcome.measurement.peak_memory_bytes
-    limit = sum(peaks.values()) // 2
-    space = written(tmp_path, "batch_size: [16, 32, 64, 128]\n")
-    flags = ("--effective-batch", "keep", "--memory-limit", str(limit), "--trials", "4")
-    flags += ("--accuracy-samples", "256")
-    done = hurried(tmp_path, "search", model, "--space", space, *flags)
-    assert done.returncode == 0, done.stderr
-    assert "effective batch 128: batch_size x accumulation_steps is" in done.stderr
-    assert "Using the same effective batch instead: batch_size=" in done.stderr
-    best = read_best(tmp_path / "studies" / "wide" / "best.yaml")
-    config = best.training_config
-    assert config.effective_batch == 128
-    assert config["batch_size"] < 128
-    assert best.constraints.memory.peak_bytes <= limit
-    assert best.constraints.accuracy.needs_full_run, "no gradients of batches of 128 were computed"
+    parts = {"batch_size": 32, "accumulation_steps": 4}
+    peaks = [
+        run_child(tmp_path / str(n), job_for(model, settings)).measurement.peak_memory_bytes
+        for n, settings in enumerate(({"batch_size": 128}, parts))
+    ]
+    assert peaks[1] < peaks[0]
     whole = TrainingConfig.of({**SETTINGS, "batch_size": 128}).as_dict()
-    parts = {name: config[name] for name in ("batch_size", "accumulation_steps")}
     found = run_child(tmp_path / "gate", job_for(model, parts, task=Gate(whole, in_double=True)))
-    assert found.gradient_error < 1e-9, "with the memory of the machine they are the same"
+    assert found.gradient_error < 1e-9
 
 
 @pytest.mark.parametrize("text", ["0", "-4", "half", "1.5", ""])

@@ -20,7 +20,6 @@ from autotune.searching.run.events import (
     Event,
     PhaseStarted,
     RoundEnded,
-    StepStarted,
     TrialEnded,
     TrialStarted,
 )
@@ -154,7 +153,7 @@ def with_a_best(
 def test_a_compiled_model_is_not_compiled_again_in_every_round(
     nine: SearchSpace, tmp_path: Path
 ) -> None:
-    # Re-timing takes a tenth of this budget, and half of the trials' seconds of a large one.
+    # The choice takes a tenth of this budget, and half of the trials' seconds of a large one.
     kind = next(iter(nine.configurations())).quality_key()
     known = {"budget": 10.0, "qualities": {kind: [1.0] * 3, "another": [1.0] * 3}}
     eager = with_a_best(nine, tmp_path, 6.0, **known).time_budget.conclusion_seconds()
@@ -187,56 +186,17 @@ def test_time_is_kept_for_six_seeds_unless_those_known_decide(
     assert seconds(own, others) - seconds([1.0] * 3, [1.0] * 3) == pytest.approx(seeds * 5.0)
 
 
-def steps_of(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: float
-) -> list[tuple[str, float]]:
-    """Return what is said before the trials with these seconds left; a process takes ten."""
-    folder.mkdir(exist_ok=True)
-    clock = SimpleNamespace(monotonic=count(step=10).__next__)
-    monkeypatch.setattr("autotune.searching.trials.baseline.time", clock)
-    events = events_of(options_in(folder, storage=None, **options), runner())
-    told = [e for e in events if isinstance(e, StepStarted | PhaseStarted) and e.eta_seconds]
-    return [(event.detail.partition(",")[0], event.eta_seconds or 0.0) for event in told]
-
-
-def test_before_the_trials_each_step_says_how_long_it_takes_by_what_those_before_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = dict(steps_of(tmp_path, monkeypatch)[:5])
-    # 1.5 s of timing are known at first; four trials and six rounds of two are to come, beside
-    # 1 + 2 x 3 probes of 6 s, 5 s for the stages and 6 s for the limits of the answer.
-    others = (1 + 2 * 3) * 6 + 5 + 6
-    assert list(steps.values()) == pytest.approx(
-        [
-            1.5 * (3 + 4 + 2 * 6) + others,
-            10 * (2 + 4 + 2 * 6) + others,
-            10 * (1 + 4 + 2 * 6) + others,
-            10 * (4 + 2 * 6) + others,
-            10 * (4 + 2 * 6) + others - 6,
-        ],
-        abs=1,
-    )
-    assert list(steps)[1] == "process 2 of 3"
-    assert list(steps)[3:] == ["accuracy", "each phase of a step by itself"]
-
-
-def test_before_the_trials_a_time_budget_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = steps_of(tmp_path / "without", monkeypatch)
-    short = steps_of(tmp_path / "with", monkeypatch, time_budget_seconds=150.0)
-    # After a process of ten seconds 18 of them do not fit: no trial does by then.
-    assert short[1][1] == pytest.approx(usual[1][1] - 4 * 10 - 7 * (6 - 3.75), abs=1)
-
-
-def test_every_phase_begins_with_the_time_that_is_left(events: list[Event]) -> None:
-    left = {event.phase: event.eta_seconds for event in events if isinstance(event, PhaseStarted)}
-    assert {phase for phase, seconds in left.items() if seconds} >= {
-        "diagnosis",
-        "search",
-        "confirmation",
-    }
-    assert isinstance(events[2], StepStarted), "the baseline says it with each of its processes"
+def test_before_the_trials_what_is_left_of_a_time_budget_is_told(tmp_path: Path) -> None:
+    for budget in (None, 150.0):
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+        options = options_in(folder, storage=None, time_budget_seconds=budget)
+        events = events_of(options, runner())
+        first = [event for event in events if isinstance(event, PhaseStarted)][:2]
+        assert [event.phase for event in first] == ["baseline", "diagnosis"]
+        for event in first:
+            assert (event.eta_seconds is None) == (budget is None)
+            assert 0 < (event.eta_seconds or 1.0) <= 150
 
 
 def test_rounds_say_how_long_it_takes_until_the_next_look(

@@ -17,7 +17,6 @@ from study_factories import opened
 WRONG_FACTS = {
     "identity": [{"facts": {"space": {"batch_size": 8}}}, {"facts": 1}, "mine"],
     "plan": [{"options": [], "trials": 5}, {"options": {}}],
-    "reference": [{"batch_size": [4]}, 4],
     "start_seconds": ["soon", -1.0, [2.0]],
     "baseline_runs": [[], [{}], [{**RUN, "blocks": []}], {"0": RUN}],
     "seed_seconds": [-1.0, "long"],
@@ -27,10 +26,8 @@ WRONG_FACTS = {
     "check:amp_dtype=null": [1, None],
     "drift:own": [5, [5], [{"trials": 1}], [{"trials": 4, "samples_per_second": -1}]],
     "seconds:own:accuracy": ["long", -1.0],
-    "refuted:batch_size=64": [{"margin": 0.0, "reason": "worse"}, {"margin": 0.1}, "a"],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
-    "again:4": [101.5, [-1.0]],
-    "again:four": [[1.0]],
+    "again_seconds:four": [1.0],
     "again_seconds:4": [[7.5], -1.0],
     "confirmation": [{"seconds": 1.0}, 5],
     "answer": [{"trials": 1}, {"trials": 1, "best": {}}, {"trials": "x", "best": {}}],
@@ -53,12 +50,12 @@ def test_a_study_reads_each_fact_as_what_it_wrote() -> None:
 
 def test_the_seconds_of_a_phase_are_those_of_all_processes() -> None:
     written: dict[str, object] = {}
-    StudyFacts(written, written.__setitem__).add_phase_seconds("proving", 2.0)
+    StudyFacts(written, written.__setitem__).add_phase_seconds("accuracy", 2.0)
     worker = StudyFacts(written, written.__setitem__, "host-1")
     for _ in range(2):
-        worker.add_phase_seconds("proving", 1.5)
-    assert written == {"seconds:own:proving": 2.0, "seconds:host-1:proving": 3.0}
-    assert StudyFacts(written).phase_seconds == {"proving": 5.0}
+        worker.add_phase_seconds("accuracy", 1.5)
+    assert written == {"seconds:own:accuracy": 2.0, "seconds:host-1:accuracy": 3.0}
+    assert StudyFacts(written).phase_seconds == {"accuracy": 5.0}
 
 
 @covers("S18")

@@ -82,15 +82,15 @@ def test_a_number_that_is_not_what_it_seems_says_so(
     assert lines[0].endswith(note)
 
 
-def test_before_the_trials_each_step_is_told_with_the_time_left(
+def test_before_the_trials_each_step_is_told(
     shown: tuple[PlainProgress, list[str]],
 ) -> None:
     progress, lines = shown
-    progress.show(StepStarted("process 2 of 3", 71.0))
+    progress.show(StepStarted("process 2 of 3"))
     progress.show(PhaseStarted("diagnosis", "each phase of a step by itself", 50.0))
     assert lines == [
-        "  process 2 of 3, about 1 min 11 s left",
-        "  each phase of a step by itself, about 50 s left",
+        "  process 2 of 3",
+        "  each phase of a step by itself",
     ]
 
 

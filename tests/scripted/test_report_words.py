@@ -97,7 +97,6 @@ def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
     noted = {
         "confirmation": {"seconds": 30.0, "candidates": {}},
         "seconds:own:accuracy": 9.0,
-        "seconds:own:proving": 4.0,
     }
     source = answered(url, trial(2, None, CRASHED, batch_size=8), **noted)
     spent = {phase["name"]: phase["seconds"] for phase in as_json(source)["phases"]}
@@ -106,7 +105,6 @@ def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
         assert f"<tr><td>{phase}</td>" in shown
     assert spent["your settings: timing"] == 2.0
     assert spent["your settings: accuracy"] == 9.0
-    assert spent["validation of incumbents"] == 4.0
     assert "diagnosis" not in spent, "nothing is known of it"
     assert spent["trials: timing"] == pytest.approx(6 * 32 / 160.0), "the blocks of trial 1"
     assert spent["trials without a rate"] == 2.0

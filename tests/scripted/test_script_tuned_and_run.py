@@ -32,7 +32,7 @@ READ = "0.006"
 SPACE = "num_workers: [0, 2]\npersistent_workers: [true]\n"
 LONG, SHORT = "100000", "50"
 NEEDS = {"plain_loop": None, "hf_trainer": "transformers", "lightning_fit": "lightning"}
-# As few as can be: how many decide is shown by test_sequential_test.
+# As few as can be: how many decide is shown by test_race.
 ROUNDS = 2
 
 

@@ -1,12 +1,21 @@
 """A search that cannot tell its best trials apart confirms one, for a stated objective."""
 
+import time
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import optuna
 import pytest
 
-from autotune.searching.run.events import Answered, CandidateRefused, CandidateSetAside
-from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.searching.run.events import (
+    Answered,
+    CandidateRefused,
+    CandidateSetAside,
+    RoundEnded,
+)
+from autotune.searching.search import search
+from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError, UsageError
 from autotune.values.measurement import Block
 from autotune.values.outcome import Crashed, Measured
 from factories import measurement
@@ -51,7 +60,7 @@ def test_candidates_that_the_search_cannot_tell_apart_are_tested_side_by_side(tm
     (aside,) = of_kind(events, CandidateSetAside)
     assert (batch_of(aside.trial.config), batch_of(aside.other.config)) == (64, 128)
     assert events[-1].best.evidence.speedup.rounds == 6, "those that chose it do not count"
-    assert len(batches) == 2 * 3 + 6 * 2, "the slower one leaves when that is clear"
+    assert len(batches) == 3 * 3 + 6 * 2, "a block of rounds, then those of the test"
 
 
 def test_a_candidate_that_was_set_aside_is_tried_where_the_other_fails(tmp_path):
@@ -66,6 +75,31 @@ def test_a_candidate_that_was_set_aside_is_tried_where_the_other_fails(tmp_path)
     (refused,) = of_kind(events, CandidateRefused)
     assert "SIGSEGV" in refused.reason
     assert events[-1].best.config["batch_size"] == 64
+
+
+@pytest.mark.parametrize(("over_at", "ends_at"), [(4, 4), (5, 5), (6, 6), (7, 7), (9, 9)])
+def test_a_confirmation_ends_within_a_round_of_the_end_of_the_time(
+    over_at, ends_at, tmp_path, monkeypatch
+):
+    clock = SimpleNamespace(now=time.monotonic())
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
+
+    def measure(config, phase):
+        if phase != "confirmation" or batch_of(config) == 8:
+            return at(10.0 * batch_of(config))
+        rounds = sum(batch != 8 for batch in runner.batches("confirmation"))
+        clock.now += 1000.0 if rounds == over_at else 0.0
+        return at(70.0 if rounds == 3 else 160.0)
+
+    runner = ScriptedRunner(measure)
+    options = unstored_in(tmp_path, "batch_size: [8, 16]\n", trials=2, time_budget_seconds=900.0)
+    ratios = 0
+    with nullcontext() if ends_at > 5 else pytest.raises(NotSearchedEnoughError):
+        for event in search(options, runner):
+            ratios = len(event.ratios) if isinstance(event, RoundEnded) else ratios
+        assert event.best.keeps_baseline == (ends_at < 9)
+    assert ratios == ends_at
 
 
 def test_short_of_time_only_the_fastest_is_tested(tmp_path):

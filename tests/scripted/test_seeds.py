@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.accuracy.accuracy_verdict import MOST_SEEDS, SEEDS, AccuracyProber
-from autotune.configuration.constraints import AccuracyRule, Tolerance
+from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.outcome import TimedOut
@@ -16,23 +16,19 @@ from study_factories import opened
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
 
 
-NOISE = Tolerance(0.01, relative=True, widened=True)
-
-
 BY_A_HAIR = (0.006, 0.0125, *4 * (0.004,))
 """Losses that six seeds show to be allowed on average, with a bound a hair beyond."""
 
 
-def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3, tolerance=None, **script):
+def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3):
     """A prober for which seed n costs `losses[n]` of the baseline's quality; both go in turn."""
 
     def quality(config, seed):
         own = baseline[seed % len(baseline)]
         return own - (losses[seed % len(losses)] if batch_of(config) == 64 else 0.0)
 
-    runner = ScriptedRunner(quality=quality, **script)
-    allowed = {} if tolerance is None else {"accuracy_tolerance": tolerance}
-    options = options_in(folder, **allowed)
+    runner = ScriptedRunner(quality=quality)
+    options = options_in(folder)
     context = survey(options, runner)
     study = opened(options.study.storage, context.space)
     prober = AccuracyProber(context, runner, study, samples=640)
@@ -114,11 +110,6 @@ def test_seeds_are_paired_so_that_what_varies_with_both_does_not_count(tmp_path)
 SCATTERED = (0.8, 0.9, 1.0, 0.1, 0.9, 0.9)
 
 
-def test_the_spread_of_the_baseline_is_tolerated_where_that_is_asked(tmp_path):
-    _, rule, _ = prober_of(tmp_path, (0.0,) * 6, SCATTERED, tolerance=NOISE)
-    assert rule.tolerance == pytest.approx(0.1)
-
-
 def test_what_is_tolerated_is_what_was_asked_however_the_baseline_scatters(tmp_path):
     # A loss of 0.05 with every seed, which the baseline's spread of 0.1 would hide.
     prober, rule, _ = prober_of(tmp_path, (0.05, 0.051, 0.049, 0.05, 0.05, 0.05), SCATTERED)
@@ -126,29 +117,21 @@ def test_what_is_tolerated_is_what_was_asked_however_the_baseline_scatters(tmp_p
     assert prober.proof(LARGE).decision == "reject"
 
 
-def test_two_seeds_tell_no_spread_and_more_than_three_do_not_change_what_is_tolerated(tmp_path):
-    prober, *_ = prober_of(tmp_path, (0.0,) * 6, SCATTERED, seeds=2, tolerance=NOISE)
-    assert prober.rule().tolerance == pytest.approx(0.01 * 0.85)
-    assert prober.rule(3).tolerance == prober.rule(5).tolerance == pytest.approx(0.1)
+def test_more_than_three_seeds_do_not_change_what_is_tolerated(tmp_path):
+    prober, *_ = prober_of(tmp_path, (0.0,) * 6, SCATTERED)
+    assert prober.rule(3).tolerance == prober.rule(5).tolerance == pytest.approx(0.009)
     assert prober.rule().baseline == (0.8, 0.9, 1.0, 0.1, 0.9), "all that are known"
 
 
 @pytest.mark.parametrize(
-    ("loss", "tolerance", "decision", "more_of_the_baseline"),
-    [
-        (0.03, None, "undecided", []),
-        (0.05, None, "reject", []),  # more than five times what is allowed
-        (0.05, NOISE, "undecided", [1, 2]),  # which allow 0.1
-        (0.6, NOISE, "reject", [1, 2]),
-    ],
+    ("loss", "decision"),
+    [(0.03, "undecided"), (0.05, "reject")],  # the second is more than five times what is allowed
 )
-def test_a_worse_first_seed_needs_more_of_the_baseline_only_where_their_spread_is_allowed(
-    loss, tolerance, decision, more_of_the_baseline, tmp_path
-):
-    prober, _, runner = prober_of(tmp_path, (loss,) * 6, SCATTERED, seeds=1, tolerance=tolerance)
+def test_a_worse_first_seed_needs_no_more_of_the_baseline(loss, decision, tmp_path):
+    prober, _, runner = prober_of(tmp_path, (loss,) * 6, SCATTERED, seeds=1)
     verdict = prober.verdict(LARGE, most_seeds=1)
-    assert seeds_of(runner, 8) == more_of_the_baseline
-    assert (verdict.decision, verdict.margin > 0) == (decision, loss > prober.rule().tolerance)
+    assert seeds_of(runner, 8) == []
+    assert (verdict.decision, verdict.margin > 0) == (decision, True)
 
 
 def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):

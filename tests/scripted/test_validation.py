@@ -1,20 +1,20 @@
-"""An incumbent is validated with more seeds the longer the search relies on it."""
+"""A configuration that leads is validated before the study is told; others get a seed."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import optuna
 import pytest
 
-from autotune.configuration.job import Job, Measure, Probe
+from autotune.configuration.job import Job, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
-from autotune.searching.run.events import IncumbentRevoked, PhaseStarted, TrialEnded, TrialStarted
+from autotune.searching.run.events import Event, TrialEnded, TrialsEnded, TrialStarted
 from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
-from autotune.values.outcome import Measured, NonFinite, TrialOutcome
+from autotune.study.finished import FinishedTrial
+from autotune.values.outcome import NonFinite, TrialOutcome
 from scripted_runner import (
     ScriptedRunner,
     agreeing,
@@ -23,7 +23,6 @@ from scripted_runner import (
     events_of,
     options_in,
 )
-from study_factories import reported
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
@@ -73,113 +72,90 @@ def options_for(folder: Path, **changes) -> SearchOptions:
     return options_in(folder, **{"space": SPACE, "trials": 6, **changes})
 
 
-def seeds_by_phase(options: SearchOptions, runner: ScriptedRunner) -> dict[str, list[int]]:
-    """Seeds with which batches of 64 were probed, by the phase in which that was."""
-    seeds: dict[str, list[int]] = {}
-    phase, done = "", 0
-    for event in search(options, runner):
-        found = [s for batch, some in runner.probes()[done:] if batch == 64 for s in some]
-        seeds.setdefault(phase, []).extend(found)
-        done = len(runner.probes())
-        if isinstance(event, PhaseStarted):
-            phase = event.phase
-    seeds.setdefault(phase, []).extend(
-        s for batch, some in runner.probes()[done:] if batch == 64 for s in some
-    )
-    return seeds
-
-
-def seeds_before(number: int, options: SearchOptions, runner: ScriptedRunner) -> list[int]:
-    """Seeds with which batches of 64 were probed before the trial of that number began."""
+def seeds_before(
+    number: int, options: SearchOptions, runner: ScriptedRunner, size: int = 64
+) -> list[int]:
+    """Seeds with which batches of that size were probed before the trial of that number began."""
     running = search(options, runner)
     for event in running:
+        if isinstance(event, TrialsEnded):
+            break
         if isinstance(event, TrialStarted) and event.number == number:
             break
     running.close()
-    return [seed for batch, some in runner.probes() if batch == 64 for seed in some]
+    return [seed for batch, some in runner.probes() if batch == size for seed in some]
 
 
-def test_an_incumbent_has_one_seed_until_the_search_relied_on_it_for_long(tmp_path):
-    options = options_for(tmp_path, warm_start=in_order(64))
-    assert seeds_before(2, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0]
+def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
+    return tuple(TrainingConfig.of({"batch_size": size}) for size in batch_sizes)
 
 
-def test_in_the_second_half_of_a_search_an_incumbent_is_validated_at_once(tmp_path):
-    options = options_for(tmp_path, warm_start=in_order(64))
-    assert seeds_before(3, options, runner_with((0.001,) * 6, FOR_HOURS)) == [0, 1, 2]
+def of_64(events: list[Event]) -> list[FinishedTrial]:
+    """The finished trials with batches of 64."""
+    ended = (event.trial for event in events if isinstance(event, TrialEnded))
+    return [trial for trial in ended if batch_of(trial.config) == 64]
 
 
 @pytest.mark.parametrize(
-    ("budget", "trial_seconds", "seeds"),
-    [
-        (4000.0, 2500.0, [0, 1, 2]),
-        (4000.0, 0.0, [0]),
-        # A seed takes more than a thirtieth of the time: none until it is paid for, or half is up.
-        (2000.0, 0.0, []),
-        (2000.0, 1200.0, [0, 1, 2]),
-    ],
+    ("losses", "seeds"),
+    [((0.001,), 3), ((0.0, 0.009, 0.004, 0.003, 0.003, 0.002), 6), ((0.02,), 2), ((0.05,), 1)],
 )
-def test_in_the_second_half_of_the_time_too(budget, trial_seconds, seeds, tmp_path, clock):
+def test_a_leader_has_seeds_until_a_look_decides(losses, seeds, tmp_path):
+    options = options_for(tmp_path, warm_start=in_order(64))
+    assert seeds_before(2, options, runner_with(losses, FOR_HOURS)) == list(range(seeds))
+
+
+@pytest.mark.parametrize(("budget", "seeds"), [(4000.0, [0, 1, 2]), (680.0, [0])])
+def test_but_one_where_the_time_has_no_further_ones(budget, seeds, tmp_path, clock):
     def quality(config, seed):
         clock.now += 100.0
         return 0.9
 
-    def measure(config, phase):
-        clock.now += trial_seconds if phase == "trial" else 0.0
-        return speed(config, phase)
-
-    runner = ScriptedRunner(measure, quality, seed_seconds=100.0)
+    runner = ScriptedRunner(speed, quality, seed_seconds=100.0)
     options = options_for(tmp_path, time_budget_seconds=budget, warm_start=in_order(64))
     assert seeds_before(2, options, runner) == seeds
 
 
-@pytest.mark.parametrize(("loss", "seeds"), [(0.03, 1), (0.012, 2)])
-def test_one_seed_that_is_far_off_is_enough_if_seeds_take_long(loss, seeds, tmp_path, clock):
+def test_what_does_not_lead_has_one_seed(tmp_path):
     def quality(config, seed):
-        clock.now += 100.0
-        own = 0.9 + 0.0005 * seed  # the resolution of the quality
-        return own - (loss if batch_of(config) == 64 else 0.0)
+        return 0.9 - (0.001 * seed if batch_of(config) == 32 else 0.0)
 
-    def measure(config, phase):
-        clock.now += 300.0 if phase == "trial" else 0.0
-        return speed(config, phase)
+    def alike(config, phase):
+        return at({8: 80.0, 32: 640.0, 64: 640.0}[batch_of(config)])
 
-    runner = ScriptedRunner(measure, quality, seed_seconds=100.0)
-    options = options_for(tmp_path, time_budget_seconds=2900.0, warm_start=in_order(64))
-    events = events_of(options, runner)
-    assert any(isinstance(event, IncumbentRevoked) for event in events)
-    assert sum(len(some) for batch, some in runner.probes() if batch == 64) == seeds
-    assert batch_of(TrainingConfig.of(events[-1].best.config)) == 32
+    runner = ScriptedRunner(alike, quality)
+    options = options_for(tmp_path, warm_start=in_order(64, 32))
+    assert seeds_before(3, options, runner, size=32) == [0]
 
 
-def test_an_incumbent_that_lasts_is_validated_in_the_search(tmp_path):
-    losses = (0.0, 0.009, 0.004, 0.003, 0.003, 0.002)
-    seeds = seeds_by_phase(options_for(tmp_path), runner_with(losses))
-    assert seeds["search"] == [0, 1, 2, 3, 4, 5], "until a look decides"
-    assert seeds["confirmation"] == []
-
-
-def test_an_incumbent_in_doubt_is_revoked_with_all_that_train_alike(tmp_path):
-    runner = runner_with(SCATTERED)
-    options = options_for(tmp_path)
-    events = events_of(options, runner)
-    (lost,) = [event for event in events if isinstance(event, IncumbentRevoked)]
-    assert batch_of(lost.trial.config) == 64
-    assert "inconclusive" in lost.reason
-    assert batch_of(lost.best.config) != 64
-    later = [e for e in events[events.index(lost) :] if isinstance(e, TrialEnded)]
-    assert all(batch_of(e.best.config) != 64 for e in later)
-    trials = reported(options.study.storage).trials
-    feasible = {batch_of(t.config) for t in trials if t.verdict.feasible}
-    assert feasible == {8, 32}
-    reasons = {t.verdict.reason for t in trials if batch_of(t.config) == 64}
-    assert all("inconclusive" in reason for reason in reasons)
+@pytest.mark.parametrize("sampler", ["auto", "TPESampler", "RandomSampler"])
+def test_a_leader_in_doubt_is_told_as_infeasible(sampler, tmp_path):
+    options = options_for(tmp_path, sampler=sampler)
+    events = events_of(options, runner_with(SCATTERED, FOR_HOURS))
+    (refused,) = of_64(events)  # what trains alike is not tried
+    assert 0 < refused.verdict.margins["accuracy"] < 0.02
+    assert "inconclusive" in refused.verdict.reason
+    ended = [event for event in events if isinstance(event, TrialEnded)]
+    assert all(batch_of(event.best.config) != 64 for event in ended)
     assert events[-1].best.config["batch_size"] == 32
+
+
+def test_optuna_alone_a_warm_start_and_the_next_run_know_of_it(tmp_path):
+    options = options_for(tmp_path)
+    for event in search(options, runner_with(SCATTERED)):
+        if isinstance(event, TrialEnded) and not event.trial.verdict.feasible:
+            break
+    assert not of_64(events_of(options, runner_with(SCATTERED)))
+    assert 64 not in map(batch_of, warm_start_from(options.study.storage))
+    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
+    assert study.best_trial.params["batch_size"] == 32
+    by_value = max(study.trials, key=lambda trial: trial.value)
+    assert by_value.number == study.best_trial.number, "as the dashboard looks for it"
 
 
 def test_two_seeds_that_speak_against_it_are_not_enough(tmp_path):
     events = events_of(options_for(tmp_path), runner_with(BY_A_HAIR))
-    assert not any(isinstance(event, IncumbentRevoked) for event in events)
+    assert all(trial.verdict.feasible for trial in of_64(events))
     assert events[-1].best.config["batch_size"] == 64
 
 
@@ -207,89 +183,6 @@ def test_seeds_of_the_last_look_are_drawn_where_the_budget_has_them(
     assert unproven == ([] if size == 64 else [(64, 6)])
 
 
-def test_time_that_a_candidate_needs_goes_to_trials_once_it_is_refused(tmp_path, clock):
-    """Batches of 64 pass their first seed, and half of the budget is kept to confirm them."""
-
-    def quality(config, seed):
-        clock.now += 50.0
-        return 0.9
-
-    def measure(config, phase):
-        clock.now += 20.0 if phase == "trial" else 0.0
-        return at(640.0 if batch_of(config) == 64 else 80.0)
-
-    options = options_for(
-        tmp_path,
-        space=f"batch_size: [{', '.join(map(str, range(8, 60, 4)))}, 64]\n",
-        trials=14,
-        time_budget_seconds=600.0,
-        warm_start=in_order(64),
-    )
-    events = events_of(options, FailingLater(measure, quality, seed_seconds=50.0))
-    lost = [event for event in events if isinstance(event, IncumbentRevoked)]
-    assert {batch_of(event.trial.config) for event in lost} == {64}
-    later = [e for e in events[events.index(lost[-1]) :] if isinstance(e, TrialEnded)]
-    assert len(later) > 1, "in the time that was kept for it"
-    assert events[-1].best.config["batch_size"] == 8
-
-
-def test_the_file_of_the_best_so_far_follows(tmp_path):
-    options = options_for(tmp_path)
-    so_far = tmp_path / "best-so-far.yaml"
-    for event in search(options, runner_with(SCATTERED)):
-        if isinstance(event, IncumbentRevoked):
-            written = so_far.read_text() if so_far.exists() else "trial: 0\n"
-            assert f"trial: {event.best.number}\n" in written
-            return
-    pytest.fail("nobody lost the lead")
-
-
-@pytest.mark.parametrize("sampler", ["TPESampler", "RandomSampler"])
-def test_other_samplers_are_told_what_is_validated(sampler, tmp_path):
-    options = options_for(tmp_path, sampler=sampler)
-    events = events_of(options, runner_with(SCATTERED, FOR_HOURS))
-    assert not any(isinstance(event, IncumbentRevoked) for event in events)
-    ended = [event for event in events if isinstance(event, TrialEnded)]
-    refused = [e.trial for e in ended if batch_of(e.trial.config) == 64]
-    assert all(0 < trial.verdict.margins["accuracy"] < 0.02 for trial in refused)
-    assert all(batch_of(event.best.config) != 64 for event in ended)
-
-
-def test_a_continued_search_knows_what_was_revoked(tmp_path):
-    options = options_for(tmp_path)
-    for event in search(options, runner_with(SCATTERED)):
-        if isinstance(event, IncumbentRevoked):
-            break
-    again = events_of(options, runner_with(SCATTERED))
-    ended = [event for event in again if isinstance(event, TrialEnded)]
-    assert all(batch_of(event.best.config) != 64 for event in ended)
-    assert again[-1].best.config["batch_size"] == 32
-
-
-class RacingRunner(ScriptedRunner):
-    """Gives up what is slower than the best so far, as trials do."""
-
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
-        outcome = super().run(job, folder)
-        if not isinstance(job.task, Measure) or not isinstance(outcome, Measured):
-            return outcome
-        run, best = outcome.measurement, job.task.plan.incumbent_seconds_per_sample
-        slower = best is not None and run.samples_per_second < 0.9 / best
-        return Measured(replace(run, flags=(*run.flags, "stopped_early"))) if slower else outcome
-
-
-def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
-    return tuple(TrainingConfig.of({"batch_size": size}) for size in batch_sizes)
-
-
-@pytest.mark.parametrize("seed_seconds", [FOR_NOTHING, 2.0, FOR_HOURS])
-def test_a_trial_stopped_early_beside_a_revoked_incumbent_may_be_the_answer(seed_seconds, tmp_path):
-    plain = runner_with(SCATTERED, seed_seconds)
-    runner = RacingRunner(plain.measure, plain.quality, seed_seconds=seed_seconds)
-    options = options_for(tmp_path, warm_start=in_order(64, 32))
-    assert events_of(options, runner)[-1].best.config["batch_size"] == 32
-
-
 def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
     def measure(config, phase):
         fused = 100 if config["optimizer_impl"] and batch_of(config) == 8 else 0
@@ -315,27 +208,11 @@ def test_a_gate_that_is_not_passed_speaks_against_its_own_trial_alone(tmp_path):
     assert not answer["optimizer_impl"]
 
 
-def test_an_incumbent_whose_further_seed_fails_is_revoked(tmp_path):
+def test_a_leader_whose_further_seed_fails_is_infeasible_alone(tmp_path):
     plain = runner_with((0.006,) * 6)
     runner = FailingLater(plain.measure, plain.quality, seed_seconds=FOR_NOTHING)
     events = events_of(options_for(tmp_path), runner)
-    lost = [event for event in events if isinstance(event, IncumbentRevoked)]
-    assert {batch_of(event.trial.config) for event in lost} == {64}
-    assert all("the loss is nan" in event.reason for event in lost)
+    refused = of_64(events)
+    assert len(refused) == 2
+    assert all("the loss is nan" in trial.verdict.reason for trial in refused)
     assert events[-1].best.config["batch_size"] == 32
-    assert len([s for batch, s in runner.probes() if batch == 64]) <= 1 + 2, "once for each trial"
-
-
-def test_an_incumbent_pays_for_its_seeds_with_later_trials(tmp_path):
-    options = options_for(tmp_path, warm_start=in_order(64))
-    seeds = seeds_before(2, options, runner_with((0.001,) * 6, seed_seconds=0.1))
-    assert seeds == [0], "it led no trial but itself"
-
-
-def test_a_warm_start_and_optuna_know_what_was_revoked(tmp_path):
-    options = options_for(tmp_path)
-    events_of(options, runner_with(SCATTERED))
-    before = warm_start_from(options.study.storage)
-    assert 64 not in map(batch_of, before)
-    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
-    assert study.best_trial.params["batch_size"] == 32

@@ -44,7 +44,7 @@ def test_void_rounds_come_back_where_no_repeat_is_left() -> None:
 
     scripted = ScriptedRounds(script)
     assert scripted.hold(ONE_CHANGE) == ONE_CHANGE
-    assert [standing.rounds for standing in scripted.standings] == [0] * 17 + [1, 2, 3, 4, 22]
+    assert [standing.rounds for standing in scripted.tests] == [0] * 17 + [1, 2, 3, 4, 22]
     comparison = scripted.comparison
     assert Counter(map("{:.1f}".format, comparison.ratios)) == {"1.6": 18, "1.5": 4}
     assert (comparison.disturbed, len(comparison.repeated)) == (18, 17)

@@ -1,1 +1,1 @@
-"""Confirmation: candidates, re-timing, rounds with the baseline, the result."""
+"""Confirmation: candidates, their race with the baseline, the result."""

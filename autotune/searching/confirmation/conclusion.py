@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.configuration.answer_words import undecided_text
 from autotune.configuration.best_config import BestConfig, write_best
-from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
 from autotune.searching.confirmation.confirm import ConfirmationRun
@@ -20,7 +20,7 @@ from autotune.searching.confirmation.result import (
 )
 from autotune.searching.run.coverage import check_enough, end_reason
 from autotune.searching.run.events import Answered, Event
-from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import measured_trials
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
 from autotune.study.facts import WHOLE, Answer
@@ -65,7 +65,7 @@ def forget_so_far(options: SearchOptions) -> None:
 
 
 def conclude(
-    search: SearchRun, runs: tuple[Measurement, ...], accuracy: Accuracy, *, cut_short: bool
+    search: SearchRun, runs: tuple[Measurement, ...], prober: AccuracyProber, *, cut_short: bool
 ) -> Iterator[Event]:
     """Confirm the fastest candidate that passes, or keep the baseline; write best.yaml.
 
@@ -76,15 +76,15 @@ def conclude(
             program slowed the user's settings before the trials.
     """
     costs = ColdCosts(search.study.finished(), runs)
-    confirmation = ConfirmationRun(search, accuracy, costs)
+    confirmation = ConfirmationRun(search, prober, costs)
     won = yield from confirmation.run()
     if won is None:
         undecided = [one.trial for one in confirmation.undecided]
-        left_open = _left_open(search, accuracy, undecided)
+        left_open = _left_open(search, prober, undecided)
         check_enough(search, undecided, left_open, cut_short=cut_short)
         _check_calm(search)
         own = confirmation.baseline_runs if len(confirmation.baseline_runs) >= len(runs) else ()
-        won = keep_baseline(search.baseline, own or runs, accuracy.rule.baseline)
+        won = keep_baseline(search.baseline, own or runs, prober.known_rule.baseline)
         rounds = {
             "rounds": len(own),
             "disturbed_rounds": confirmation.disturbed_rounds,
@@ -92,21 +92,21 @@ def conclude(
         }
         won = replace(won, speedup=won.speedup.model_copy(update=rounds))
     won = replace(won, failed=tuple((one.trial, one.reason) for one in confirmation.failed))
-    best = build_answer(accuracy.prober, costs, won)
+    best = build_answer(prober, costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
 
 
-def _left_open(search: SearchRun, accuracy: Accuracy, named: Sequence[FinishedTrial]) -> str:
+def _left_open(search: SearchRun, prober: AccuracyProber, named: Sequence[FinishedTrial]) -> str:
     """Return a clause on the fastest trial that its seeds leave open, but for those `named`.
 
     It is empty if there is none. No seed is drawn.
     """
-    if not accuracy.prober.known_seeds(search.context.baseline):
+    if not prober.known_seeds(search.context.baseline):
         return ""
-    rule, numbers = accuracy.rule, {one.number for one in named}
-    found = not_proven(accuracy.prober, rule, search.baseline)
+    rule, numbers = prober.known_rule, {one.number for one in named}
+    found = not_proven(prober, rule, search.baseline)
     found = [one for one in found if one.trial not in numbers]
     more = f"; likewise {len(found) - 1} more" if len(found) > 1 else ""
     return undecided_text(rule.metric, found[0]) + more if found else ""
@@ -158,9 +158,6 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
     forget_so_far(search.context.options)
     blocks = best.evidence.blocks
     told = [baselines_apart(search.study.notes), None if blocks is None else blocks.remark]
-    if search.study.notes.reference is not None:
-        shown = render({name: search.context.baseline[name] for name in BATCH_KNOBS})
-        told.insert(0, f"your settings exceed the memory limit; {shown} took their place")
     remark = "; ".join(filter(None, told)) or None
     notes, seen = search.study.notes, search.context.observed
     return Answered(

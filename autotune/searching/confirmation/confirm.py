@@ -1,81 +1,159 @@
-"""The confirmation: the fastest candidates are timed against the baseline until one has won."""
+"""The confirmation: the fastest candidates race against the baseline until one has won."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
 from statistics import median
 
-from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, AccuracyVerdict
-from autotune.comparison import sequential_test
-from autotune.comparison.sequential_test import Standing
+import numpy as np
+
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, AccuracyProber, AccuracyVerdict
+from autotune.comparison.race import LOOKS, Standing, race
+from autotune.comparison.rounds import (
+    PLAN,
+    Conditions,
+    Course,
+    PairedComparison,
+    Participant,
+    time_in_round,
+)
+from autotune.configuration.job import Measure
+from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.devices import neighbours, shared_line
-from autotune.searching.confirmation.candidates import (
-    Candidate,
-    State,
-    candidates,
-    choose_by_rounds,
-    contenders,
-    course_of,
-)
-from autotune.searching.confirmation.re_timing import ReTiming
-from autotune.searching.confirmation.result import ColdCosts, Confirmed
-from autotune.searching.run.events import Event, RoundVoid, Warned
-from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.sampling.acquisition import Acquisition, Observations, Posterior
+from autotune.sampling.encoding import Encoding
+from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirmed_by
+from autotune.searching.run import events
+from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, OVERTIME
-from autotune.searching.trials.drift import note_rounds
-from autotune.study.facts import Confirmation
-from autotune.values.measurement import Measurement
+from autotune.searching.trials.trial_plan import least_samples
+from autotune.study.facts import CandidateLog, Confirmation
+from autotune.study.finished import FinishedTrial
+from autotune.values import statistics
+from autotune.values.measurement import UNSTEADY, Measurement
 from autotune.values.outcome import Failure, Lost, describe
-from autotune.values.statistics import LOOKS
 from autotune.values.text import readable
 
-# Processes that each further candidate adds, in rounds that choose.
-_PROCESSES_MORE = 9
-_MOST_AT_ONCE = 3
-# Most candidates tested in all, because intervals widen with their number. Choosing is no test.
-_MOST_TESTED = 4
+TOO_LATE = "the time budget ended before it was confirmed"
+"""Reason for a candidate that there was no time to test."""
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the time left is too short for its accuracy and its rounds"
+# Processes that each further candidate adds to a race.
+_PROCESSES_MORE = 9
+MOST_AT_ONCE = 4
+"""Most candidates in one race."""
+# Most candidates tested in all, because intervals widen with their number. Choosing is no test.
+_MOST_TESTED = 4
+
+
+class State(Enum):
+    """State of a candidate."""
+
+    WAITING = "waiting"
+    """It may enter a race."""
+    REFUSED = "refused"
+    """It is not accurate enough, or its rounds did not show that it is faster."""
+    FAILED = "failed"
+    """It could not be probed or timed, which does not tell whether it is faster."""
+    UNDECIDED = "undecided"
+    """The time was up before it had enough rounds to decide."""
+    DROPPED = "dropped"
+    """It is not tested: known seeds show it to be less accurate."""
+    CONFIRMED = "confirmed"
+    """It is the result."""
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A trial that may become the result, with the posterior of its worth from all trials."""
+
+    trial: FinishedTrial
+    posterior: Posterior
+    state: State = State.WAITING
+    was_tested: bool = False
+    qualities: tuple[float, ...] = ()
+    """Quality per accuracy seed; empty until it is known to be accurate enough."""
+    comparison: PairedComparison | None = None
+    """Its rounds of a test; None without any."""
+    set_aside_for: int | None = None
+    """Number of the trial that rounds chose instead; None if they chose this one."""
+    reason: str = ""
+    """Reason why it was refused, failed or is undecided."""
+
+    @property
+    def participant(self) -> Participant:
+        """The candidate in rounds."""
+        return Participant(f"trial{self.trial.number:04d}", self.trial.config)
+
+    @property
+    def is_beaten(self) -> bool:
+        """True if it was refused and its rounds do not show that it is faster."""
+        timed = self.comparison
+        return self.state is State.REFUSED and timed is not None and not timed.is_faster
+
+    def end(self, state: State, reason: str) -> events.CandidateRefused:
+        """End in this state, or as undecided if that was for lack of time."""
+        self.state = State.UNDECIDED if OUT_OF_TIME in reason else state
+        self.reason = reason
+        return events.CandidateRefused(self.trial, reason)
+
+    def log(self) -> CandidateLog | None:
+        """Return what became of it, for later readers; None if it was neither tested nor refused.
+
+        A void round leaves no ratio.
+        """
+        log = CandidateLog(
+            set_aside_for=self.set_aside_for,
+            refused=self.reason or None,
+        )
+        if self.comparison is not None:
+            low, high = self.comparison.interval
+            log = replace(
+                log,
+                ratios=tuple(round(ratio, 4) for ratio in self.comparison.ratios),
+                ci95=(round(low, 4), round(high, 4)),
+                disturbed=self.comparison.disturbed or None,
+            )
+        return None if log == CandidateLog() else log
 
 
 @dataclass
 class ConfirmationRun:
-    """One confirmation: its candidates, and the tests that they go through."""
+    """One confirmation: its candidates, and the races that they go through."""
 
     search: SearchRun
-    accuracy: Accuracy
+    prober: AccuracyProber
     costs: ColdCosts
     candidates: list[Candidate] = field(default_factory=list)
-    """All candidates; those that wait are in the order in which to test them."""
+    """All candidates, the fastest first."""
     disturbed_rounds: int | None = None
     """Disturbed rounds of tests that count all the same; None without rounds, or if not known."""
     repeated_rounds: int = 0
     """Disturbed rounds that were void and repeated."""
     baseline_runs: tuple[Measurement, ...] = ()
-    """The baseline's processes of all rounds that count."""
+    """The baseline's processes of all rounds of tests that count."""
     others: dict[str, list[str]] = field(default_factory=dict)
     """Other processes on the GPU that were warned of."""
 
-    def run(self) -> Generator[Event, None, Confirmed | None]:
-        """Test group after group of candidates; return the first winner, or None without one.
+    def run(self) -> Generator[events.Event, None, Confirmed | None]:
+        """Race candidates; return the first winner, or None without one.
 
         What became of each candidate is noted in the study at the end.
         """
         start = time.monotonic()
-        self.candidates = candidates(self.search, self.accuracy, self.costs)
+        self.candidates = candidates(self.search, self.prober, self.costs)
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
+        rates = tuple(readable(run.samples_per_second) for run in self.baseline_runs)
         seconds = round(time.monotonic() - start, 1)
-        self.search.study.notes.confirmation = Confirmation(seconds, log, self._baseline_rates)
+        self.search.study.notes.confirmation = Confirmation(seconds, log, rates)
         return won
-
-    @property
-    def _baseline_rates(self) -> tuple[float, ...]:
-        return tuple(readable(run.samples_per_second) for run in self.baseline_runs)
 
     @property
     def undecided(self) -> list[Candidate]:
@@ -93,98 +171,78 @@ class ConfirmationRun:
 
     @property
     def failed(self) -> list[Candidate]:
-        """The candidates that could not be probed or timed again."""
+        """The candidates that could not be probed or timed."""
         return [one for one in self.candidates if one.state is State.FAILED]
 
     @property
     def _waiting(self) -> list[Candidate]:
         return [one for one in self.candidates if one.state is State.WAITING]
 
-    def _until_won(self) -> Generator[Event, None, Confirmed | None]:
-        re_timing = ReTiming(self.search, self.costs)
-        while self._waiting:
+    @property
+    def _tested(self) -> int:
+        return sum(one.was_tested for one in self.candidates)
+
+    def _until_won(self) -> Generator[events.Event, None, Confirmed | None]:
+        while self._waiting and self._tested < _MOST_TESTED:
             if self.search.clock.is_over:
-                yield from [one.run_out() for one in self._waiting]
+                yield from [one.end(State.UNDECIDED, TOO_LATE) for one in self._waiting]
                 return None
-            yield from self._refuse_inaccurate()
-            now, later = self._in_time()
-            now = yield from re_timing.play(now)
-            self._reorder([*now, *later])
-            group = self._group(now)
-            accurate = yield from self._validated(group)
-            yield from self._warn_of_others()
-            one = yield from choose_by_rounds(self.search, self.costs, accurate)
-            won = (yield from self._test(one)) if one is not None else None
-            if won is not None:
-                return won
-            note_rounds(self.search, self._baseline_rates)
-            self._drop_after(group)
+            entrants = yield from self._entrants()
+            if entrants:
+                yield from self._warn_of_others()
+                won = yield from self._race(entrants)
+                if won is not None:
+                    return won
         return None
 
-    def _refuse_inaccurate(self) -> Iterator[Event]:
-        """Refuse candidates until those that would be tested next are accurate enough.
+    def _entrants(self) -> Generator[events.Event, None, list[Candidate]]:
+        """Return the fastest candidates that are accurate enough, as many as there is time for.
 
-        Re-timing inaccurate candidates would take its seconds from the others.
+        Seeds decide on those that lack them, where that costs least first.
         """
-        while True:
-            group = self._group(self._waiting)
-            accurate = yield from self._validated(group)
-            self._drop_less_accurate()
-            if len(accurate) == len(group) or self.search.clock.is_over:
-                return
+        seeds_seconds = self.search.time_budget.seeds_seconds
+        while self._waiting and not self.search.clock.is_over:
+            fastest = self._fastest()
+            unknown = [one for one in fastest if not one.qualities]
+            if not unknown:
+                return fastest
+            yield from self._validate(min(unknown, key=lambda one: seeds_seconds(one.trial)))
+        return []
 
-    def _in_time(self) -> tuple[list[Candidate], list[Candidate]]:
-        """Split the waiting candidates into those to confirm in the remaining time and others."""
-        fits = self.search.time_budget.fits
-        now = [one for one in self._waiting if fits(one.trial)]
-        return now, [one for one in self._waiting if one not in now]
+    def _fastest(self) -> list[Candidate]:
+        """Return the first candidate, and others that are not clearly slower, if time is left."""
+        budget, first = self.search.time_budget, self._waiting[0]
+        needed = budget.rounds_seconds(first.trial) + budget.seeds_seconds(first.trial)
+        spare = self.search.clock.left - needed - LIMITS_SECONDS
+        further = spare / (_PROCESSES_MORE * max(budget.run_seconds(), 0.1))
+        near = (one for one in self._waiting if not one.posterior.is_clearly_below(first.posterior))
+        return list(near)[: 1 + int(min(max(further, 0.0), MOST_AT_ONCE - 1))]
 
-    def _reorder(self, waiting: Sequence[Candidate]) -> None:
-        self.candidates = [*waiting, *(one for one in self.candidates if one not in waiting)]
-
-    def _drop_after(self, group: Sequence[Candidate]) -> None:
-        """Drop the others if enough were tested with this group, and those known to be worse."""
-        if sum(one.was_tested for one in self.candidates) >= _MOST_TESTED:
-            for one in self._waiting:
-                if one not in group:
-                    one.drop()
-        self._drop_less_accurate()
-
-    def _drop_less_accurate(self) -> None:
-        for one in self._waiting:
-            if self.accuracy.prober.speaks_against(one.trial.config):
-                one.drop()
-
-    def _group(self, waiting: Sequence[Candidate]) -> list[Candidate]:
-        """Return the first of the candidates that there is time to test together, 1 to 3."""
-        a_process = max(self.search.time_budget.run_seconds(), 0.1)
-        spare = self.search.time_budget.seconds_left() / (_PROCESSES_MORE * a_process)
-        return contenders(waiting)[: 1 + int(min(max(spare, 0.0), _MOST_AT_ONCE - 1))]
-
-    def _validated(self, group: Sequence[Candidate]) -> Generator[Event, None, list[Candidate]]:
-        """Validate the accuracy of candidates; refuse some, and return the others."""
-        for one in group:
-            found = self._proof(one)
-            if found == Lost(OUT_OF_TIME):
-                yield one.run_out()
-            elif not isinstance(found, AccuracyVerdict):
-                yield one.fail(f"accuracy probe: {describe(found)}")
-            elif found.decision == "accept":
-                one.qualities = found.qualities
-            elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
-                yield one.run_out(_NO_TIME_FOR_SEEDS)
-            else:
-                yield one.refuse(found.reason)
-        return [one for one in group if one.state is State.WAITING]
+    def _validate(self, one: Candidate) -> Iterator[events.Event]:
+        """Judge the accuracy of a candidate; it ends unless it is accurate enough."""
+        found = self._proof(one)
+        if found == Lost(OUT_OF_TIME):
+            yield one.end(State.UNDECIDED, TOO_LATE)
+        elif not isinstance(found, AccuracyVerdict):
+            yield one.end(State.FAILED, f"accuracy probe: {describe(found)}")
+        elif found.decision == "accept":
+            one.qualities = found.qualities
+        elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
+            yield one.end(State.UNDECIDED, _NO_TIME_FOR_SEEDS)
+        else:
+            yield one.end(State.REFUSED, found.reason)
+            for other in self._waiting:
+                if self.prober.speaks_against(other.trial.config):
+                    other.state = State.DROPPED
 
     def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
         """Return the verdict on a candidate's accuracy, after as many seeds as there is time for.
 
         Seeds after which there is no time for its rounds would only take that of others.
         """
-        budget, prober = self.search.time_budget, self.accuracy.prober
+        budget, prober = self.search.time_budget, self.prober
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
-        for most in LOOKS:
+        for most in statistics.LOOKS:
             if prober.known_seeds(one.trial.config) < most and not budget.fits(one.trial):
                 break
             found = prober.proof(one.trial.config, most)
@@ -192,24 +250,32 @@ class ConfirmationRun:
                 break
         return found
 
-    def _test(self, one: Candidate) -> Generator[Event, None, Confirmed | None]:
-        """Test a candidate until it has won or lost, or the time is up."""
-        one.enter_test()
-        family = sum(other.was_tested for other in self.candidates)
-        course = course_of(self.search, self.costs, [one])
+    def _race(
+        self, entrants: Sequence[Candidate]
+    ) -> Generator[events.Event, None, Confirmed | None]:
+        """Let candidates race until one has won or all have lost, or the time is up."""
+        members = {one.participant: one for one in entrants}
+        posteriors = {participant: one.posterior for participant, one in members.items()}
+        course = course_of(self.search, self.costs, entrants)
+        standings = race(course, list(members), self._tested + 1, posteriors)
         taken: list[float] = []
         since = time.monotonic()
-        test = sequential_test.sequential_test(course, one.participant, family)
-        for standing in self._watched(test):
+        for standing in self._watched(standings):
             taken.append(time.monotonic() - since)
-            yield from _told(standing, one, _seconds_left(standing, taken))
-            if standing.is_won:
-                return one.confirm()
-            is_over = self.search.clock.is_over and not self._may_finish(standing)
-            if is_over and one.state is State.IN_TEST:
-                has_looked = standing.rounds >= sequential_test.LOOKS[0]
-                yield one.refuse(_NOT_DECIDED) if has_looked else one.run_out()
-            if is_over:
+            yield from _told(standing, members, _seconds_left(standing, taken))
+            if standing.winner is not None:
+                won = members[standing.winner]
+                won.state = State.CONFIRMED
+                comparison = standing.comparisons[standing.winner]
+                return confirmed_by(comparison, won.trial, won.qualities)
+            if self.search.clock.is_over and not self._may_finish(standing):
+                for one in map(members.__getitem__, standing.comparisons):
+                    if (
+                        one.state is State.WAITING
+                        and standing.is_test
+                        and standing.rounds >= LOOKS[0]
+                    ):
+                        yield one.end(State.REFUSED, _NOT_DECIDED)
                 return None
             since = time.monotonic()
         return None
@@ -220,14 +286,15 @@ class ConfirmationRun:
         Its rounds would be lost otherwise, and the user has to wait for all of them again.
         """
         budget = self.search.context.time_budget_seconds or math.inf
-        is_late = self.search.clock.elapsed > (1 + OVERTIME) * budget
-        coming = next((look for look in sequential_test.LOOKS if look > standing.rounds), None)
-        can_win = standing.rounds == 0 or (
-            coming is not None and standing.comparison.would_win(coming)
+        if not standing.is_test or self.search.clock.elapsed > (1 + OVERTIME) * budget:
+            return False
+        coming = next((look for look in LOOKS if look > standing.rounds), None)
+        return standing.rounds == 0 or (
+            coming is not None
+            and all(comparison.would_win(coming) for comparison in standing.comparisons.values())
         )
-        return not is_late and can_win
 
-    def _warn_of_others(self) -> Iterator[Warned]:
+    def _warn_of_others(self) -> Iterator[events.Warned]:
         """Warn of other processes on the GPU, which may have come since the search began."""
         found = {
             device: neighbours(uuid, after_trials=True)
@@ -235,35 +302,121 @@ class ConfirmationRun:
         }
         for device, others in found.items():
             if others and others != self.others.get(device):
-                yield Warned(shared_line(device, others))
+                yield events.Warned(shared_line(device, others))
         self.others = found
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
-        """Pass on the states of a test; count its disturbed rounds, keep the baseline's runs."""
+        """Pass on the states of a race; count disturbed rounds, keep the baseline's runs."""
         before, earlier = self.disturbed_rounds or 0, self.baseline_runs
         for standing in standings:
-            self.baseline_runs = (*earlier, *standing.comparison.baseline)
-            self.repeated_rounds += bool(standing.void)
-            known = standing.comparison.disturbed
-            if known is not None and standing.rounds:
-                self.disturbed_rounds = before + known
+            if standing.is_test:
+                self.repeated_rounds += bool(standing.void)
+                for comparison in standing.comparisons.values():
+                    self.baseline_runs = (*earlier, *comparison.baseline)
+                    if comparison.disturbed is not None and standing.rounds:
+                        self.disturbed_rounds = before + comparison.disturbed
             yield standing
 
 
-def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[Event]:
-    """Note the state of a test in its candidate, and yield the events of the round."""
+def _told(
+    standing: Standing, members: Mapping[Participant, Candidate], seconds_left: float
+) -> Iterator[events.Event]:
+    """Note the state of a race in its candidates, and yield the events of the round."""
+    for one in map(members.__getitem__, (*standing.comparisons, *standing.failed)):
+        one.was_tested |= standing.is_test
+        one.set_aside_for = None
     if standing.void:
-        yield RoundVoid(standing.rounds + 1, standing.void, seconds_left)
-    elif not standing.failed:
-        yield one.add_round(standing.comparison, seconds_left)
-    if standing.failed:
-        yield one.fail(standing.failed)
-    elif standing.beaten:
-        yield one.refuse(standing.beaten)
+        yield events.RoundVoid(standing.rounds + 1, standing.void, seconds_left)
+    else:
+        for participant, comparison in standing.comparisons.items():
+            if standing.is_test:
+                members[participant].comparison = comparison
+            yield events.RoundEnded(
+                participant.config,
+                comparison.ratios,
+                comparison.interval,
+                seconds_left,
+                comparison.disturbed,
+            )
+            if standing.beaten:
+                yield members[participant].end(State.REFUSED, standing.beaten)
+    for participant, reason in standing.failed.items():
+        yield members[participant].end(State.FAILED, reason)
+    for participant, other in standing.slower.items():
+        members[participant].set_aside_for = members[other].trial.number
+        yield events.CandidateSetAside(members[participant].trial, members[other].trial)
 
 
 def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
     """Estimate the seconds until best.yaml is written, if the next look decides."""
-    coming = [look for look in sequential_test.LOOKS if look > standing.rounds]
-    rounds = coming[0] - standing.rounds if coming and not standing.is_won else 0
+    if standing.is_test:
+        coming = next((look for look in LOOKS if look > standing.rounds), standing.rounds)
+        rounds = 0 if standing.winner else coming - standing.rounds
+    else:
+        rounds = max(0, len(standing.comparisons) + 1 - standing.rounds) + LOOKS[0]
     return rounds * median(taken) + LIMITS_SECONDS
+
+
+def candidates(search: SearchRun, prober: AccuracyProber, costs: ColdCosts) -> list[Candidate]:
+    """Return the feasible trials with a posterior above the baseline's, the fastest first.
+
+    Trials that were stopped early or too slow to be probed are included, because the faster ones
+    may be refused. Trials that probes show to be less accurate are not.
+    """
+    measured = [t for t in search.study.finished() if t.details.samples_per_second is not None]
+    feasible = [
+        trial
+        for trial in measured[1:]
+        if trial.verdict.feasible
+        and UNSTEADY not in (trial.details.flags or ())
+        and not prober.speaks_against(trial.config)
+    ]
+    if not feasible:
+        return []
+
+    def worth(trial: FinishedTrial) -> float:
+        """Two trials that compile the same code are charged alike, whichever came first."""
+        rate = (trial.details.samples_per_second or 0.0) / (trial.details.machine_speed or 1.0)
+        return search.context.objective.worth(rate, costs.fixed_seconds_of(trial))
+
+    encoding = Encoding(search.context.space)
+    seen = Observations(
+        encoding.rows([trial.config for trial in measured]),
+        np.array(list(map(worth, measured))),
+        [trial.verdict.feasible for trial in measured],
+        [False] * len(measured),
+        np.full(len(measured), np.nan),
+    )
+    rows = encoding.rows([search.baseline.config, *(trial.config for trial in feasible)])
+    own, *posteriors = Acquisition(encoding, seen).posteriors(rows)
+    found = (
+        Candidate(t, b) for t, b in zip(feasible, posteriors, strict=True) if b.mean > own.mean
+    )
+    return sorted(found, key=lambda one: -one.posterior.mean)
+
+
+def course_of(search: SearchRun, costs: ColdCosts, entrants: Sequence[Candidate]) -> Course:
+    """Return the setup of rounds, with the objective and the limits of the search."""
+    context = search.context
+
+    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement | Failure:
+        job = context.job(Measure(conditions.plan), config)
+        job = replace(job, host=conditions.host, seed=conditions.seed)
+        run = time_in_round(search.runner, job, folder)
+        return search.comparable(run) if isinstance(run, Measurement) else run
+
+    def worth(config: TrainingConfig, run: Measurement) -> float:
+        fixed = costs.fixed_seconds(config, run)
+        return context.objective.worth(run.samples_per_second, fixed)
+
+    return Course(
+        time=time,
+        worth=worth,
+        baseline=Participant("baseline", context.baseline),
+        folder=search.folder("confirm", "-".join(f"{one.trial.number:04d}" for one in entrants)),
+        seed=context.options.sampling.seed,
+        memory_limit_bytes=context.memory_limit_bytes,
+        host_seconds=context.host_seconds,
+        may_repeat=lambda: not search.clock.is_over,
+        plan=replace(PLAN, least_samples=least_samples(search)),
+    )

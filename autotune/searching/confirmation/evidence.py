@@ -99,15 +99,9 @@ def _judged_by(prober: AccuracyProber, baseline: Sequence[float], by_gradients: 
 
 
 def _changes_course(prober: AccuracyProber, config: TrainingConfig) -> bool:
-    """Return whether a knob that changes the course of training differs from the user's settings.
-
-    A baseline in place of settings that exceed the memory limit has other batches, and nothing can
-    compare their gradients.
-    """
-    context = prober.context
-    changed = config.differences(context.baseline)
-    is_replaced = prober.study.notes.reference is not None
-    return is_replaced or any(context.space.effect(name) == "statistics" for name in changed)
+    """Return whether a knob that changes the course of training differs from the baseline's."""
+    changed = config.differences(prober.context.baseline)
+    return any(prober.context.space.effect(name) == "statistics" for name in changed)
 
 
 def _exact(difference: float) -> float:

@@ -13,8 +13,8 @@ from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, decision_so_far
+from autotune.comparison.race import LOOKS
 from autotune.comparison.rounds import PairedComparison
-from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration import best_config, evidence
 from autotune.configuration.constraints import AccuracyRule, fixed_seconds
 from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of

@@ -55,10 +55,9 @@ class PhaseStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step of a phase is about to run: a process of the baseline, or re-timing candidates."""
+    """A step of a phase is about to run: a process of the baseline, or its accuracy."""
 
     detail: str
-    eta_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +95,6 @@ class TrialEnded:
     best: FinishedTrial
     elapsed_seconds: float
     eta_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class IncumbentRevoked:
-    """The incumbent was revoked: further seeds show that it is not accurate enough."""
-
-    trial: FinishedTrial
-    reason: str
-    best: FinishedTrial
-    """The incumbent from now on."""
-    baseline: FinishedTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +192,6 @@ Event = (
     | CostsMeasured
     | TrialStarted
     | TrialEnded
-    | IncumbentRevoked
     | LeftOut
     | Warned
     | TrialsEnded

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber, SeedBudget, own_accuracy_fails
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.configuration.constraints import AccuracyRule, fixed_seconds
-from autotune.configuration.training_config import TrainingConfig
+from autotune.configuration.constraints import fixed_seconds
 from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
@@ -22,12 +20,9 @@ from autotune.searching.run.time_budget import TimeBudget, process_seconds
 from autotune.study.facts import START, WHOLE, TrialDetails
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
-from autotune.values.errors import WorkloadError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Measured, NotApplied, OutOfMemory, TrialOutcome
 from autotune.values.text import readable
-
-_LEAST_NOTED = 0.2
 
 
 @dataclass(frozen=True)
@@ -58,18 +53,6 @@ class SearchRun:
         steady = self.context.objective.run_samples is None and self.context.observed is None
         ceiling = diagnosis.ceiling(space) if steady else None
         return replace(self, context=replace(self.context, space=space), ceiling=ceiling)
-
-    def within(self, context: SearchContext) -> SearchRun:
-        """Return the same search in a smaller space. To be called before the first trial."""
-        self.study.narrow(context.space)
-        return replace(self, context=context)
-
-    def with_noted_reference(self) -> SearchRun:
-        """Return the search with the settings that the study notes in place of the baseline's."""
-        noted = self.study.notes.reference
-        if noted is None:
-            return self
-        return self.within(self.context.beginning_with(TrainingConfig.of(noted)))
 
     @property
     def clock(self) -> Clock:
@@ -105,17 +88,6 @@ class SearchRun:
         if not self.study.finished():
             self.study.notes.set_phase_seconds(phase, time.monotonic() - start)
 
-    @contextmanager
-    def adding_seconds(self, phase: str) -> Iterator[None]:
-        """Add the seconds of a with-block to those noted under `phase`, unless negligible."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            seconds = time.monotonic() - start
-            if seconds > _LEAST_NOTED:
-                self.study.notes.add_phase_seconds(phase, seconds)
-
     def note_seconds(self) -> None:
         """Add the seconds of this run and of the script's starts in it to the study's notes."""
         self.study.notes.add_phase_seconds(WHOLE, max(0.0, self.clock.elapsed))
@@ -140,26 +112,6 @@ class SearchRun:
         return TrialEnded(
             trial, self.baseline, best, self.clock.elapsed, self.time_budget.eta_seconds()
         )
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Accuracy judgement of this search: the prober, the rule, and the seed budget."""
-
-    prober: AccuracyProber
-    seed_budget: SeedBudget = field(default_factory=SeedBudget)
-
-    @property
-    def rule(self) -> AccuracyRule:
-        """The accuracy rule, from the baseline's quality over all known seeds.
-
-        Raises:
-            WorkloadError: the baseline's quality cannot be measured.
-        """
-        found = self.prober.rule()
-        if isinstance(found, AccuracyRule):
-            return found
-        raise WorkloadError(own_accuracy_fails(found))
 
 
 def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:

@@ -10,13 +10,15 @@ from statistics import fmean, median, stdev
 
 from autotune.accuracy.accuracy_verdict import (
     INCUMBENT_SEEDS,
+    SEEDS,
     next_look,
+    probe_seconds,
     seed_seconds,
     seeds_until,
 )
+from autotune.comparison.race import LOOKS, rounds_to_win
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.comparison.rounds import has_own_host
-from autotune.comparison.sequential_test import LOOKS, rounds_to_win
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
@@ -95,13 +97,24 @@ def round_host_seconds(context: SearchContext) -> float:
     return context.host_seconds if has_own_host(context.host_seconds, participants=2) else 0.0
 
 
+def round_seconds(context: SearchContext, run: Measurement | None, seconds: float) -> float:
+    """Return the seconds of a round with the baseline and one candidate that is as fast.
+
+    `seconds` are those of the whole baseline process of `run`.
+    """
+    return 2 * in_a_round(run, seconds) + round_host_seconds(context)
+
+
+RUNS = 3
+"""Number of baseline processes; two processes differ by more than the blocks of one."""
+_DIAGNOSIS_SECONDS = 5.0
 LIMITS_SECONDS = 6.0
 """Approximate seconds to count the arithmetic of the result, and to time that of the machine."""
 FEWEST_TRIALS = 4
 """Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
 OVERTIME = 1 / 10
 """Share of the time budget by which what has begun may exceed it."""
-_RE_TIMING_OF_TRIALS, _RE_TIMING_OF_BUDGET = 1 / 2, 1 / 10
+_CHOOSING_OF_TRIALS, _CHOOSING_OF_BUDGET = 1 / 2, 1 / 10
 # Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.
 _LEAST_NOISE = 0.05
 # A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
@@ -118,6 +131,38 @@ def measured_trials(finished: Sequence[FinishedTrial]) -> list[FinishedTrial]:
 def needed_trials(context: SearchContext) -> int:
     """Return the number of configurations that must be measured, as far as the limits allow."""
     return min(FEWEST_TRIALS, context.trials - 1, context.space.size - 1)
+
+
+def least_seconds(context: SearchContext, run: Measurement, trials: int) -> float:
+    """Return the fewest seconds from the baseline's first process to a result.
+
+    Each trial is assumed to take as long as that process, and the fewest rounds to decide. One
+    accuracy seed of the baseline is counted, because some results need no more. `run` is the
+    baseline's first process; `trials` come beside it.
+    """
+    each = process_seconds(run)
+    rounds = LOOKS[0] * round_seconds(context, run, each)
+    return (RUNS - 1 + trials) * each + _first_seed_seconds(context) + rounds
+
+
+def enough_seconds(context: SearchContext, run: Measurement, trials: int) -> float:
+    """Estimate the seconds from the first process to a result, if a candidate is found.
+
+    Beside `least_seconds`, they cover the diagnosis, a drift check, the limits, and the accuracy of
+    each trial and of the candidate.
+    """
+    each = process_seconds(run)
+    start = each - timed_seconds(run)
+    once = each + context.start_seconds + _DIAGNOSIS_SECONDS + LIMITS_SECONDS
+    seed = start + _first_seed_seconds(context)
+    # A candidate's seeds need as many of the baseline's beside them, hence twice.
+    accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
+    return least_seconds(context, run, trials) + once + accuracy * needs_accuracy(context)
+
+
+def _first_seed_seconds(context: SearchContext) -> float:
+    """Return the seconds of training on one seed; 0 for a script without a metric."""
+    return probe_seconds(context) if context.judge.has_quality else 0.0
 
 
 @dataclass(frozen=True)
@@ -145,15 +190,6 @@ class TimeBudget:
     def seconds_left_with_candidate(self) -> float:
         """Return the seconds left for trials if some candidate will need a confirmation."""
         return self.clock.left - self.conclusion_seconds()
-
-    def share_spent(self) -> float:
-        """Return the share of the search that is over, 0 to 1: of its trials or their time.
-
-        The larger of the two counts.
-        """
-        trials = min(self.context.trials, self.context.space.size)
-        gone, left = self.clock.elapsed, max(0.0, self.seconds_left())
-        return max(len(self.study.finished()) / trials, gone / (gone + left or 1.0))
 
     def eta_seconds(self) -> float:
         """Estimate the seconds until best.yaml is written.
@@ -230,17 +266,17 @@ class TimeBudget:
         return min(end, _MOST_UNCLAIMED * (self.context.time_budget_seconds or math.inf))
 
     def candidate_seconds(self) -> float:
-        """Estimate the seconds of a candidate: re-timing, rounds, missing seeds, limits.
+        """Estimate the seconds of a candidate: choosing it, its rounds, missing seeds, limits.
 
         Without a candidate, they are those that one may need. As long as trials are missing, only
-        the fewest rounds count, and no re-timing.
+        the fewest rounds count, and no choice.
         """
         one = self.candidate or self._best
         end = self.rounds_seconds(one) + self.seeds_seconds(one, INCUMBENT_SEEDS)
         end += LIMITS_SECONDS
         if self.to_time_again is not None:
             end += self.seconds_again(self.to_time_again)
-        return end if self.missing_trials else end + self.re_timing_seconds()
+        return end if self.missing_trials else end + self.choosing_seconds()
 
     @property
     def to_time_again(self) -> FinishedTrial | None:
@@ -262,14 +298,14 @@ class TimeBudget:
         noted = self.study.notes.seconds_again.get(trial.number)
         return seconds_again(trial, self.study.finished()) if noted is None else noted
 
-    def re_timing_seconds(self) -> float:
-        """Return the seconds allowed for re-timing: half of the trials' time, a tenth of a budget.
+    def choosing_seconds(self) -> float:
+        """Return the seconds kept for other candidates in the race.
 
-        The smaller of the two counts.
+        These are half of the trials' time or a tenth of the budget, whichever is less.
         """
         trials = sum(map(trial_seconds, self.study.finished()[1:]))
         budget = self.context.time_budget_seconds or math.inf
-        return min(_RE_TIMING_OF_TRIALS * trials, _RE_TIMING_OF_BUDGET * budget)
+        return min(_CHOOSING_OF_TRIALS * trials, _CHOOSING_OF_BUDGET * budget)
 
     def rounds_seconds(self, trial: FinishedTrial | None) -> float:
         """Return the seconds of the rounds that a trial probably wins; None is a trial to come."""
@@ -310,8 +346,7 @@ class TimeBudget:
         """Return the seconds of a round, in which the baseline and a trial are timed."""
         reference = self._baseline.details.measurement
         if trial is None:
-            each = in_a_round(reference, self.run_seconds())
-            return 2 * each + round_host_seconds(self.context)
+            return round_seconds(self.context, reference, self.run_seconds())
         tried = trial.details.measurement
         both = in_a_round(reference, self.run_seconds(), tried.warmup_samples if tried else 0)
         warmup = reference.warmup_samples if reference else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -16,21 +16,18 @@ from autotune.accuracy.accuracy_verdict import (
     AccuracyProber,
     no_reference,
     probe_samples,
-    probe_seconds,
 )
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.comparison.rounds import Repeats
-from autotune.comparison.sequential_test import LOOKS
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure, MeasurePlan
-from autotune.configuration.training_config import BATCH_KNOBS, render
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.run import time_budget
 from autotune.searching.run.coverage import SPARE, suggested
-from autotune.searching.run.events import CostsMeasured, StepStarted, Warned
+from autotune.searching.run.events import CostsMeasured, StepStarted
 from autotune.searching.run.search_run import SearchRun, details_of
-from autotune.searching.trials.memory_prediction import within_limit
+from autotune.searching.run.time_budget import RUNS
 from autotune.study.finished import FinishedTrial
 from autotune.values.errors import AutotuneError, NotSearchedEnoughError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
@@ -46,13 +43,10 @@ from autotune.values.outcome import (
 )
 from autotune.values.text import flag_of_seconds, readable, span
 
-RUNS = 3
-"""Number of baseline processes; two processes differ by more than the blocks of one."""
 PLAN = MeasurePlan(max_seconds=1.5)
 """Plan of each baseline process, capped at 1.5 s: more processes help more than more blocks."""
 Runs = tuple[Measurement, ...]
 """The baseline's processes."""
-_DIAGNOSIS_SECONDS = 5.0
 _MOST_NAMED = 3
 _RESUMED = 1 / 2
 """Share of what a training gains by which a later one may begin lower, as random numbers do."""
@@ -60,11 +54,8 @@ _RESUMED = 1 / 2
 
 def measure_reference(
     search: SearchRun,
-) -> Generator[StepStarted | Warned, None, tuple[SearchRun, Runs | str]]:
+) -> Generator[StepStarted, None, tuple[SearchRun, Runs | str]]:
     """Time the user's settings in several fresh processes.
-
-    If their batch exceeds the memory limit and the effective batch is kept, the largest part of it
-    that fits takes their place.
 
     Returns:
         The search, and the runs or the reason why the settings are no feasible reference.
@@ -72,20 +63,11 @@ def measure_reference(
     Raises:
         AutotuneError: see `_measured`.
     """
-    while True:
-        runs = yield from _measured(search)
-        if isinstance(runs, tuple):
-            return _with_package_seconds(search, runs), runs
-        smaller = search.context.in_smaller_batches() if isinstance(runs, OutOfMemory) else None
-        if smaller is None:
-            return search, describe(runs)
-        settings = {name: smaller.baseline[name] for name in BATCH_KNOBS}
-        search.study.notes.reference = smaller.baseline.as_dict()
-        search = search.within(smaller)
-        yield Warned(
-            f"your settings: {describe(runs)}. Using the same effective batch instead: "
-            f"{render(settings)}"
-        )
+    runs = yield from _measured(search)
+    if isinstance(runs, tuple):
+        return _with_package_seconds(search, runs), runs
+    advice = "; begin with a smaller batch" if isinstance(runs, OutOfMemory) else ""
+    return search, f"{describe(runs)}{advice}"
 
 
 def _with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
@@ -119,8 +101,7 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
     repeats: Repeats[Measurement] = Repeats(RUNS, lambda: not search.clock.is_over)
     repeated = ""
     while len(runs) < RUNS:
-        detail = f"process {len(runs) + 1} of {RUNS}{repeated}"
-        yield StepStarted(detail, FirstEstimates(search).before_runs(seconds))
+        yield StepStarted(f"process {len(runs) + 1} of {RUNS}{repeated}")
         folder = search.folder("0000", str(len(seconds)))
         job = search.context.job(Measure(PLAN), search.context.baseline)
         start = time.monotonic()
@@ -128,7 +109,6 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
         seconds.append(time.monotonic() - start)
         if cut_by_budget(search, outcome):
             raise ran_out(search, "a process of your settings")
-        outcome = within_limit(search, outcome)
         if isinstance(outcome, OutOfMemory | TimedOut):
             return outcome
         if isinstance(outcome, Lost):
@@ -249,106 +229,20 @@ def _in_the_way(search: SearchRun) -> str:
     )
 
 
-@dataclass(frozen=True)
-class FirstEstimates:
-    """Estimates before the first trial, from the plan of a timing and the baseline's processes."""
-
-    search: SearchRun
-
-    def before_runs(self, taken: Sequence[float]) -> float:
-        """Estimate the seconds until the result, with further baseline processes to come.
-
-        `taken` holds the seconds of those that are over.
-        """
-        host = 0.0 if taken else self.search.context.host_seconds
-        left = max(1, RUNS - len(taken)) * _a_run(taken)  # a disturbed process is repeated
-        return host + left + self.before_probes(taken)
-
-    def before_probes(self, taken: Sequence[float]) -> float:
-        """Estimate the seconds until the result, with the baseline's accuracy to be measured."""
-        return self._a_seed() + self.search.context.start_seconds + self.before_diagnosis(taken)
-
-    def before_diagnosis(self, taken: Sequence[float]) -> float:
-        """Estimate the seconds until the result, with the diagnosis to come next."""
-        context, each = self.search.context, _a_run(taken)
-        diagnosis = context.start_seconds + _DIAGNOSIS_SECONDS
-        a_round = time_budget.round_host_seconds(context) + 2 * each
-        # A candidate's seeds need as many of the baseline's beside them, hence twice.
-        conclusion = LOOKS[0] * a_round + 2 * len(SEEDS) * self._a_seed()
-        conclusion += time_budget.LIMITS_SECONDS
-        trials = (min(context.trials, context.space.size) - 1) * (context.start_seconds + each)
-        if context.time_budget_seconds is not None:
-            rest = context.time_budget_seconds - self.search.clock.elapsed - diagnosis - conclusion
-            trials = min(trials, max(0.0, rest))
-        return diagnosis + trials + conclusion
-
-    def least_seconds(self, run: Measurement, trials: int) -> float:
-        """Return the fewest seconds from the baseline's first process to a result.
-
-        Each trial is assumed to take as long as that process, and the fewest rounds to decide. One
-        accuracy seed of the baseline is counted, because some results need no more. `run` is the
-        baseline's first process; `trials` come beside it.
-        """
-        each = time_budget.process_seconds(run)
-        rounds = LOOKS[0] * self._round_seconds(run, each)
-        return (RUNS - 1 + trials) * each + self._a_seed() + rounds
-
-    def enough_seconds(self, run: Measurement, trials: int) -> float:
-        """Estimate the seconds from the first process to a result, if a candidate is found.
-
-        Beside `least_seconds`, they cover the diagnosis, a drift check, the limits, and the
-        accuracy of each trial and of the candidate.
-        """
-        each = time_budget.process_seconds(run)
-        start = each - time_budget.timed_seconds(run)
-        once = each + self.search.context.start_seconds + _DIAGNOSIS_SECONDS
-        once += time_budget.LIMITS_SECONDS
-        seed = start + self._a_seed()
-        # A candidate's seeds need as many of the baseline's beside them, hence twice.
-        accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
-        accuracy *= time_budget.needs_accuracy(self.search.context)
-        return self.least_seconds(run, trials) + once + accuracy
-
-    def costs(self, runs: Sequence[Measurement]) -> CostsMeasured:
-        """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
-        context, notes = self.search.context, self.search.study.notes
-        each = self.run_seconds(runs)
-        timing = min(each, median(map(time_budget.timed_seconds, runs)))
-        dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
-        return CostsMeasured(
-            start_seconds=max(0.0, each - timing - dataset),
-            timing_seconds=timing,
-            dataset_seconds=context.dataset_seconds,
-            is_dataset_shared=context.is_dataset_shared,
-            round_seconds=median(self._round_seconds(run, each) for run in runs),
-            seed_seconds=notes.seed_seconds if context.judge.has_quality else None,
-        )
-
-    def run_seconds(self, runs: Sequence[Measurement]) -> float:
-        """Return the median seconds of a baseline process, from its request to its outcome.
-
-        If the study does not know them, they are estimated from the baseline's `runs`.
-        """
-        known = self.search.study.notes.run_seconds
-        return median(map(time_budget.process_seconds, runs)) if known is None else known
-
-    def _round_seconds(self, run: Measurement, seconds: float) -> float:
-        """Return the seconds of a round with the baseline and one candidate that is as fast.
-
-        `seconds` are those of the whole baseline process of `run`.
-        """
-        return 2 * time_budget.in_a_round(run, seconds) + time_budget.round_host_seconds(
-            self.search.context
-        )
-
-    def _a_seed(self) -> float:
-        """Return the seconds of training on one seed; 0 for a script without a metric."""
-        context = self.search.context
-        return probe_seconds(context) if context.judge.has_quality else 0.0
-
-
-def _a_run(taken: Sequence[float]) -> float:
-    return median(taken) if taken else PLAN.max_seconds
+def costs(search: SearchRun, runs: Runs) -> CostsMeasured:
+    """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
+    context, notes = search.context, search.study.notes
+    each = search.time_budget.run_seconds()
+    timing = min(each, median(map(time_budget.timed_seconds, runs)))
+    dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
+    return CostsMeasured(
+        start_seconds=max(0.0, each - timing - dataset),
+        timing_seconds=timing,
+        dataset_seconds=context.dataset_seconds,
+        is_dataset_shared=context.is_dataset_shared,
+        round_seconds=median(time_budget.round_seconds(context, run, each) for run in runs),
+        seed_seconds=notes.seed_seconds if context.judge.has_quality else None,
+    )
 
 
 def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
@@ -363,12 +257,12 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     wanted = time_budget.needed_trials(search.context)
     if search.study.finished() or wanted < 1:
         return
-    run, estimates = min(runs, key=time_budget.process_seconds), FirstEstimates(search)
-    least = estimates.least_seconds(run, wanted)
+    run = min(runs, key=time_budget.process_seconds)
+    least = time_budget.least_seconds(search.context, run, wanted)
     is_first_of_two = len(runs) == 1 and time_budget.process_seconds(run) <= search.clock.left
     if least <= search.clock.left or is_first_of_two:
         return
-    enough = estimates.enough_seconds(run, wanted)
+    enough = time_budget.enough_seconds(search.context, run, wanted)
     seconds = suggested(SPARE * (search.clock.elapsed + enough))
     each = span(time_budget.process_seconds(run))
     raise NotSearchedEnoughError(

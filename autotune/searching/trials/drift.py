@@ -18,11 +18,9 @@ from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import process_seconds, trial_seconds
 from autotune.searching.trials.trial_plan import deadline, trial_plan
 from autotune.study.facts import DriftCheck, StudyFacts, TrialDetails
-from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import disturbance_of
 from autotune.values.outcome import TrialOutcome, waiting_text
 from autotune.values.statistics import bounds
-from autotune.values.text import readable
 
 EVERY = 4
 """Fewest trials between two drift checks."""
@@ -54,23 +52,6 @@ def drift_now(search: SearchRun, resumed: bool = False) -> float:
     if last is None or not runs:
         return 1.0
     return drift([run.samples_per_second for run in runs], last.samples_per_second)
-
-
-def is_checked(search: SearchRun) -> bool:
-    """Return whether no trial followed the last drift check."""
-    last = next(reversed(search.study.notes.drift_checks(search.worker)), None)
-    return last is not None and last.trials == len(search.study.finished())
-
-
-def note_rounds(search: SearchRun, rates: Sequence[float]) -> None:
-    """Note the baseline's `rates` in rounds as a drift check, if they differ from its first ones.
-
-    Candidates that come after these rounds are then ranked anew.
-    """
-    notes, told = search.study.notes, len(search.study.finished())
-    first = _first_rates(notes)
-    if first and rates and apart(first, rates) != 1.0:
-        notes.add_drift_check(search.worker, DriftCheck(told, readable(median(rates))))
 
 
 def _is_due(search: SearchRun, told: int) -> bool:
@@ -125,10 +106,7 @@ def slowed_at_first(search: SearchRun) -> float:
 
 
 def baselines_apart(notes: StudyFacts) -> str | None:
-    """Return a remark if the confirmation's baseline ran unlike that of the trials; else None.
-
-    Ratios of trials are then off. Re-timing has ranked the candidates anew (`re_timing`).
-    """
+    """Return a remark if the confirmation's baseline ran unlike that of the trials; else None."""
     speed = _later_speed(notes)
     if abs(speed - 1) < _LEAST_TOLD:
         return None
@@ -177,44 +155,24 @@ def _measure(search: SearchRun, told: int) -> float:
 def time_candidate_again(search: SearchRun) -> None:
     """Time the candidate once more where that may leave time for trials; see `to_time_again`.
 
-    The first device does so, in seconds that are set aside. If it fails, its seconds count too.
+    The first device does so, in seconds that are set aside; the seconds of the timing are noted. If
+    it fails, those of the trial count too.
     """
     budget = search.time_budget
     one = budget.to_time_again
     if one is None or search.worker:
         return
-    rates, seconds = timed_again(search, one, drift_now(search))
-    if not rates:
-        seconds = max(seconds, budget.seconds_again(one))
-    search.study.notes.seconds_again[one.number] = round(seconds, 3)
-
-
-def timed_again(
-    search: SearchRun, trial: FinishedTrial, speed: float
-) -> tuple[Sequence[float], float]:
-    """Time a trial once more, and again if that was disturbed; note the rates.
-
-    Returns:
-        Samples per second at the machine's first speed, given its `speed` now, none if it failed;
-        and the seconds of a timing.
-    """
-    told = search.study.notes.re_timings.get(trial.number, ())
-    job = search.context.job(
-        Measure(trial_plan(search)), trial.config, deadline(search, trial.config)
-    )
-    name = f"{trial.number:04d}-{len(told)}"
+    job = search.context.job(Measure(trial_plan(search)), one.config, deadline(search, one.config))
     seconds = 0.0
 
     def run(suffix: str) -> TrialOutcome:
         nonlocal seconds
         start = time.monotonic()
-        outcome = search.runner.run(job, search.folder("again", name + suffix))
+        outcome = search.runner.run(job, search.folder("again", f"{one.number:04d}{suffix}"))
         seconds = time.monotonic() - start
         return outcome
 
     runs = timed_calmly(run, may_start=lambda: not search.clock.is_over)
-    rates = [readable(one.samples_per_second / speed) for one in runs]
-    if runs:
-        seconds = max(seconds, process_seconds(runs[-1]))
-        search.study.notes.add_re_timings(trial.number, rates)
-    return rates, seconds
+    least = process_seconds(runs[-1]) if runs else budget.seconds_again(one)
+    taken = round(max(seconds, least), 3)
+    search.study.notes.seconds_again[one.number] = taken

@@ -1,4 +1,4 @@
-"""The memory limit of a search: what exceeded it, and what surely would and is not run.
+"""The memory limit of a search: what surely would exceed it, and is not run.
 
 Memory grows linearly with the batch size for configurations that agree in every other setting that
 matters to memory. At least two measured batch sizes give the line, which is not extrapolated far.
@@ -15,7 +15,7 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.searching.run.search_run import SearchRun
 from autotune.study.finished import FinishedTrial
-from autotune.values.outcome import Measured, Memory, OutOfMemory, TrialOutcome
+from autotune.values.outcome import Memory, OutOfMemory
 from autotune.values.text import size
 
 # Allocators round up and algorithms switch: a prediction must exceed the limit by this factor.
@@ -115,18 +115,6 @@ def free_shared_bytes() -> int | None:
         return shutil.disk_usage(Path("/", "dev", "shm")).free
     except OSError:
         return None
-
-
-def within_limit(search: SearchRun, outcome: TrialOutcome) -> TrialOutcome:
-    """Return the outcome, or why it exceeds the memory limit if smaller batches may take its place.
-
-    A host's memory is watched from outside, so that a short peak is found afterwards.
-    """
-    limit, context = search.context.memory_limit_bytes, search.context
-    peak = outcome.measurement.peak_memory_bytes if isinstance(outcome, Measured) else 0
-    if peak <= limit or context.in_smaller_batches() is None:
-        return outcome
-    return OutOfMemory(_limited(search), f"took {size(peak)}, the limit is {size(limit)}", peak)
 
 
 def _limited(search: SearchRun) -> Memory:

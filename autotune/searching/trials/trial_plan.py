@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median, stdev
 
-from autotune.accuracy.accuracy_verdict import seed_seconds
+from autotune.accuracy.accuracy_verdict import AccuracyProber, seed_seconds
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import trial_seconds
 from autotune.study.finished import best_feasible
 from autotune.values.measurement import together
@@ -120,7 +120,7 @@ _SHARE_TO_COMPILE = 1 / 4
 
 
 def trial_cost(
-    search: SearchRun, accuracy: Accuracy
+    search: SearchRun, prober: AccuracyProber
 ) -> Callable[[Sequence[TrainingConfig]], list[float]]:
     """Return a function that estimates the seconds of a trial of each configuration."""
 
@@ -128,7 +128,7 @@ def trial_cost(
         a_trial = median(map(trial_seconds, search.study.finished()))
         a_seed = seed_seconds(search.context, search.study)
         compiling = _compile_seconds(search)
-        unknown = accuracy.prober.unknown(configs)
+        unknown = prober.unknown(configs)
         return [
             a_trial + _SEEDS * a_seed * new + compiling(config["compile_mode"])
             for config, new in zip(configs, unknown, strict=True)

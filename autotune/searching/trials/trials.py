@@ -16,7 +16,12 @@ from dataclasses import replace
 from queue import SimpleQueue
 from statistics import fmean
 
-from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
+from autotune.accuracy.accuracy_verdict import (
+    INCUMBENT_SEEDS,
+    SEEDS,
+    AccuracyProber,
+    AccuracyVerdict,
+)
 from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
@@ -27,22 +32,10 @@ from autotune.process.devices import Device, crowded_line, neighbours, shared_li
 from autotune.process.runner import Runner
 from autotune.process.stop import StoppableRunner
 from autotune.searching.run.coverage import TO_CONFIRM, end_reason, widen_when_due
-from autotune.searching.run.events import (
-    IncumbentRevoked,
-    LeftOut,
-    TrialEnded,
-    TrialStarted,
-    Warned,
-)
-from autotune.searching.run.search_run import Accuracy, SearchRun, details_of
+from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted, Warned
+from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import process_seconds
 from autotune.searching.trials.drift import drift_now, time_candidate_again
-from autotune.searching.trials.incumbent_validation import (
-    prove_candidate,
-    seeds_are_dear,
-    validate_incumbent,
-    validates_late,
-)
 from autotune.searching.trials.memory_prediction import foresee
 from autotune.searching.trials.trial_plan import (
     deadline,
@@ -52,7 +45,6 @@ from autotune.searching.trials.trial_plan import (
     trial_cost,
     trial_plan,
 )
-from autotune.study.facts import Revocation
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.storage import GRACE_SECONDS, check_still_there
 from autotune.study.study import INTERRUPTED
@@ -128,34 +120,34 @@ _SEED_STRIDE = 1_000_003
 POLL_SECONDS = 0.5
 """Seconds between two looks at the trials of other workers, while there is nothing to run."""
 
-Told = TrialStarted | TrialEnded | IncumbentRevoked | LeftOut
+Told = TrialStarted | TrialEnded | LeftOut
 """Events that the study loop yields."""
 
 
-def run_trials(search: SearchRun, accuracy: Accuracy) -> Iterator[Told]:
+def run_trials(search: SearchRun, prober: AccuracyProber) -> Iterator[Told]:
     """Run trials until a limit is reached or the space is exhausted.
 
     Raises:
         TooManyLostError: trial after trial was lost to faults of the infrastructure, or failed.
         KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
-    prepare(search, accuracy)
-    yield from work(search, accuracy, Breaker(search.context.options.budget.max_failures))
+    prepare(search, prober)
+    yield from work(search, prober, Breaker(search.context.options.budget.max_failures))
 
 
-def prepare(search: SearchRun, accuracy: Accuracy) -> None:
+def prepare(search: SearchRun, prober: AccuracyProber) -> None:
     """Choose the sampler, once for all threads of this process."""
     study, sampling = search.study, search.context.options.sampling
     seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
-    study.use_sampler(sampling.sampler, seed, trial_cost(search, accuracy))
+    study.use_sampler(sampling.sampler, seed, trial_cost(search, prober))
     # One that can still become the answer: its seeds fit, or are known.
     study.is_affordable = lambda config: (
-        search.time_budget.fits(None) or not accuracy.prober.unknown([config])[0]
+        search.time_budget.fits(None) or not prober.unknown([config])[0]
     )
     study.news()  # drops those of earlier runs
 
 
-def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[Told]:
+def work(search: SearchRun, prober: AccuracyProber, breaker: Breaker) -> Iterator[Told]:
     """Run trials one after the other on one device; other devices share the breaker."""
     study = search.study
     if search.worker or len(study.finished()) > 1:
@@ -165,11 +157,9 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
         claimed = _claim(search)
         trial = None
         if claimed is not None:
-            trial = yield from _run_trial(search, accuracy, *claimed)
+            trial = yield from _run_trial(search, prober, *claimed)
         for told in study.news():
             yield search.trial_ended(told)
-        if isinstance(trial, FinishedTrial):
-            yield from validate_incumbent(search, accuracy, trial)
         for what in breaker.leave_out([*study.left_out(), *modes_put_off(search)]):
             yield LeftOut(what)
         if isinstance(trial, FinishedTrial):
@@ -180,7 +170,7 @@ def work(search: SearchRun, accuracy: Accuracy, breaker: Breaker) -> Iterator[To
             breaker.lost(trial)
         elif not _nothing_comes(search):
             time.sleep(POLL_SECONDS)
-        elif not (yield from _time_made(search, accuracy)):
+        elif not _time_made(search):
             return
 
 
@@ -201,20 +191,19 @@ def _nothing_comes(search: SearchRun) -> bool:
     return search.study.is_closed or (not others and end_reason(search) is not None)
 
 
-def _time_made(search: SearchRun, accuracy: Accuracy) -> Generator[IncumbentRevoked, None, bool]:
-    """Time the candidate again that the time left is for, if that may gain time, and prove it.
+def _time_made(search: SearchRun) -> bool:
+    """Time the candidate again that the time left is for, if that may gain time.
 
     Return whether another trial has time then.
     """
     if search.study.is_closed or end_reason(search) != TO_CONFIRM:
         return False
     time_candidate_again(search)
-    yield from prove_candidate(search, accuracy)
     return end_reason(search) is None
 
 
 def _run_trial(
-    search: SearchRun, accuracy: Accuracy, number: int, config: TrainingConfig
+    search: SearchRun, prober: AccuracyProber, number: int, config: TrainingConfig
 ) -> Generator[TrialStarted, None, FinishedTrial | str]:
     """Measure one configuration and tell the study; return the reason if the trial was lost."""
     try:
@@ -226,16 +215,19 @@ def _run_trial(
                 cut_off = outcome.detail == OUT_OF_TIME
                 search.study.lose(number, INTERRUPTED if cut_off else outcome.detail)
                 return outcome.detail
-            verdict, quality = _judge(search, accuracy, config, outcome)
+            verdict, found = _judge(search, prober, config, outcome)
     except BaseException:
         search.study.lose(number, INTERRUPTED)
         raise
     details = replace(
         details_of(outcome, time.monotonic() - start),
         timing_seconds=round(taken, 3),
-        quality=quality,
-        training=accuracy.prober.training_equivalent(config).quality_key(),
+        training=prober.training_equivalent(config).quality_key(),
     )
+    if found is not None and found.qualities:
+        is_told = prober.known_rule.metric != UNCHANGED
+        quality = readable(fmean(found.qualities)) if is_told else None
+        details = replace(details, quality=quality, seeds_decided=found.decision)
     trial = search.study.tell(number, verdict, details)
     check_still_there(search.context.options.study.storage)
     return trial
@@ -260,41 +252,36 @@ def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[T
 
 
 def _judge(
-    search: SearchRun, accuracy: Accuracy, config: TrainingConfig, outcome: TrialOutcome
-) -> tuple[Verdict, float | None]:
-    """Return the verdict, and the quality if the configuration was fast enough to be probed."""
+    search: SearchRun, prober: AccuracyProber, config: TrainingConfig, outcome: TrialOutcome
+) -> tuple[Verdict, AccuracyVerdict | None]:
+    """Return the verdict, and that on the accuracy if the configuration was fast enough for one."""
     objective, limit = search.context.objective, search.context.memory_limit_bytes
     verdict, best = judge(outcome, objective, limit), best_feasible(search.study.finished())
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(best, outcome)):
         return verdict, None
-    if seeds_are_dear(search):
-        return verdict, None  # probed after it was the incumbent for long enough
     leads = best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
-    validates_now = leads and not validates_late(search)
-    found = _accuracy_of(accuracy, config, INCUMBENT_SEEDS if validates_now else 1)
+    found = _accuracy_of(search, prober, config, leads=leads)
     if isinstance(found, Lost):  # which says nothing about the configuration
         return verdict, None
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
         return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
-    if found.decision == "reject" and found.qualities:
-        ruling = Revocation(found.margin, found.reason)
-        search.study.revoke(accuracy.prober.training_equivalent(config).quality_key(), ruling)
-    judged = judge(outcome, objective, limit, found.margin, found.reason)
-    measured = found.qualities and accuracy.rule.metric != UNCHANGED
-    return judged, readable(fmean(found.qualities)) if measured else None
+    return judge(outcome, objective, limit, found.margin, found.reason), found
 
 
 def _accuracy_of(
-    accuracy: Accuracy, config: TrainingConfig, most_seeds: int
+    search: SearchRun, prober: AccuracyProber, config: TrainingConfig, *, leads: bool
 ) -> AccuracyVerdict | Failure:
-    """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds."""
-    prober = accuracy.prober
+    """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds.
+
+    So does a configuration that `leads`, which the search is going to follow, if the time has them.
+    """
     found = prober.verdict(config, most_seeds=1)
     if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
         return found
-    seeds = max(most_seeds, len(SEEDS) if found.margin > 0 else 1)
-    return prober.verdict(config, seeds)
+    if leads and search.time_budget.fits(None):
+        return prober.verdict(config, INCUMBENT_SEEDS)
+    return prober.verdict(config, len(SEEDS)) if found.margin > 0 else found
 
 
 def _could_win(best: FinishedTrial | None, outcome: Measured) -> bool:
@@ -341,7 +328,7 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
 
 
 def run_together(
-    search: SearchRun, accuracy: Accuracy, extra_devices: ExtraDevices
+    search: SearchRun, prober: AccuracyProber, extra_devices: ExtraDevices
 ) -> Iterator[Told]:
     """Run trials on all devices until none is left, then wait for those of other hosts.
 
@@ -350,9 +337,9 @@ def run_together(
         KeyboardInterrupt: a person asked to stop.
     """
     if extra_devices:
-        yield from _run_threads(search, accuracy, extra_devices)
+        yield from _run_threads(search, prober, extra_devices)
     else:
-        yield from run_trials(search, accuracy)
+        yield from run_trials(search, prober)
     search.study.close()
     longest = search.context.options.budget.trial_timeout_seconds + GRACE_SECONDS
     until = time.monotonic() + longest
@@ -364,7 +351,7 @@ def run_together(
 
 
 def _run_threads(
-    search: SearchRun, accuracy: Accuracy, extra_devices: ExtraDevices
+    search: SearchRun, prober: AccuracyProber, extra_devices: ExtraDevices
 ) -> Iterator[Told]:
     news: SimpleQueue[Told | BaseException | None] = SimpleQueue()
 
@@ -376,11 +363,11 @@ def _run_threads(
         except BaseException as error:
             news.put(error)
 
-    prepare(search, accuracy)
+    prepare(search, prober)
     breaker = Breaker(search.context.options.budget.max_failures)
-    members = [work(search, accuracy, breaker)]
+    members = [work(search, prober, breaker)]
     for device, runner in extra_devices.items():
-        members.append(work(*joined(search, accuracy, device, runner), breaker))
+        members.append(work(*joined(search, prober, device, runner), breaker))
     threads = [threading.Thread(target=fill, args=(member,)) for member in members]
     for thread in threads:
         thread.start()
@@ -407,9 +394,9 @@ def _run_threads(
 
 
 def joined(
-    search: SearchRun, accuracy: Accuracy, device: Device, runner: Runner
-) -> tuple[SearchRun, Accuracy]:
-    """Return search run and accuracy judgement for another device, with a folder of its own."""
+    search: SearchRun, prober: AccuracyProber, device: Device, runner: Runner
+) -> tuple[SearchRun, AccuracyProber]:
+    """Return search run and prober for another device, with a folder of its own."""
     options = search.context.options
     folder = options.study.folder / "workers" / device.folder_name
     context = replace(
@@ -418,6 +405,5 @@ def joined(
         machine=replace(search.context.machine, device=device.torch_name),
     )
     stoppable = StoppableRunner(BudgetedRunner(runner, search.clock), search.stop)
-    prober = replace(accuracy.prober, context=context, runner=stoppable)
     member = replace(search, context=context, runner=stoppable, worker=f"@{device.name}")
-    return member, replace(accuracy, prober=prober)
+    return member, replace(prober, context=context, runner=stoppable)

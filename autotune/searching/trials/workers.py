@@ -42,7 +42,7 @@ from autotune.sampling.samplers import AUTO
 from autotune.searching.run.coverage import end_reason
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
-from autotune.searching.run.search_run import Accuracy, SearchRun
+from autotune.searching.run.search_run import SearchRun
 from autotune.searching.trials.baseline import baseline_prober
 from autotune.searching.trials.trials import run_trials
 from autotune.study.facts import Plan, StudyFacts
@@ -297,7 +297,7 @@ def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Ru
         options.study, options.storage, context.space, context.objective, options.worker
     )
     study.check_identity(identity.facts)
-    return SearchRun(context, runner, study, worker=f"@{options.worker}").with_noted_reference()
+    return SearchRun(context, runner, study, worker=f"@{options.worker}")
 
 
 def _work(search: SearchRun) -> Iterator[Event]:
@@ -308,5 +308,5 @@ def _work(search: SearchRun) -> Iterator[Event]:
     assert runs is not None, "a search admits workers after its baseline"
     yield Planned(search.context, len(search.study.finished()))
     yield PhaseStarted("search", f"running trials of {search.study.name}")
-    yield from run_trials(search, Accuracy(baseline_prober(search, runs)))
+    yield from run_trials(search, baseline_prober(search, runs))
     yield TrialsEnded(end_reason(search) or "the search needs no more trials")

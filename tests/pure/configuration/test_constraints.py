@@ -180,14 +180,6 @@ def test_a_relative_tolerance_is_a_share_of_the_baselines_size() -> None:
     assert Tolerance(0.1, relative=False).absolute((2.0, 2.0)) == pytest.approx(0.1)
 
 
-def test_only_noise_allows_the_spread_over_seeds() -> None:
-    # The sample standard deviation of 1, 2, 3 is 1.
-    assert Tolerance(0.01, relative=True).absolute((1.0, 2.0, 3.0)) == pytest.approx(0.02)
-    noise = Tolerance(0.01, relative=True, widened=True)
-    assert noise.absolute((1.0, 2.0, 3.0)) == pytest.approx(1)
-    assert noise.absolute((1.0, 3.0)) == pytest.approx(0.02), "two seeds show no spread"
-
-
 def test_of_a_loss_a_share_is_of_what_training_gained() -> None:
     one_percent = Tolerance(0.01, relative=True)
     gained = one_percent.absolute((0.088, 0.09, 0.092), 4.088)
@@ -203,8 +195,6 @@ def test_a_tolerance_says_what_it_is() -> None:
     assert one_percent.words("held_out_loss", own, 4.088) == gained
     assert one_percent.words("evaluate", own, None) == "1 % of your evaluate"
     assert Tolerance(0.02, relative=False).words("evaluate", own, None) == "as asked"
-    noise = Tolerance(0.01, relative=True, widened=True).words("evaluate", own, None)
-    assert noise == "1 % of your evaluate, or the spread of yours over seeds if more"
 
 
 def test_a_tolerance_of_nothing_says_that_training_gained_nothing_and_what_helps() -> None:

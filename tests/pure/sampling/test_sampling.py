@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from autotune.comparison.candidate_choice import posteriors_after
+from autotune.comparison.race import posteriors_after
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig

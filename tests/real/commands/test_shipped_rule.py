@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.comparison.sequential_test import LOOKS
+from autotune.comparison.race import LOOKS
 from autotune.configuration.best_config import BestConfig, read_best
 from children import WORKLOADS, autotune
 from factories import written

@@ -3,11 +3,10 @@
 import threading
 from contextlib import ExitStack
 
-from autotune.study.facts import Revocation
 from covering import covers
 from held import trials_in
 from sharing import in_threads, opened
-from study_factories import HOLDS, finish, reported, tell
+from study_factories import HOLDS, finish, tell
 
 
 @covers("S8")
@@ -39,23 +38,6 @@ def test_a_trial_that_was_taken_for_lost_is_told_all_the_same(server_storage, ni
         assert second.claim(9)[1] != config, "it is known"
     states = [trial.state.name for trial in trials_in(server_storage, "s")]
     assert states == ["FAIL", "COMPLETE", "RUNNING"]
-
-
-def test_a_revocation_counts_for_all_while_the_server_keeps_what_was_told(server_storage, nine):
-    with opened(server_storage, nine) as first, opened(server_storage, nine) as second:
-        for value, kind in ((3.0, "large"), (2.0, "own")):
-            finish(first, first.claim(9)[0], value, training=kind)
-        running, _ = second.claim(9)
-        first.revoke("large", Revocation(0.02, "accuracy: worse"))
-        finish(second, running, 1.0, training="large")
-        second.catch_up()
-        seen = [[trial.verdict.feasible for trial in one.finished()] for one in (first, second)]
-        assert seen[1] == [False, True, False], "the other process reads it before it claims"
-    with opened(server_storage, nine) as later:
-        assert [trial.verdict.feasible for trial in later.finished()] == seen[1]
-    trials = trials_in(server_storage, "s")
-    assert [list(trial.constraints.values())[1] for trial in trials] == [-0.01] * 3, "as told"
-    assert reported(server_storage).incumbent.number == 1
 
 
 def test_trials_that_were_taken_for_lost_and_are_told_at_once_get_numbers_of_their_own(

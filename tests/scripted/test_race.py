@@ -1,4 +1,4 @@
-"""A sequential test chooses a candidate, from timings that are known beforehand."""
+"""A race chooses a candidate and tests it, from timings that are known beforehand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from autotune.comparison.candidate_choice import changes, preferred
+from autotune.comparison.race import LOOKS, changes, confidence, preferred, rounds_to_win
 from autotune.comparison.rounds import PairedComparison, Participant
-from autotune.comparison.sequential_test import LOOKS, confidence, rounds_to_win
 from autotune.sampling.acquisition import Posterior
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Crashed, Failure
