@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -16,6 +17,9 @@ _UNEVEN = 0.2
 _SEEN_OFTEN = 4
 FEWEST_STEPS = 6
 """Fewer steps do not show which of them are slow."""
+
+# Steps that a log has room for: of the shortest ones those of all blocks of a trial.
+_MOST_STEPS = 1 << 16
 
 Step = tuple[float, float]
 """Seconds of a step, and those of them in which it waited for data."""
@@ -55,29 +59,37 @@ class StepTimes:
 
 
 class StepLog:
-    """Seconds of the steps of a timing."""
+    """Seconds of the steps of a timing.
+
+    Its memory is taken at once, because memory that grows from block to block looks like a leak.
+    """
 
     def __init__(self) -> None:
-        self._block: list[Step] = []
-        self._kept: list[tuple[Step, bool]] = []
+        self._seconds, self._waits = (array("d", bytes(8 * _MOST_STEPS)) for _ in range(2))
+        self._disturbed = bytearray(_MOST_STEPS)
+        self._count = self._kept = 0
 
     def begin(self) -> None:
         """Begin a block; the steps since the last one that was kept are dropped."""
-        self._block = []
+        self._count = self._kept
 
     def add(self, seconds: float, waited: float) -> None:
-        """Add a step of the block."""
-        self._block.append((seconds, waited))
+        """Add a step of the block; a log that is full stays as it is."""
+        if self._count < _MOST_STEPS:
+            self._seconds[self._count], self._waits[self._count] = seconds, waited
+            self._count += 1
 
     def keep(self, disturbed: bool) -> None:
         """Keep the steps of the block."""
-        self._kept += ((step, disturbed) for step in self._block)
-        self._block = []
+        for step in range(self._kept, self._count):
+            self._disturbed[step] = disturbed
+        self._kept = self._count
 
     def times(self) -> StepTimes | None:
         """Return the distribution over undisturbed blocks, or over all if these have few steps."""
-        calm = [step for step, disturbed in self._kept if not disturbed]
-        return step_times(calm if len(calm) >= FEWEST_STEPS else [step for step, _ in self._kept])
+        steps = list(zip(self._seconds[: self._kept], self._waits, strict=False))
+        calm = [step for step, bad in zip(steps, self._disturbed, strict=False) if not bad]
+        return step_times(calm if len(calm) >= FEWEST_STEPS else steps)
 
 
 def step_times(steps: Sequence[Step]) -> StepTimes | None:
@@ -184,6 +196,9 @@ class Noise:
     joules: float | None = None
     """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
     nothing tells."""
+    memory_bytes: int | None = None
+    """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
+    of the process and its workers; None where nothing tells."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0

@@ -97,6 +97,15 @@ def tree_bytes(processes: Iterable[int], host: int | None) -> int:
     return sum(map(_proportional_bytes, processes)) + lent
 
 
+def private_bytes(pid: int) -> int:
+    """Return the resident bytes of a process that no file or shared memory holds; 0 once gone."""
+    try:
+        resident, shared = (_PROC / str(pid) / "statm").read_bytes().split()[1:3]
+        return (int(resident) - int(shared)) * _PAGE
+    except (OSError, ValueError):
+        return 0
+
+
 def resident_bytes(pid: int) -> int:
     """Return the resident bytes of a process, shared pages included; 0 once it is gone."""
     try:

@@ -40,6 +40,11 @@ def test_boundaries_count_nothing_where_the_length_of_an_epoch_is_unknown() -> N
     assert run.samples_per_second == 100
 
 
+def test_blocks_of_different_length_are_compared_by_the_sample() -> None:
+    run = replace(measurement(), blocks=(Block(1.0, 100, 0.0), Block(3.0, 300, 0.0)))
+    assert run.samples_per_second == 100
+
+
 def test_one_slow_block_makes_the_interval_of_throughput_wide() -> None:
     even, uneven = of(*(2.0,) * 6), of(*(1.0,) * 5, 7.0)
     assert even.samples_per_second_interval == (pytest.approx(50), pytest.approx(50))
@@ -47,6 +52,17 @@ def test_one_slow_block_makes_the_interval_of_throughput_wide() -> None:
     assert low < 25
     assert high > 100
     assert uneven.samples_per_second == pytest.approx(50)
+
+
+def test_the_interval_counts_the_boundaries_as_the_value_does() -> None:
+    run = replace(of(1.0, 1.0, 1.0), boundary_seconds=(1.0,), epoch_samples=100)
+    assert run.samples_per_second_interval == (pytest.approx(50), pytest.approx(50))
+    assert run.samples_per_second == pytest.approx(50)
+
+
+def test_wait_share_is_the_waiting_of_all_blocks_over_their_seconds() -> None:
+    run = replace(measurement(), blocks=(Block(1.0, 32, 0.5), Block(3.0, 32, 0.5)))
+    assert run.wait_share == 0.25
 
 
 def test_one_time_seconds_are_what_the_warm_up_cost_beyond_steady_steps() -> None:
@@ -117,3 +133,15 @@ def test_a_flag_that_follows_from_the_numbers_is_there_once_however_often_copied
     outcome = outcome_from_json(outcome_to_json(Measured(replace(run, machine_speed=0.9))))
     assert isinstance(outcome, Measured)
     assert outcome.measurement.flags == ("unsteady", "unwatched")
+
+
+@pytest.mark.parametrize(
+    ("flags", "wins"), [((), True), (("stopped_early",), False), (("clock",), True)]
+)
+def test_a_run_that_was_stopped_early_cannot_win(flags: tuple[str, ...], wins: bool) -> None:
+    assert replace(measurement(), flags=flags).can_win is wins
+
+
+def test_one_time_seconds_are_those_of_the_compiler_where_nothing_was_warmed_up() -> None:
+    run = replace(measurement(), warmup_step_seconds=(), compile_seconds=7.0)
+    assert run.one_time_seconds == 7
