@@ -28,7 +28,6 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.dataclasses import dataclass as checked
-from pydantic_core import to_jsonable_python
 
 from autotune.configuration.best_config import BestConfig
 from autotune.study.identity import Identity
@@ -42,6 +41,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Rate = Annotated[FiniteFloat, Field(ge=0)]
+_JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 ACCURACY, DIAGNOSIS = "accuracy", "diagnosis"
 """Phases of which a study has the seconds: the baseline's first seed, and the stages."""
@@ -278,7 +278,7 @@ class StudyFacts:
 
     def store(self, key: str, value: Any) -> None:
         """Write an attribute as JSON, unless it is there already."""
-        fact = to_jsonable_python(value)
+        fact = _JSON.dump_python(value, mode="json")
         with self._lock:
             if self._attributes.get(key) == fact:
                 return
@@ -436,7 +436,7 @@ class TrialDetails:
             name: value for name, value in parts.items() if value is not None and value is not False
         }
         shown = {name: known.pop(name) for name in _SHOWN if name in known}
-        attributes: dict[str, Any] = to_jsonable_python({**shown, DETAILS: known})
+        attributes: dict[str, Any] = _JSON.dump_python({**shown, DETAILS: known}, mode="json")
         return attributes
 
     @cached_property
