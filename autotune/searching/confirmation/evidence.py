@@ -26,7 +26,7 @@ from autotune.configuration.evidence import (
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
-from autotune.study.facts import StudyFacts, matmul_rate_key
+from autotune.study.facts import matmul_rate_key
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import CountedFlops, Gated
 from autotune.values.text import readable
@@ -225,7 +225,7 @@ def arithmetic_of(
         return None
     key = matmul_rate_key(machine.fingerprint, found.number_format)
     if found.matmul_flops_per_second is not None:
-        StudyFacts.matmul_rates.enter(notes, key, found.matmul_flops_per_second)
+        notes.matmul_rates[key] = found.matmul_flops_per_second
     rate = notes.matmul_rates.get(key)
     devices = context.processes if machine.has_accelerator else 1
     return used(found, runs, None if rate is None else devices * rate)
