@@ -65,7 +65,7 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
     [
         (["absent.yaml"], "absent.yaml: cannot be read"),
         (["good.yaml", "absent.yaml"], "absent.yaml: cannot be read"),
-        (["newer.yaml"], "newer autotune"),
+        (["newer.yaml"], "upgrade autotune"),
         (["rubbish.yaml"], "rubbish.yaml:1:"),
         (["good.yaml", "--rounds", "5"], "--rounds"),
         ([], "Missing argument 'A'"),

@@ -19,8 +19,8 @@ def told(nine: SearchSpace, url: str):
 
 def test_a_reader_sees_what_was_found_out_of_the_accuracy_since(told, url):
     for training, qualities, margin in (("large", [0.5, 0.7], 0.02), ("own", [0.8], -0.25)):
-        told.notes.set_qualities(training, qualities)
-        told.notes.set_margin(training, margin)
+        told.notes.qualities[training] = qualities
+        told.notes.margins[training] = margin
     trials = reported(url).trials
     assert [trial.details.quality for trial in trials] == [0.6, None, 0.8]
     assert [trial.verdict.margins["accuracy"] for trial in trials] == [-0.01, 0.0, -0.25]
@@ -32,8 +32,8 @@ def test_a_trial_that_was_never_judged_shows_nothing_that_others_were(nine, url)
     study = opened(url, nine, sampler="auto")
     number, _ = study.ask()
     finish(study, number, 3.0, {**HOLDS, "accuracy": 0.0}, training="own")
-    study.notes.set_qualities("own", [0.8])
-    study.notes.set_margin("own", -0.25)
+    study.notes.qualities["own"] = [0.8]
+    study.notes.margins["own"] = -0.25
     (trial,) = reported(url).trials
     assert (trial.details.quality, trial.verdict.margins["accuracy"]) == (None, 0.0)
     study.disconnect()

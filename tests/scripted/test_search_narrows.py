@@ -65,7 +65,7 @@ def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> No
     assert "the bottleneck is computing" in text
     assert "num_workers stays 0: loading takes 0.1 % of computing" in text
     assert "optimizer_impl stays null: the optimizer takes 0.5 % of a step" in text
-    assert "3 configurations are left" in text
+    assert "3 configurations remain" in text
 
 
 def test_a_stream_that_workers_do_not_share_is_never_loaded_with_them(tmp_path: Path) -> None:

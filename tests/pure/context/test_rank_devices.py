@@ -48,7 +48,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(inspecting.inspection, "device_uuid", uuid_of)
         monkeypatch.setattr(inspecting.inspection, "resolve_device", lambda _: "cuda:0")
         monkeypatch.setattr(inspecting.inspection, "describe_machine", lambda _: cuda_machine())
-        monkeypatch.setattr(inspecting.memory, "free_bytes", lambda _: None)
+        monkeypatch.setattr(inspecting.memory, "device_memory", lambda _: None)
 
     return see
 

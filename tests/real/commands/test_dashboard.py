@@ -175,7 +175,7 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
     ("arguments", "code", "says"),
     [
         (("nowhere",), 2, "is not a study"),
-        (("photo.jpg",), 5, "not an SQLite database"),
+        (("photo.jpg",), 2, "not an SQLite database"),
     ],
 )
 def test_a_study_that_cannot_be_shown_is_refused_with_what_to_do(
