@@ -103,7 +103,7 @@ def searched_facts(searched: Searched | None, changed: Mapping[str, Value]) -> I
         for name in searched.never_varied
     ]
     if fixed:
-        yield "not varied", ", ".join(fixed)
+        yield "not tried", "other values of " + ", ".join(fixed)
 
 
 def fact_lines(found: Iterable[Fact]) -> list[str]:

@@ -179,8 +179,8 @@ def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had(
         configurations=8, measured=3, tried={}, never_varied=("num_threads", "prefetch_factor")
     )
     changed = {"num_workers": 2, "prefetch_factor": 4}
-    said = dict(searched_facts(searched, changed))["not varied"]
-    assert said == "num_threads, prefetch_factor (always 4 where it was used)"
+    said = dict(searched_facts(searched, changed))["not tried"]
+    assert said == "other values of num_threads, prefetch_factor (always 4 where it was used)"
 
 
 def test_nothing_feasible_counts_each_reason() -> None:

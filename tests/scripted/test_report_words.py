@@ -166,4 +166,4 @@ def test_the_answer_says_how_much_of_the_search_space_it_rests_on(
     assert f"{lead}{size}" in as_page(source).text, "the baseline is none of them"
     said = explained(source)
     assert "1 of 12 configurations: batch_size 16, 64; amp_dtype null, bfloat16." in said
-    assert "Not varied: num_workers." in said
+    assert "Not tried: other values of num_workers." in said
