@@ -73,7 +73,7 @@ Quality = Literal["evaluate", "held_out_loss", "training_loss", "metric_regex"]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What judges the trainings of a workload."""
+    """The quality by which trainings of a workload are judged."""
 
     by: Quality | Literal["gradients", "nothing", "unneeded"]
     """Name of the quality. Where there is none, gradients may tell settings that only round; a
@@ -131,7 +131,7 @@ class ScriptOptions:
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
     found: Judge = Judge("nothing")
-    """What was seen to judge a training without a metric."""
+    """The judge that the observed run found, for a script without a metric."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
     profiles: bool = False
@@ -143,7 +143,7 @@ class ScriptOptions:
 
     @property
     def judge(self) -> Judge:
-        """What judges a training."""
+        """The quality by which trainings are judged, given the options."""
         if self.keeps_nothing:
             return Judge("unneeded")
         if self.only_exact:
@@ -175,7 +175,7 @@ class ScriptOptions:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What a study's identity says of a script: its options, and its config files.
+        """The script's part of a study's identity: its options and its config files.
 
         Arguments are hashed, because they may hold secrets.
         """

@@ -130,7 +130,7 @@ class SearchContext:
 
     @property
     def judge(self) -> Judge:
-        """What judges a training."""
+        """The quality by which trainings are judged."""
         return self.options.workload.judge(self.facts)
 
     @property

@@ -96,7 +96,7 @@ class WarmHost:
 
     def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         self.built: _Dataset | None = None
-        """What its forks find built; None for nothing."""
+        """The dataset that its forks share; None if none was built."""
         self._end, other_end = channel()
         self._end.settimeout(HOST_PATIENCE_SECONDS)
         lifeline, self._lifeline_end = os.pipe()

@@ -125,7 +125,7 @@ def _observed(run: Measurement) -> Measurement:
 
 
 class _Stored(Generic[T]):
-    """What a study stores under a key; reading raises a ValueError if that is of another type."""
+    """A stored value under a key; reading raises a ValueError if its type is wrong."""
 
     def __init__(self, key: str, kind: Any) -> None:
         self.key = key

@@ -90,7 +90,7 @@ class Batches:
         """
         self._per_step = per_step
         self.loader: Any = loader
-        """What gives the batches."""
+        """The source of the batches."""
         self._clock = clock
         self._synchronize = synchronize
         self._iterator: Iterator[Any] = iter(loader)
