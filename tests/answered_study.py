@@ -1,7 +1,5 @@
 """A study on the disk whose trial 1 was confirmed, and what a report explains of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig

@@ -1,7 +1,5 @@
 """Answers to export: every knob of a GPU, those of several GPUs, and a plain CPU."""
 
-from __future__ import annotations
-
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.training_config import TrainingConfig

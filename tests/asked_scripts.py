@@ -1,7 +1,5 @@
 """Tasks put to scripts of `tests/scripts`, each in a child of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

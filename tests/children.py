@@ -1,7 +1,5 @@
 """Real child processes for tests: jobs, the command line, and who is left of them."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A clock that moves only when a test says so, and loaders and steps that move it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial

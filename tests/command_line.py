@@ -1,7 +1,5 @@
 """The command line in this process: fast, for commands that start no children or stub runners."""
 
-from __future__ import annotations
-
 import io
 import signal
 import sys

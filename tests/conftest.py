@@ -1,11 +1,7 @@
 """Puts this folder on the import path, so that tests share its modules, and common fixtures."""
 
-from __future__ import annotations
-
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -21,7 +17,6 @@ import forking
 import leaks
 import tiers
 from autotune.commands import execute
-from autotune.configuration.search_space import SearchSpace
 from autotune.process.devices import device_locks
 from autotune.process.runner import SubprocessRunner
 from databases import empty_database, leave_writing_to_the_kernel
@@ -72,7 +67,7 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_host_is_left() -> Iterator[None]:
+def no_host_is_left():
     """Warm hosts of a module's runners end with the module."""
     before = leaks.traces()
     yield
@@ -80,14 +75,14 @@ def no_host_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def new_interpreters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def new_interpreters(request, monkeypatch):
     """Processes of a test with the mark `fresh` are not forked by a server of this suite."""
     if request.node.get_closest_marker("fresh"):
         monkeypatch.delenv(forking.PLACE)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_is_left(request):
     """No test leaves processes, shared memory, temporary folders or locks behind."""
     before = leaks.traces()
     yield
@@ -105,19 +100,19 @@ def _refuse(left: set[str]) -> None:
 
 
 @pytest.fixture
-def threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def threads_of_the_machine(monkeypatch):
     """Processes that are started from now on compute with PyTorch's own number of threads."""
     monkeypatch.delenv("OMP_NUM_THREADS")
 
 
 @pytest.fixture
-def tiny_conv_path() -> Path:
+def tiny_conv_path():
     """The model.py of a workload that trains in milliseconds."""
     return TINY_CONV
 
 
 @pytest.fixture(scope="module")
-def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def one_host(tmp_path_factory):
     """Children of commands in this process are all forked from one host, which builds nothing."""
     with (
         SubprocessRunner(tmp_path_factory.mktemp("host") / "inductor") as runner,
@@ -128,14 +123,14 @@ def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path):
     """The URL of a database of its own."""
     empty_database(tmp_path / "study.db")
     return f"sqlite:///{tmp_path}/study.db"
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+def server():
     """The URL of a PostgreSQL server, without a database; where none is installed, a skip."""
     installed("psycopg")
     if programs() is None:
@@ -145,32 +140,32 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def server_storage(server: str) -> str:
+def server_storage(server):
     """The URL of an empty database of its own on the server."""
     return create_database(server, f"test-{token_hex(4)}")
 
 
 @pytest.fixture(scope="module")
-def devices_to_itself() -> Iterator[None]:
+def devices_to_itself():
     """Tests that hold back trials on real cores would wait for each other without end."""
     with device_locks(["tests"]):
         yield
 
 
 @pytest.fixture
-def nine(tmp_path: Path) -> SearchSpace:
+def nine(tmp_path):
     """A search space of nine configurations."""
     return narrowed(written(tmp_path, NINE), cpu_machine(), {"batch_size": 16})
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def study(request: pytest.FixtureRequest, nine: SearchSpace, url: str):
+def study(request, nine, url):
     """An empty study with random proposals, which would repeat themselves soon."""
     return study_of(nine) if request.param == "memory" else opened(url, nine)
 
 
 @pytest.fixture
-def restless() -> Iterator[None]:
+def restless():
     """Threads take turns as often as they can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

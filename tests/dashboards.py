@@ -1,7 +1,5 @@
 """Running dashboards in tests: real processes, and requests as a program would send them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Databases of studies that take little time: copied while empty, and not synchronised."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import tempfile

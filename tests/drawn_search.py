@@ -1,7 +1,5 @@
 """A search as it is drawn on a terminal, event by event."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@
 durations.json. Longest first: at the end of a run no process is left alone with a long file.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Python environments that lack some packages, made of links to those of this one."""
 
-from __future__ import annotations
-
 import re
 import sys
 import venv

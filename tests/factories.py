@@ -1,7 +1,5 @@
 """Values that many tests need: machines, measurements, spaces. Plain, small and round."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A confirmation that decides after few rounds: what it decides is then often chance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 _MODULE = "autotune.comparison.race"

@@ -1,7 +1,5 @@
 """A finished study with everything that a search leaves, made in a second: nothing is trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from autotune.configuration.training_config import TrainingConfig

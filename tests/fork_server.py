@@ -5,8 +5,6 @@ what Python would have found at its start, and becomes the program. The server e
 for which it was started.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import gc
@@ -105,7 +103,7 @@ def _code_of(program: Callable[[], None]) -> int:
 
 def _leave(code: int) -> NoReturn:
     """End as Python does, but without taking its modules apart, which costs a fork much memory."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
@@ -303,7 +301,7 @@ def _run(words: Sequence[str]) -> None:
     match words:
         case ["-m", name, *arguments]:
             sys.argv[:] = ["-m", *arguments]
-            runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+            runpy._run_module_as_main(name)
         case ["-P", "-c", code, *arguments]:
             sys.argv[:] = ["-c", *arguments]
             exec(code, sys.modules["__main__"].__dict__)

@@ -40,7 +40,7 @@ def begin(folder: Path) -> None:
 
 def install() -> None:
     """Let all of this process start programs as here."""
-    subprocess.Popen = Popen  # type: ignore[misc]
+    subprocess.Popen = Popen
 
 
 def words_of(command: Sequence[Any]) -> list[str] | None:
@@ -65,7 +65,7 @@ def server_for(words: Sequence[str]) -> str | None:
     return None
 
 
-class Popen(_STARTED):  # type: ignore[type-arg, valid-type, misc]
+class Popen(_STARTED):
     """A program that was started, or forked by a server, which then tells how it ended."""
 
     _server: _Forked | None = None

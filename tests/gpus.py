@@ -1,7 +1,5 @@
 """The devices of `tests/gpu`: the CPU everywhere, so that nothing rots unseen, and a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Searches and workers whose trials wait for a test: see `workloads/waits.py`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -6,8 +6,6 @@ the trials. A processor without bfloat16 instructions counts as one that has the
 emulates them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

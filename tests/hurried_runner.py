@@ -1,7 +1,5 @@
 """A runner with real children that measures and probes as briefly as can be."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -6,8 +6,6 @@ that is needed, so that a kill costs no start. Trials are scripted; their childr
 processes on a real lifeline.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -91,7 +89,7 @@ def _leave_after(action: Callable[[Path], None], folder: Path) -> NoReturn:
         code = 0
     finally:
         if code:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
         os._exit(code)
 

@@ -4,8 +4,6 @@ Without them such a test is skipped, with a line that says how to get them. With
 AUTOTUNE_ALL_TESTS=required, which .ci/run sets, it fails instead.
 """
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from types import ModuleType

@@ -4,8 +4,6 @@ Importing torch takes seconds: a test that is about what a child finds, and not 
 started, need not pay for it. `test_shared_dataset` shows that both have the same outcome.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self

@@ -1,7 +1,5 @@
 """A PostgreSQL server for a test run: on a free port, in a folder of its own, gone afterwards."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """Whatever reads a file that someone else may have written, and files that it reads gladly."""
 
-from __future__ import annotations
-
 import lzma
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Studies to report on: made up trial by trial, and one that a whole scripted search made."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The state of the test's own process, put back after settings were applied to it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ tests start real processes and time them, so a busy machine may fail one. It is 
 needed a second run, and more than three are a failure.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Races of candidates whose rates a script tells, round by round."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field

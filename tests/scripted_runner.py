@@ -3,8 +3,6 @@
 With it a whole search takes milliseconds, and its measurements are known beforehand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A clock that a test or a scripted runner moves, in the place of the one that a search reads."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the observed run of a made-up script with one loader and no loss told."""
 
-from __future__ import annotations
-
 from autotune.knobs.base import Value
 from autotune.values.outcome import Observed, WorkloadFacts
 

@@ -1,7 +1,5 @@
 """Several writers of one study: devices, workers, and what they left in the storage."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

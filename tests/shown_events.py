@@ -1,7 +1,5 @@
 """The lines of a search's events where there is no terminal, and of its answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from autotune.console.answer_lines import answer_lines

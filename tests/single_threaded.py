@@ -6,8 +6,6 @@ of one thread. conftest imports this before numpy, which looks only once. A test
 threads says how many it wants.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

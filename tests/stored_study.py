@@ -1,7 +1,5 @@
 """Studies on the disk as a search leaves them, made trial by trial, and the reports on them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 Tests build studies with these functions alone, so that a moved module is mended here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from optuna.samplers import BaseSampler

@@ -1,7 +1,5 @@
 """Pseudo terminals for tests: what reaches a person's screen, byte for byte."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -10,8 +10,6 @@ from its folder; under [test] are one search of a model.py and one of a script. 
 the mark `long`, or `slow` for a real one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scripts that `autotune run` executes under the settings of a best.yaml."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

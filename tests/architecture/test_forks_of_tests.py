@@ -1,7 +1,5 @@
 """The suite's servers fork what the package starts; without them a run takes twice as long."""
 
-from __future__ import annotations
-
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,15 +17,15 @@ CHILDREN = {
 }
 
 
-def test_children_are_found() -> None:
+def test_children_are_found():
     assert len(CHILDREN) >= 2
 
 
 @pytest.mark.parametrize("name", sorted(CHILDREN))
-def test_a_server_forks_what_the_package_starts(name: str) -> None:
+def test_a_server_forks_what_the_package_starts(name):
     assert forking.server_for(["-m", name, "folder"]) == forking.TRAINING
 
 
 @pytest.mark.parametrize("kind", fork_server._IMPORTED)
-def test_what_a_server_imports_is_there(kind: str) -> None:
+def test_what_a_server_imports_is_there(kind):
     assert [name for name in fork_server._IMPORTED[kind] if find_spec(name) is None] == []

@@ -3,8 +3,6 @@
 A machine with a GPU often has no network, so whatever else they import cannot be had there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -63,7 +61,7 @@ def collected(*words: str) -> tuple[set[str], str]:
     return set(map(canonicalize_name, json.loads(last))), said
 
 
-def test_they_import_nothing_that_may_be_missing_beside_a_gpu() -> None:
+def test_they_import_nothing_that_may_be_missing_beside_a_gpu():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     # What trains, and what only tells more of an NVIDIA GPU is imported where it is installed.

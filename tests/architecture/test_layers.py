@@ -1,7 +1,5 @@
 """Folders depend in one direction, and two processes share one vocabulary."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -39,7 +37,7 @@ def imported(path: Path) -> set[str]:
     return folders | {name.partition(".")[0] for name in names} - {"autotune"}
 
 
-def test_files_import_only_from_folders_below() -> None:
+def test_files_import_only_from_folders_below():
     order = list(SIDES)
     for path in FILES:
         folder, found = folder_of(path), imported(path)
@@ -50,5 +48,5 @@ def test_files_import_only_from_folders_below() -> None:
         assert found & FOREIGN[side] <= allowed, path
 
 
-def test_every_folder_is_listed() -> None:
+def test_every_folder_is_listed():
     assert {folder_of(path) for path in FILES if path.name != "__init__.py"} == set(SIDES)

@@ -1,7 +1,5 @@
 """Importing a part loads no library that it does not need."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +31,7 @@ CHECK = "import sys; loaded = {unloaded} & set(sys.modules); assert not loaded, 
     ],
     ids=["parent", "child"],
 )
-def test_importing_loads_nothing_that_it_does_not_need(steps: list[tuple[str, str]]) -> None:
+def test_importing_loads_nothing_that_it_does_not_need(steps):
     """Each statement, in this order in one process."""
     lines = [
         line

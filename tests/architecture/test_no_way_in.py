@@ -1,7 +1,5 @@
 """Files are data: nothing that is read is run, unpickled, given to a shell or taken as a path."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,7 +77,7 @@ def imported(name: str) -> set[str]:
 
 @covers("X5")
 @by_file
-def test_nothing_that_was_written_is_run_when_it_is_read(name: str) -> None:
+def test_nothing_that_was_written_is_run_when_it_is_read(name):
     assert not imported(name) & RUN_WHAT_THEY_READ
     called = {function for function, _ in calls(name)}
     assert name == RUNS_SCRIPTS or not called & {
@@ -94,20 +92,20 @@ def test_nothing_that_was_written_is_run_when_it_is_read(name: str) -> None:
 
 @covers("X5")
 @by_file
-def test_modules_are_imported_by_name_only_for_the_users_own_code(name: str) -> None:
+def test_modules_are_imported_by_name_only_for_the_users_own_code(name):
     found = {function.rpartition(".")[2] for function, _ in calls(name)} & BY_NAME
     assert not found or name in IMPORTERS
 
 
 @by_file
-def test_yaml_makes_no_objects(name: str) -> None:
+def test_yaml_makes_no_objects(name):
     used = {dotted(n) for n in ast.walk(TREES[name]) if isinstance(n, ast.Attribute)}
     assert {n for n in used if n.startswith("yaml.") and "oad" in n} <= {"yaml.SafeLoader"}
 
 
 @covers("X3")
 @by_file
-def test_no_shell_sees_a_command(name: str) -> None:
+def test_no_shell_sees_a_command(name):
     for function, call in calls(name):
         assert function not in SHELLS
         assert not [k for k in call.keywords if k.arg == "shell"], function
@@ -117,7 +115,7 @@ def test_no_shell_sees_a_command(name: str) -> None:
 
 @covers("X8")
 @by_file
-def test_the_environment_as_a_whole_goes_to_children_and_nowhere_else(name: str) -> None:
+def test_the_environment_as_a_whole_goes_to_children_and_nowhere_else(name):
     by_name = set()
     for node in ast.walk(TREES[name]):
         match node:
@@ -134,7 +132,7 @@ def test_the_environment_as_a_whole_goes_to_children_and_nowhere_else(name: str)
 
 @covers("R13")
 @by_file
-def test_spans_of_time_are_never_taken_from_a_clock_that_can_be_set(name: str) -> None:
+def test_spans_of_time_are_never_taken_from_a_clock_that_can_be_set(name):
     found = {function for function, _ in calls(name)} & WALL_CLOCKS
     dated = name in {"searching/confirmation/result.py", "report/html.py"}
     assert found <= ({"datetime.now"} if dated else set())
@@ -142,7 +140,7 @@ def test_spans_of_time_are_never_taken_from_a_clock_that_can_be_set(name: str) -
 
 @covers("P7")
 @by_file
-def test_text_is_utf_8_in_every_locale(name: str) -> None:
+def test_text_is_utf_8_in_every_locale(name):
     for function, call in calls(name):
         owner, _, verb = function.rpartition(".")
         if verb not in TEXT_FILES or (owner in {"os", "lzma", "webbrowser"} and verb == "open"):
@@ -154,9 +152,9 @@ def test_text_is_utf_8_in_every_locale(name: str) -> None:
 
 
 @covers("X5")
-def test_the_sampler_that_unpickles_what_a_database_holds_is_not_offered() -> None:
+def test_the_sampler_that_unpickles_what_a_database_holds_is_not_offered():
     assert not [name for name in sampler_names() if "cma" in name.lower()]
 
 
-def test_the_package_has_files_to_look_at() -> None:
+def test_the_package_has_files_to_look_at():
     assert len(TREES) > 30

@@ -1,7 +1,5 @@
 """Private names of torch are in one module; those of Optuna, click and rich are not used."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -45,12 +43,12 @@ def found_in(package: Path) -> dict[str, list[str]]:
     return {name: names for name, names in found.items() if names}
 
 
-def test_private_names_of_torch_are_in_one_module() -> None:
+def test_private_names_of_torch_are_in_one_module():
     of_child = {name for name in found_in(PACKAGE) if name.startswith(CHILD)}
     assert of_child == {TORCH_PRIVATE}
 
 
-def test_private_names_of_other_libraries_are_not_used() -> None:
+def test_private_names_of_other_libraries_are_not_used():
     found = found_in(PACKAGE)
     assert {name: found[name] for name in found if not name.startswith(CHILD)} == {}
 
@@ -64,7 +62,7 @@ def test_private_names_of_other_libraries_are_not_used() -> None:
         'getattr(study, "_storage", None)',
     ],
 )
-def test_each_way_to_a_private_name_is_seen_in_each_folder(line: str, tmp_path: Path) -> None:
+def test_each_way_to_a_private_name_is_seen_in_each_folder(line, tmp_path):
     (tmp_path / "folder").mkdir()
     files = {"root.py", "folder/inside.py"}
     for name in files:

@@ -3,10 +3,7 @@
 A mark alone shows nothing: `python tests/covering.py check` looks at what ran and passed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 from covering import PAGE, Mark, marked, not_shown, passed_in, rows_of, with_tests
 
@@ -14,20 +11,20 @@ TEXT = PAGE.read_text(encoding="utf-8")
 ROWS = rows_of(TEXT)
 
 
-def test_every_row_is_covered_by_a_test() -> None:
+def test_every_row_is_covered_by_a_test():
     assert len(ROWS) > 60
     assert set(ROWS) - {mark.row for mark in marked()} == set()
 
 
-def test_every_mark_names_a_row() -> None:
+def test_every_mark_names_a_row():
     assert [mark for mark in marked() if mark.row not in ROWS] == []
 
 
-def test_no_row_stands_twice() -> None:
+def test_no_row_stands_twice():
     assert [row for row, count in Counter(ROWS).items() if count > 1] == []
 
 
-def test_the_table_of_tests_is_what_the_marks_say_now() -> None:
+def test_the_table_of_tests_is_what_the_marks_say_now():
     assert with_tests(TEXT) == TEXT, "docs/dev/reliability.md is stale: run `make docs`"
 
 
@@ -40,7 +37,7 @@ RAN = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_only_what_ran_and_passed_is_shown(tmp_path: Path) -> None:
+def test_only_what_ran_and_passed_is_shown(tmp_path):
     report = tmp_path / "ran.xml"
     report.write_text(RAN)
     passed = passed_in([report])

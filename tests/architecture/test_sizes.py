@@ -1,7 +1,5 @@
 """The budget of the package, parameters, and who may print."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,17 +39,17 @@ def prints(path: Path) -> bool:
     return any(isinstance(function, ast.Name) and function.id == "print" for function in called)
 
 
-def test_the_package_keeps_to_its_budget() -> None:
+def test_the_package_keeps_to_its_budget():
     """Both numbers are only ever lowered."""
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES)
     assert lines <= MOST_LINES
     assert len(FILES) <= MOST_MODULES
 
 
-def test_no_function_takes_too_many_parameters() -> None:
+def test_no_function_takes_too_many_parameters():
     counts = {name: len(parameters(node)) for name, node in functions()}
     assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == {}
 
 
-def test_nobody_prints_but_the_report_of_a_run() -> None:
+def test_nobody_prints_but_the_report_of_a_run():
     assert {name_of(path) for path in FILES if prints(path)} == PRINTS

@@ -1,7 +1,5 @@
 """Each entry of tests/tiers.txt names something that is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -13,13 +11,13 @@ def is_there(entry: str) -> bool:
     return (TESTS / file).exists() and name in (TESTS / file).read_text(encoding="utf-8")
 
 
-def test_every_entry_is_there() -> None:
+def test_every_entry_is_there():
     entries = (TESTS / "tiers.txt").read_text(encoding="utf-8").splitlines()
     listed = [entry for entry in entries if entry and not entry.startswith("[")]
     assert len(listed) > 100
     assert [entry for entry in listed if not is_there(entry)] == []
 
 
-def test_every_test_lies_in_a_folder_that_has_a_tier() -> None:
+def test_every_test_lies_in_a_folder_that_has_a_tier():
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
     assert folders <= {"architecture", "gpu", "pure", "real", "repo", "scripted"}

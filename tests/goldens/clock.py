@@ -1,7 +1,5 @@
 """A clock for a whole process that moves only when it is told to."""
 
-from __future__ import annotations
-
 import time
 
 _START = 1000.0
@@ -34,4 +32,4 @@ def install() -> None:
 
     Call it before autotune is imported: some of its classes keep `time.monotonic` itself.
     """
-    time.monotonic, time.sleep = CLOCK.read, CLOCK.wait  # type: ignore[assignment]
+    time.monotonic, time.sleep = CLOCK.read, CLOCK.wait

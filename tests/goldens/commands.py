@@ -1,7 +1,5 @@
 """The commands with their arguments and options, and the errors with their exit codes."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 

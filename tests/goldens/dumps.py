@@ -4,8 +4,6 @@ Floats are rounded to seven significant digits, because the last ones depend on 
 differs from run to run is masked.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping

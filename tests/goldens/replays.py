@@ -3,8 +3,6 @@
 Install `goldens.clock` and `goldens.ties` before this module is imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile

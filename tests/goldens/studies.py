@@ -3,8 +3,6 @@
 Each is resumed by replay, and reported with the real command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -64,9 +62,9 @@ def write_study(name: str) -> None:
         for _ in _until_stopped(events, case):
             pass
         if not case.is_killed:
-            events.close()  # type: ignore[attr-defined]
+            events.close()
         _keep(Path(), PLACE / name)
-        events.close()  # type: ignore[attr-defined]
+        events.close()
 
 
 def _until_stopped(events: Iterator[Event], case: Case) -> Iterator[Event]:

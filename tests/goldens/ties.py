@@ -4,8 +4,6 @@ Configurations that trials tell nothing apart by have the same acquisition value
 bits, which differ from one processor's linear algebra to another's. Here the first of them wins.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

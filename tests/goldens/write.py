@@ -1,7 +1,5 @@
 """Writes the goldens: `python tests/goldens/write.py`. See README.md beside it."""
 
-from __future__ import annotations
-
 import argparse
 import lzma
 import os

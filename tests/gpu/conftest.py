@@ -1,9 +1,7 @@
 """Fixtures of the tests of devices: `pytest -m gpu tests/gpu` runs those that need a GPU."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from autotune.configuration.job import Job
 from autotune.process.runner import SubprocessRunner
 from autotune.training.inspection import describe_machine
-from autotune.values.machine import Machine
 from autotune.values.outcome import TrialOutcome
 from gpus import CUDA, on_cuda
 from restored import process_state
@@ -21,32 +18,32 @@ Ask = Callable[[Job], TrialOutcome]
 
 
 @pytest.fixture(params=["cpu", on_cuda(CUDA)])
-def device(request: pytest.FixtureRequest) -> str:
+def device(request):
     """Each device on which a test runs."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
-def machine_of() -> Callable[[str], Machine]:
+def machine_of():
     """The machine with one of its devices, looked at once."""
     return cache(describe_machine)
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[SubprocessRunner]:
+def runner():
     """Forks each job from one host, and compiles into the cache of all tests: both are dear."""
     with SubprocessRunner(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])) as runner:
         yield runner
 
 
 @pytest.fixture
-def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+def ask(runner, tmp_path):
     """What becomes of a job in a process of its own, in which warnings are no errors."""
     return lambda job: runner.run(job, tmp_path / "trial")
 
 
 @pytest.fixture(autouse=True)
-def _process_state() -> Iterator[None]:
+def _process_state():
     with process_state():
         yield

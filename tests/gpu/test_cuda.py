@@ -1,7 +1,5 @@
 """Settings and jobs on each device; what only CUDA has is marked so, with its reason."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,9 +77,7 @@ def skip_where_impossible(knob: Knob, value: Value, machine: Machine) -> None:
     every_value(),
     ids=lambda part: getattr(part, "name", None) or spelled(part),
 )
-def test_every_value_that_the_device_allows_takes_effect(
-    device: str, knob: Knob, value: Value, machine_of: MachineOf
-) -> None:
+def test_every_value_that_the_device_allows_takes_effect(device, knob, value, machine_of):
     skip_where_impossible(knob, value, machine_of(device))
     needed = {knob.needs: ON.get(knob.needs, True)} if knob.needs else {}
     settings = {"batch_size": 8, "num_threads": 1, knob.name: value, **needed}
@@ -97,9 +93,7 @@ def test_every_value_that_the_device_allows_takes_effect(
 @pytest.mark.parametrize(
     ("device", "mode"), [("cpu", "default"), *(on_cuda(CUDA, mode) for mode in COMPILING)]
 )
-def test_every_compile_mode_takes_effect(
-    device: str, mode: str, ask: Ask, machine_of: MachineOf
-) -> None:
+def test_every_compile_mode_takes_effect(device, mode, ask, machine_of):
     skip_where_impossible(KNOBS["compile_mode"], mode, machine_of(device))
     outcome = ask(job_on(device, Measure(QUICK), compile_mode=mode))
     assert isinstance(outcome, Measured), outcome
@@ -107,13 +101,13 @@ def test_every_compile_mode_takes_effect(
 
 
 @pytest.mark.slow
-def test_float16_trains_under_a_gradient_scaler(device: str, ask: Ask) -> None:
+def test_float16_trains_under_a_gradient_scaler(device, ask):
     outcome = ask(job_on(device, Measure(QUICK), amp_dtype="float16"))
     assert isinstance(outcome, Measured), outcome
 
 
 @cuda_only("a CPU has neither graphs nor a copy for which memory is pinned")
-def test_cuda_graphs_train_with_pinned_memory(ask: Ask) -> None:
+def test_cuda_graphs_train_with_pinned_memory(ask):
     settings = {"compile_mode": "reduce-overhead", "pin_memory": True, "num_workers": 1}
     outcome = ask(job_on(CUDA, Measure(QUICK), **settings))
     assert isinstance(outcome, Measured), outcome
@@ -121,7 +115,7 @@ def test_cuda_graphs_train_with_pinned_memory(ask: Ask) -> None:
 
 
 @cuda_only("on a CPU the peak is that of the process, which knows no segments")
-def test_the_peak_is_what_the_allocator_reserved(ask: Ask) -> None:
+def test_the_peak_is_what_the_allocator_reserved(ask):
     outcome = ask(job_on(CUDA, Measure(QUICK)))
     assert isinstance(outcome, Measured), outcome
     assert outcome.measurement.peak_memory_bytes % (2 << 20) == 0
@@ -129,26 +123,26 @@ def test_the_peak_is_what_the_allocator_reserved(ask: Ask) -> None:
 
 @covers("T3")
 @cuda_only("on a CPU the runner holds the limit, from outside")
-def test_a_memory_limit_makes_the_allocator_fail_inside_the_trial(ask: Ask) -> None:
+def test_a_memory_limit_makes_the_allocator_fail_inside_the_trial(ask):
     outcome = ask(job_on(CUDA, Measure(QUICK), DEVICE_HOG, LIMIT))
     assert isinstance(outcome, OutOfMemory), outcome
     assert outcome.memory == "device"
 
 
 @cuda_only("half a gigabyte holds no process that trains, libraries included")
-def test_a_memory_limit_that_suffices_changes_nothing(ask: Ask) -> None:
+def test_a_memory_limit_that_suffices_changes_nothing(ask):
     outcome = ask(job_on(CUDA, Measure(QUICK), memory_limit_bytes=LIMIT))
     assert isinstance(outcome, Measured), outcome
     assert outcome.measurement.peak_memory_bytes <= LIMIT
 
 
 @pytest.mark.slow
-def test_a_probe_runs_on_the_device(device: str, ask: Ask) -> None:
+def test_a_probe_runs_on_the_device(device, ask):
     assert isinstance(outcome := ask(job_on(device, Probe(64, (0, 1)))), Probed), outcome
 
 
 @pytest.mark.slow
-def test_the_limits_are_found_on_the_device(device: str, ask: Ask) -> None:
+def test_the_limits_are_found_on_the_device(device, ask):
     job = job_on(device, CountFlops(), num_workers=1, pin_memory=device != "cpu")
     assert isinstance(outcome := ask(job), CountedFlops), outcome
     assert outcome.flops_per_sample
@@ -156,7 +150,7 @@ def test_the_limits_are_found_on_the_device(device: str, ask: Ask) -> None:
 
 
 @pytest.mark.slow
-def test_the_machine_is_described_with_its_device(device: str, ask: Ask) -> None:
+def test_the_machine_is_described_with_its_device(device, ask):
     outcome = ask(Job(Inspect(), "cpu" if device == "cpu" else "auto"))
     assert isinstance(outcome, Inspected), outcome
     machine = outcome.machine
@@ -167,7 +161,7 @@ def test_the_machine_is_described_with_its_device(device: str, ask: Ask) -> None
 
 
 @cuda_only("a CPU cannot be hidden")
-def test_a_file_that_hides_the_gpus_is_searched_on_the_cpu(ask: Ask, tmp_path: Path) -> None:
+def test_a_file_that_hides_the_gpus_is_searched_on_the_cpu(ask, tmp_path):
     hides = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
     model = written(tmp_path, hides + TINY_CONV.read_text(), "model.py")
     outcome = ask(Job(Inspect(), "auto", str(model)))
@@ -176,18 +170,17 @@ def test_a_file_that_hides_the_gpus_is_searched_on_the_cpu(ask: Ask, tmp_path: P
 
 
 @cuda_only("a CPU's memory is not divided so")
-def test_the_parts_of_the_memory_are_told(ask: Ask) -> None:
+def test_the_parts_of_the_memory_are_told(ask):
     outcome = ask(job_on(CUDA, Measure(QUICK)))
     assert isinstance(outcome, Measured), outcome
     memory = outcome.measurement.device_memory
-    assert memory is not None
     assert 0 < memory.allocated <= memory.reserved == outcome.measurement.peak_memory_bytes
     assert memory.context > 0
     assert memory.free + memory.context <= memory.total
 
 
 @cuda_only("a CPU is asked for at no cost")
-def test_settings_are_put_into_force_without_the_first_use_of_cuda() -> None:
+def test_settings_are_put_into_force_without_the_first_use_of_cuda():
     """A launcher that forks its workers would fail afterwards."""
     program = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
@@ -201,5 +194,5 @@ def test_settings_are_put_into_force_without_the_first_use_of_cuda() -> None:
 
 
 @cuda_only("best.yaml names a CPU as such, by its kind")
-def test_the_accelerator_is_called_what_best_yaml_calls_it() -> None:
+def test_the_accelerator_is_called_what_best_yaml_calls_it():
     assert accelerator_name() == describe_machine(CUDA).device_name

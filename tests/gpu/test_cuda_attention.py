@@ -1,7 +1,5 @@
 """Kernels of attention, compiled blocks and implementations of the optimizer, read back."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -28,7 +26,7 @@ def stepped(device: str, monkeypatch: pytest.MonkeyPatch, **settings: object) ->
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, PATH.stem, None)
     workload = load_workload(PATH)
-    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})  # type: ignore[dict-item]
+    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})
     Settings(config).apply_to_process()
     setup = apply(config, workload, device, seed=0, dataset=build_dataset(workload))
     for _ in range(3):
@@ -38,9 +36,7 @@ def stepped(device: str, monkeypatch: pytest.MonkeyPatch, **settings: object) ->
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("device", "kernel"), KERNELS)
-def test_the_kernel_is_read_from_the_operators_that_ran(
-    device: str, kernel: str, mode: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernel_is_read_from_the_operators_that_ran(device, kernel, mode, monkeypatch):
     with process_state():
         settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16", "compile_mode": mode}
         assert stepped(device, monkeypatch, **settings).not_applied() == []
@@ -48,8 +44,8 @@ def test_the_kernel_is_read_from_the_operators_that_ran(
 
 @pytest.mark.parametrize("implementation", [None, "foreach", "fused", "forloop"])
 def test_each_implementation_of_the_optimizer_trains_what_is_recomputed(
-    device: str, implementation: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    device, implementation, monkeypatch
+):
     with process_state():
         settings = {"optimizer_impl": implementation, "activation_checkpointing": True}
         assert stepped(device, monkeypatch, **settings).not_applied() == []
@@ -57,9 +53,7 @@ def test_each_implementation_of_the_optimizer_trains_what_is_recomputed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_each_repeated_block_is_compiled_and_may_add_up_gradients(
-    device: str, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_repeated_block_is_compiled_and_may_add_up_gradients(device, mode, monkeypatch):
     """Graphs of all blocks share their memory."""
     with process_state():
         settings = {"compile_mode": mode, "compile_scope": "blocks", "accumulation_steps": 2}

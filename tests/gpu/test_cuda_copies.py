@@ -22,7 +22,7 @@ class Recording(Tensor):
 
     told: list[dict[str, Any]]
 
-    def to(self, *args: Any, **kwargs: Any) -> Recording:  # type: ignore[override]
+    def to(self, *args: Any, **kwargs: Any) -> Recording:
         self.told.append(kwargs)
         return self
 
@@ -33,9 +33,7 @@ def transfers(pinned: bool) -> Settings:
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize(("pinned", "told"), [(True, {"non_blocking": True}), (False, {})])
-def test_a_batch_is_told_not_to_wait_where_it_is_pinned(
-    device: str, pinned: bool, told: dict[str, Any]
-) -> None:
+def test_a_batch_is_told_not_to_wait_where_it_is_pinned(device, pinned, told):
     """The command alone, which needs no device."""
     batch = {"images": torch.zeros(2, 3).as_subclass(Recording)}
     batch["images"].told = []
@@ -45,7 +43,7 @@ def test_a_batch_is_told_not_to_wait_where_it_is_pinned(
 
 @cuda_only("a CPU copies nothing")
 @pytest.mark.parametrize("pinned", [True, False])
-def test_a_copy_returns_before_it_is_done_where_the_batch_is_pinned(pinned: bool) -> None:
+def test_a_copy_returns_before_it_is_done_where_the_batch_is_pinned(pinned):
     settings, device = transfers(pinned), torch.device(CUDA)
     batch = torch.ones(BYTES, dtype=torch.uint8)
     batch = batch.pin_memory() if pinned else batch

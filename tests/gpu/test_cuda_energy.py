@@ -1,22 +1,16 @@
 """The energy of the GPU in the blocks is counted where NVML is there."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
-from autotune.configuration.job import Job, Measure
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.configuration.job import Measure
+from autotune.values.outcome import Measured
 from gpus import CUDA, QUICK, cuda_only, job_on
 
 pytestmark = pytest.mark.slow
 
 
 @cuda_only("it reads the counter of a GPU")
-def test_each_block_has_the_energy_that_the_gpu_used_in_it(
-    ask: Callable[[Job], TrialOutcome],
-) -> None:
+def test_each_block_has_the_energy_that_the_gpu_used_in_it(ask):
     pynvml = pytest.importorskip("pynvml")
     pynvml.nvmlInit()
     outcome = ask(job_on(CUDA, Measure(QUICK)))

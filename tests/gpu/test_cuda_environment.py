@@ -1,14 +1,9 @@
 """A variable that PyTorch reads as it starts is in effect in trials that are forked."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from autotune.configuration.job import Job, Measure
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.configuration.job import Measure
+from autotune.values.outcome import Measured
 from factories import written
 from gpus import CUDA, QUICK, cuda_only, job_on
 
@@ -36,9 +31,7 @@ pytestmark = pytest.mark.slow
 
 @cuda_only("its allocator reads the variable")
 @pytest.mark.parametrize("value", [EXPANDABLE, None])
-def test_the_allocator_of_a_forked_trial_has_its_variable(
-    value: str | None, ask: Callable[[Job], TrialOutcome], tmp_path: Path
-) -> None:
+def test_the_allocator_of_a_forked_trial_has_its_variable(value, ask, tmp_path):
     model = written(tmp_path, MODEL.format(expandable=value is not None), "model.py")
     outcome = ask(job_on(CUDA, Measure(QUICK), model, **{CONF: value}))
     assert isinstance(outcome, Measured), outcome

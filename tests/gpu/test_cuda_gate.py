@@ -1,17 +1,14 @@
 """The numeric gate on each device."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autotune.accuracy.numerics_verdict import numerics_fault
-from autotune.configuration.job import Gate, Job
+from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.values.outcome import Gated, TrialOutcome
+from autotune.values.outcome import Gated
 from gpus import CUDA, cuda_only, job_on, on_cuda
 
 WORKLOADS = Path(__file__).parent.parent / "workloads"
@@ -29,10 +26,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def gated(ask: Callable[[Job], TrialOutcome]) -> Callable[..., Gated]:
+def gated(ask):
     """The gate's findings."""
 
-    def run(device: str, workload: str, **settings: Value) -> Gated:
+    def run(device, workload, **settings):
         plain = TrainingConfig.of({"batch_size": 8, "num_threads": 1}).as_dict()
         outcome = ask(job_on(device, Gate(plain), WORKLOADS / f"{workload}.py", **settings))
         assert isinstance(outcome, Gated), outcome
@@ -49,24 +46,20 @@ def gated(ask: Callable[[Job], TrialOutcome]) -> Callable[..., Gated]:
     ],
     ids=str,
 )
-def test_a_convolution_computes_the_same_but_for_rounding(
-    device: str, settings: dict[str, Value], gated: Callable[..., Gated]
-) -> None:
+def test_a_convolution_computes_the_same_but_for_rounding(device, settings, gated):
     found = gated(device, "tiny_conv", **settings)
     assert found.in_double
     assert found.gradient_error < 0.14
     assert found.update_error < 1e-3
 
 
-def test_what_cancels_in_bfloat16_is_seen(device: str, gated: Callable[..., Gated]) -> None:
+def test_what_cancels_in_bfloat16_is_seen(device, gated):
     found = gated(device, "cancels", amp_dtype="bfloat16")
     assert numerics_fault(found, lower_precision=True) is not None
 
 
 @cuda_only("on a CPU float64 draws the same numbers")
-def test_where_float64_draws_other_numbers_float32_is_the_best_known(
-    gated: Callable[..., Gated],
-) -> None:
+def test_where_float64_draws_other_numbers_float32_is_the_best_known(gated):
     found = gated(CUDA, "draws", optimizer_impl="fused")
     assert found.seed_spread > 0.1
     assert not found.in_double

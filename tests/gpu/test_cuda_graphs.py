@@ -1,7 +1,5 @@
 """Outputs of a model under CUDA graphs may be kept, in training and in evaluations."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -25,19 +23,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def best(tmp_path: Path) -> Path:
+def best(tmp_path):
     """A best.yaml that asks for CUDA graphs; on a CPU the mode compiles without them."""
     path = tmp_path / "best.yaml"
     write_best(best_config(BASELINE.replace(compile_mode="reduce-overhead"), BASELINE), path)
     return path
 
 
-def test_in_a_loop_of_ones_own(device: str, best: Path) -> None:
+def test_in_a_loop_of_ones_own(device, best):
     done = python(best.parent, SCRIPT, "compiled", device, best)
     assert done.stdout.splitlines() == KEPT, done.stderr
 
 
-def test_in_a_script_that_nobody_changed(device: str, best: Path) -> None:
+def test_in_a_script_that_nobody_changed(device, best):
     words = ("-m", "autotune", "run", best, "--allow-numerics", SCRIPT)
     done = python(best.parent, *words, "compiled", device)
     assert done.stdout.splitlines() == KEPT, done.stderr

@@ -1,7 +1,5 @@
 """FLOPs of a step, the number format of its products, and the rate that a device reaches in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -40,21 +38,19 @@ def counted(device: str, model: nn.Module, *sizes: int, amp: bool = False) -> Co
 
 
 @pytest.mark.parametrize(("amp", "number_format"), [(False, "float32"), (True, "bfloat16")])
-def test_a_step_has_the_flops_and_the_format_of_its_products(
-    device: str, amp: bool, number_format: str
-) -> None:
+def test_a_step_has_the_flops_and_the_format_of_its_products(device, amp, number_format):
     found = counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS, amp=amp)
     assert found == Counted(2 * PRODUCT, number_format), "forward, and backward to the weights"
 
 
-def test_every_step_that_is_given_counts(device: str) -> None:
+def test_every_step_that_is_given_counts(device):
     place = torch.device(device)
     step = step_of(nn.Linear(INPUTS, OUTPUTS), torch.randn(BATCH, INPUTS, device=place))
     assert count_flops([step, step], place) == Counted(4 * PRODUCT, "float32")
 
 
 @pytest.mark.slow
-def test_a_compiled_model_counts_as_its_eager_step(device: str) -> None:
+def test_a_compiled_model_counts_as_its_eager_step(device):
     model = nn.Sequential(nn.Linear(INPUTS, OUTPUTS), nn.ReLU())
     model.compile(backend="eager")
     found = counted(device, model, BATCH, INPUTS)
@@ -62,32 +58,32 @@ def test_a_compiled_model_counts_as_its_eager_step(device: str) -> None:
 
 
 @cuda_only("on a CPU convolutions have the format of all products")
-def test_convolutions_of_a_gpu_use_tf32_where_it_has_that() -> None:
+def test_convolutions_of_a_gpu_use_tf32_where_it_has_that():
     found = counted(CUDA, nn.Conv2d(3, 8, 3), BATCH, 3, 8, 8)
     assert isinstance(found, Counted), found
     assert found.number_format == ("tf32" if has_tf32() else "float32")
 
 
 @cuda_only("a CPU of this kind may have no such products")
-def test_a_lower_precision_of_float32_products_is_seen() -> None:
+def test_a_lower_precision_of_float32_products_is_seen():
     torch.set_float32_matmul_precision("high")
     found = counted(CUDA, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS)
     assert isinstance(found, Counted), found
     assert found.number_format == ("tf32" if has_tf32() else "float32")
 
 
-def test_attention_is_counted(device: str) -> None:
+def test_attention_is_counted(device):
     model = nn.TransformerEncoderLayer(INPUTS, 2, OUTPUTS, dropout=0.0, batch_first=True)
     found = counted(device, model, BATCH, 8, INPUTS)
     # torch has formulas for the kernels of some processors alone.
     assert device == "cpu" or isinstance(found, Counted)
 
 
-def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device: str) -> None:
+def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device):
     assert counted(device, nn.LSTM(INPUTS, OUTPUTS), 5, BATCH, INPUTS) is None
 
 
-def test_a_step_that_fails_is_not_counted(device: str) -> None:
+def test_a_step_that_fails_is_not_counted(device):
     assert counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS + 1) is None
 
 
@@ -95,7 +91,7 @@ def test_a_step_that_fails_is_not_counted(device: str) -> None:
     ("device", "number_format"),
     [*(("cpu", one) for one in FORMATS), *(on_cuda(CUDA, one) for one in FORMATS)],
 )
-def test_a_device_reaches_a_rate_in_a_format(device: str, number_format: str) -> None:
+def test_a_device_reaches_a_rate_in_a_format(device, number_format):
     before = torch.get_float32_matmul_precision()
     rate = matmul_rate(torch.device(device), number_format)
     assert rate is not None
@@ -103,12 +99,12 @@ def test_a_device_reaches_a_rate_in_a_format(device: str, number_format: str) ->
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_a_format_without_products_has_no_rate(device: str) -> None:
+def test_a_format_without_products_has_no_rate(device):
     assert matmul_rate(torch.device(device), "float4_e2m1fn_x2") is None
 
 
 @cuda_only("the rates of a CPU depend on what else runs")
-def test_narrower_formats_are_faster_on_a_gpu_with_units_for_them() -> None:
+def test_narrower_formats_are_faster_on_a_gpu_with_units_for_them():
     if not has_tf32():
         pytest.skip("this GPU has no TF32")
     rates = [matmul_rate(torch.device(CUDA), one) or 0.0 for one in ("float32", "tf32", "bfloat16")]

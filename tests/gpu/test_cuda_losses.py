@@ -1,7 +1,5 @@
 """Losses of an unchanged script are recorded on each device as the script has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -23,9 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("way", ["plain", "overwritten", "scaled", "divided after scaling"])
-def test_the_recorded_losses_are_those_that_the_script_has(
-    device: str, way: str, ask: Ask, tmp_path: Path
-) -> None:
+def test_the_recorded_losses_are_those_that_the_script_has(device, way, ask, tmp_path):
     file = tmp_path / "losses.txt"
     job = Job(
         TakeFirstSteps(STEPS),

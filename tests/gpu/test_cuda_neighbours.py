@@ -1,13 +1,10 @@
 """A GPU is known by its uuid, and its other users are named."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +71,7 @@ def numbers_in(lines: list[str]) -> set[int]:
 
 
 @pytest.fixture
-def holder() -> Iterator[int]:
+def holder():
     """The number of another process, with a gigabyte of the first GPU."""
     program = [sys.executable, "-c", HOLDER]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
@@ -84,9 +81,7 @@ def holder() -> Iterator[int]:
 
 
 @cuda_only("a CPU has no number that could change")
-def test_a_gpu_is_the_same_however_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_is_the_same_however_it_is_named(tmp_path, monkeypatch):
     if os.environ.get("CUDA_VISIBLE_DEVICES"):
         pytest.skip("somebody else chose the devices")
     plain = uuid_of(tmp_path, None, monkeypatch)
@@ -97,24 +92,20 @@ def test_a_gpu_is_the_same_however_it_is_named(
 
 @covers("T21")
 @cuda_only("others on a CPU are seen by the time that they take")
-def test_a_gpu_that_another_process_uses_is_known(
-    holder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_another_process_uses_is_known(holder, tmp_path, monkeypatch):
     uuid = uuid_of(tmp_path, None, monkeypatch)
     assert holder in numbers_in(who_uses(uuid))
 
 
 @pytest.mark.slow
-def test_two_jobs_train_on_one_device_at_a_time(device: str, tmp_path: Path) -> None:
+def test_two_jobs_train_on_one_device_at_a_time(device, tmp_path):
     for outcome in together(device, tmp_path):
         assert isinstance(outcome, Measured), outcome
 
 
 @covers("T21")
 @cuda_only("others on a CPU are seen by the time that they take")
-def test_two_jobs_on_one_gpu_are_seen_and_notice_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_jobs_on_one_gpu_are_seen_and_notice_each_other(tmp_path, monkeypatch):
     uuid, most = uuid_of(tmp_path, None, monkeypatch), 0
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(together, CUDA, tmp_path)

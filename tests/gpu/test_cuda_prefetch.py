@@ -1,7 +1,5 @@
 """Batches that are copied ahead arrive whole, and while the device is at work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -37,12 +35,12 @@ def batches_on(device: str, is_ahead: bool) -> list[int]:
     return [int(one) for one in sums]
 
 
-def test_every_batch_arrives_as_it_was_though_memory_is_used_again(device: str) -> None:
+def test_every_batch_arrives_as_it_was_though_memory_is_used_again(device):
     assert batches_on(device, is_ahead=device != "cpu") == list(range(BATCHES))
 
 
 @cuda_only("a CPU copies nothing")
-def test_the_next_batch_arrives_while_the_device_is_at_work() -> None:
+def test_the_next_batch_arrives_while_the_device_is_at_work():
     device = torch.device(CUDA)
     matrix = torch.ones(SIZE, SIZE, device=device)
     matrix @ matrix
@@ -61,7 +59,7 @@ def test_the_next_batch_arrives_while_the_device_is_at_work() -> None:
 
 @cuda_only("on a CPU nothing is copied ahead")
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_a_trial_trains_on_batches_that_are_copied_ahead(ask: Ask, channels_last: bool) -> None:
+def test_a_trial_trains_on_batches_that_are_copied_ahead(ask, channels_last):
     job = job_on(
         CUDA,
         Measure(QUICK),

@@ -1,14 +1,11 @@
 """The allocator that has to free its cache and try again is noticed."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Job, Measure
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.configuration.job import Measure
+from autotune.values.outcome import Measured
 from covering import covers
 from factories import TINY_CONV
 from gpus import QUICK, job_on
@@ -21,9 +18,7 @@ pytestmark = pytest.mark.slow
 
 @covers("T3")
 @pytest.mark.parametrize("model", [TINY_CONV, RETRIES], ids=lambda path: path.stem)
-def test_retries_are_counted_where_there_are_any(
-    model: Path, device: str, ask: Callable[[Job], TrialOutcome]
-) -> None:
+def test_retries_are_counted_where_there_are_any(model, device, ask):
     """A CPU has no such allocator; its limit is the whole process's, which would not fit."""
     on_cpu = device == "cpu"
     outcome = ask(job_on(device, Measure(QUICK), model, None if on_cpu else LIMIT))

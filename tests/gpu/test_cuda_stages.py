@@ -1,7 +1,5 @@
 """Diagnosis and profile on each device."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +32,7 @@ Ask = Callable[[Job], TrialOutcome]
 pytestmark = pytest.mark.slow
 
 
-def test_each_stage_of_training_is_timed(device: str, ask: Ask) -> None:
+def test_each_stage_of_training_is_timed(device, ask):
     found = ask(job_on(device, Diagnose(QUICK, workers=(0, 1), bfloat16=True)))
     assert isinstance(found, Diagnosed), found
     assert 0 < found.optimizer_seconds < found.compute_seconds
@@ -50,7 +48,7 @@ def test_each_stage_of_training_is_timed(device: str, ask: Ask) -> None:
         assert 0 < found.busy_seconds < 1.1 * found.compute_seconds
 
 
-def test_the_stages_of_an_unchanged_script_are_seen(device: str, ask: Ask, tmp_path: Path) -> None:
+def test_the_stages_of_an_unchanged_script_are_seen(device, ask, tmp_path):
     job = Job(
         Observe(),
         device="auto",
@@ -62,7 +60,6 @@ def test_the_stages_of_an_unchanged_script_are_seen(device: str, ask: Ask, tmp_p
     assert isinstance(seen, Observed), seen
     assert seen.device.startswith(device)
     stages = seen.stages
-    assert stages is not None
     assert 0 < stages.optimizer_seconds < stages.compute_seconds
     assert all(one.seconds > 0 for one in stages.loading)
     on_cpu = device == "cpu"
@@ -75,8 +72,8 @@ def test_the_stages_of_an_unchanged_script_are_seen(device: str, ask: Ask, tmp_p
 @cuda_only("a CPU is told nothing ahead")
 @pytest.mark.parametrize(("width", "layers", "is_idle"), [(8, 200, True), (8192, 4, False)])
 def test_a_gpu_is_idle_where_python_launches_many_small_kernels(
-    width: int, layers: int, is_idle: bool, ask: Ask, tmp_path: Path
-) -> None:
+    width, layers, is_idle, ask, tmp_path
+):
     model = written(tmp_path, LAYERS.format(width=width, layers=layers), "model.py")
     found = ask(job_on(CUDA, Diagnose(QUICK, workers=(0,)), model))
     assert isinstance(found, Diagnosed), found
@@ -86,7 +83,7 @@ def test_a_gpu_is_idle_where_python_launches_many_small_kernels(
     assert (found.launch_seconds > 0.8 * found.compute_seconds) is is_idle
 
 
-def test_a_profile_names_what_runs_on_the_device(device: str, ask: Ask, tmp_path: Path) -> None:
+def test_a_profile_names_what_runs_on_the_device(device, ask, tmp_path):
     trace = tmp_path / "trace.json"
     found = ask(job_on(device, Profile(warmup_steps=3, trace_path=str(trace))))
     assert isinstance(found, Profiled), found

@@ -1,7 +1,5 @@
 """Parts for a user's CI: the action, the reusable workflow and the hooks, each run for real."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -92,13 +90,13 @@ def step_run(
     ],
 )
 def test_inputs_become_words_of_the_command_and_nothing_in_them_is_run(
-    tmp_path: Path, step: dict[str, Any], given: dict[str, str], words: list[str]
-) -> None:
+    tmp_path, step, given, words
+):
     done = step_run(step, tmp_path, SAYS, **given)
     assert json.loads(done.stdout) == words
 
 
-def test_no_input_is_written_into_the_shell_of_any_step() -> None:
+def test_no_input_is_written_into_the_shell_of_any_step():
     steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["still-faster"]["steps"]
     steps += yaml.safe_load(ACTION.read_text())["runs"]["steps"]
     ran = [step for step in steps if "run" in step]
@@ -109,7 +107,7 @@ def test_no_input_is_written_into_the_shell_of_any_step() -> None:
 
 
 @pytest.fixture
-def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def apart(tmp_path, monkeypatch):
     """A step finds the hurried command, and leaves its files in the folder of the test."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HURRIED.parent), str(ROOT)]))
@@ -117,7 +115,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("apart")
-def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path: Path) -> None:
+def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path):
     shutil.copy(SCRIPTS / "waits_for_batches.py", tmp_path / "train.py")
     own = TrainingConfig.of({"batch_size": 16})
     found = own.replace(num_workers=4, persistent_workers=True)
@@ -130,7 +128,7 @@ def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("apart")
-def test_the_step_fails_with_the_code_of_the_comparison(tmp_path: Path) -> None:
+def test_the_step_fails_with_the_code_of_the_comparison(tmp_path):
     shutil.copy(WORKLOADS / "plain.py", tmp_path / "model.py")
     own = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
     # Starting workers for each epoch of 32 steps only costs.
@@ -153,7 +151,7 @@ def hook_run(name: str, *files: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_hooks_pass_what_is_recorded_and_shipped() -> None:
+def test_the_hooks_pass_what_is_recorded_and_shipped():
     answers = sorted(ROOT.glob("studies/*/recorded_best.yaml"))
     spaces = sorted(ROOT.glob("search_spaces/*.yaml"))
     assert answers
@@ -163,7 +161,7 @@ def test_the_hooks_pass_what_is_recorded_and_shipped() -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_every_fault_of_every_file_is_named_with_its_place(tmp_path: Path) -> None:
+def test_every_fault_of_every_file_is_named_with_its_place(tmp_path):
     config = TrainingConfig.of({"batch_size": 16})
     best = tmp_path / "best.yaml"
     write_best(best_config(config, config), best)

@@ -3,8 +3,6 @@
 Here a stand-in has the place of `srun`: it runs each step on this host.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -32,7 +30,7 @@ AUTOTUNE = f'#!/bin/bash\nexec {sys.executable} {HURRIED} "$@"\n'
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(tmp_path):
     """The environment of a Slurm job of two tasks, with the stand-ins."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -74,9 +72,7 @@ def _is_step(process: psutil.Process, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("script", WITH_WORKERS, ids=lambda path: path.name)
-def test_the_arguments_of_a_training_script_reach_search_and_workers(
-    script: Path, tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_the_arguments_of_a_training_script_reach_search_and_workers(script, tmp_path, environ):
     """The stand-in of autotune writes down what it is told; the commands take that."""
     (tmp_path / "bin" / "autotune").write_text('#!/bin/bash\necho "$@" >> "$1.told"\n')
     options = ["--trials", "3"] if script.name == "search.sbatch" else []
@@ -97,9 +93,7 @@ def test_the_arguments_of_a_training_script_reach_search_and_workers(
 
 
 @pytest.mark.parametrize(("code", "requeued"), [(0, ""), (3, ""), (143, "requeue 7\n")])
-def test_a_search_on_all_nodes_has_srun_start_torch_s_launcher(
-    code: int, requeued: str, tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_a_search_on_all_nodes_has_srun_start_torch_s_launcher(code, requeued, tmp_path, environ):
     """The stand-in of autotune writes down what it is told, and ends as one that was stopped."""
     programs = tmp_path / "bin"
     told = tmp_path / "told"
@@ -135,9 +129,7 @@ def measured(url: str) -> dict[int, float | None]:
 @covers("R17")
 @pytest.mark.slow
 @pytest.mark.timeout(3 * LONG)
-def test_the_slurm_script_goes_on_where_its_time_limit_ended_it(
-    tmp_path: Path, environ: dict[str, str], server_storage: str
-) -> None:
+def test_the_slurm_script_goes_on_where_its_time_limit_ended_it(tmp_path, environ, server_storage):
     model = place(tmp_path / "train")
     (model.parent / "space.yaml").rename(tmp_path / "space.yaml")
     url = environ["AUTOTUNE_STORAGE"] = server_storage

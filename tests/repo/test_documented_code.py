@@ -1,7 +1,5 @@
 """The code of the docs runs as it stands, and puts the settings into force."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -31,7 +29,7 @@ def code_in(page: str, containing: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """model.py and a best.yaml for it and this machine."""
     shutil.copy(WORKLOADS / "plain.py", tmp_path / "model.py")
     write_best(found_here(best_config(FASTER, MINE), tmp_path / "model.py"), tmp_path / "best.yaml")
@@ -56,7 +54,7 @@ def facts_after(folder: Path, code: str, facts: str) -> dict[str, object]:
     return told
 
 
-def test_the_training_loop_trains_in_a_few_lines(folder: Path) -> None:
+def test_the_training_loop_trains_in_a_few_lines(folder):
     code = code_in("docs/guides/model-py.md", "best.scaler(")
     assert len(code.splitlines()) <= 16
     before = (
@@ -72,7 +70,7 @@ def test_the_training_loop_trains_in_a_few_lines(folder: Path) -> None:
     assert told == {"threads": 2, "fused": True, "good": True, "batch": 64, "scales": False}
 
 
-def test_the_example_for_lightning_trains_under_the_settings(folder: Path) -> None:
+def test_the_example_for_lightning_trains_under_the_settings(folder):
     library("lightning")
     best = found_here(best_config(FASTER, MINE), folder / "model.py")
     written(folder, export(best, "lightning").text, "settings.yaml")
@@ -87,7 +85,7 @@ def test_the_example_for_lightning_trains_under_the_settings(folder: Path) -> No
     assert told == expected
 
 
-def test_the_example_for_transformers_trains_under_the_settings(folder: Path) -> None:
+def test_the_example_for_transformers_trains_under_the_settings(folder):
     library("transformers")
     library("accelerate")
     best = found_here(best_config(FASTER, MINE), folder / "model.py")

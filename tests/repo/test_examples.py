@@ -27,7 +27,7 @@ NEEDS = {
 def load(monkeypatch):
     """Import an example by path."""
 
-    def load(name: str) -> ModuleType:
+    def load(name):
         for needed in NEEDS[name]:
             library(needed)
         spec = importlib.util.spec_from_file_location(name, STUDIES / name / "model.py")

@@ -3,8 +3,6 @@
 `tests/goldens/README.md` says what they hold, and what to do where one differs.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import math
@@ -60,7 +58,7 @@ def of_seed(trace: str, seed: int) -> str:
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "traces"])
-def test_it_is_what_it_was(part: str, tmp_path: Path) -> None:
+def test_it_is_what_it_was(part, tmp_path):
     texts = written(tmp_path, part)
     assert texts
     found = [line for name, now in texts.items() for line in differences(name, golden(name), now)]
@@ -68,7 +66,7 @@ def test_it_is_what_it_was(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_searches_go_as_they_went(seed: int, tmp_path: Path) -> None:
+def test_searches_go_as_they_went(seed, tmp_path):
     texts = written(tmp_path, "traces", "--seeds", str(seed))
     assert texts
     found = [
@@ -79,7 +77,7 @@ def test_searches_go_as_they_went(seed: int, tmp_path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_kept_studies_name_no_machine() -> None:
+def test_the_kept_studies_name_no_machine():
     files = [path for path in STUDIES.rglob("*") if path.is_file()]
     assert files
     for path in files:

@@ -1,7 +1,5 @@
 """Numbers in README, the quick start and the results are recorded, and no dataset sleeps."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -57,20 +55,20 @@ def settings_of(page: Path, heading: str) -> Iterator[tuple[set[str], str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_speed_up_is_a_recorded_one_of_a_training_that_does_not_sleep(page: Path) -> None:
+def test_every_speed_up_is_a_recorded_one_of_a_training_that_does_not_sleep(page):
     found = list(headlines(page))
     assert found
     assert not set(found) - recorded()
 
 
-def test_the_page_on_quality_lists_the_settings_of_the_default_space() -> None:
+def test_the_page_on_quality_lists_the_settings_of_the_default_space():
     rows = settings_of(DOCS / "concepts" / "quality-checks.md", "# Quality checks")
     listed = {name for names, _ in rows for name in names}
     offered = read_space(shipped_spaces()["default"]).offers
     assert listed == {name for name in offered if not knob_named(name).of_ranks}
 
 
-def test_the_page_on_scripts_says_which_settings_need_no_evidence_and_which_a_flag() -> None:
+def test_the_page_on_scripts_says_which_settings_need_no_evidence_and_which_a_flag():
     rows = list(settings_of(DOCS / "reference" / "scripts.md", "## Settings"))
     always = {name for names, rest in rows if rest.endswith("| always |") for name in names}
     by_flag = {name for names, rest in rows if "`--map`" in rest for name in names}

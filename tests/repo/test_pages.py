@@ -1,7 +1,5 @@
 """Pages and parts of pages that are written by a program are what it writes now."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path
@@ -25,9 +23,7 @@ CODES = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
         ("docs/results.md", "results", "others"),
     ],
 )
-def test_a_page_has_what_its_program_writes(
-    page: str, program: str, function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_has_what_its_program_writes(page, program, function, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     module = importlib.import_module(program)
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -36,13 +32,13 @@ def test_a_page_has_what_its_program_writes(
     assert text == getattr(module, function)(), f"{page} is stale: `make docs`"
 
 
-def test_every_error_has_its_exit_code_on_the_page() -> None:
+def test_every_error_has_its_exit_code_on_the_page():
     classes = [one for one in vars(errors).values() if isinstance(one, type)]
     codes = {one.exit_code for one in classes if issubclass(one, AutotuneError)}
     assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", CODES, re.MULTILINE)}
 
 
-def test_pages_for_users_stay_short() -> None:
+def test_pages_for_users_stay_short():
     docs = ROOT / "docs"
     pages = {*docs.rglob("*.md"), ROOT / "README.md"}
     pages -= {docs / "benchmarks.md", *docs.glob("dev/*.md")}

@@ -1,7 +1,5 @@
 """The documentation site: it is built without a warning, and all links within it lead somewhere."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_site_is_built_and_every_link_within_it_leads_somewhere(tmp_path: Path) -> None:
+def test_the_site_is_built_and_every_link_within_it_leads_somewhere(tmp_path):
     for package in ("sphinx", "myst_parser", "sphinx_click", "furo"):
         installed(package)
     site = tmp_path / "site"

@@ -1,7 +1,5 @@
 """A package that is installed from a wheel works without the checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     """A folder with the wheel's content, built from this checkout, as pip would lay it out."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
@@ -48,27 +46,25 @@ def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
     )
 
 
-def test_the_shipped_search_spaces_are_inside_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_shipped_search_spaces_are_inside_the_wheel(installed, tmp_path):
     listed = run(installed, tmp_path, "spaces").stdout
     assert all(name in listed for name in ("default", "quick", "cpu", "cuda", "loader"))
 
 
-def test_the_presets_are_inside_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_presets_are_inside_the_wheel(installed, tmp_path):
     (tmp_path / "train.py").write_text("")
     said = run(installed, tmp_path, "search", "--preset", "other", "train.py").stderr
     assert "--preset 'other' is none of hf, lightning, timm." in said
 
 
-def test_the_template_is_inside_the_wheel_and_a_search_of_it_can_be_planned(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_the_template_is_inside_the_wheel_and_a_search_of_it_can_be_planned(installed, tmp_path):
     assert run(installed, tmp_path, "init").returncode == 0
     planned = run(installed, tmp_path, "search", "model.py", "--space", "quick", "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert "search space quick" in planned.stderr
 
 
-def test_the_template_of_reports_is_inside_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_template_of_reports_is_inside_the_wheel(installed, tmp_path):
     config = TrainingConfig.of({"batch_size": 16})
     write_best(best_config(config.replace(batch_size=64), config), tmp_path / "best.yaml")
     done = run(installed, tmp_path, "report", "best.yaml", "--html", "report.html")
@@ -76,7 +72,7 @@ def test_the_template_of_reports_is_inside_the_wheel(installed: Path, tmp_path: 
     assert "1.50" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_wheel_holds_the_package_and_nothing_of_the_tests(installed: Path) -> None:
+def test_the_wheel_holds_the_package_and_nothing_of_the_tests(installed):
     (wheel,) = installed.parent.glob("*.whl")
     names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert names == {"autotune", f"autotune-{wheel.name.split('-')[1]}.dist-info"}

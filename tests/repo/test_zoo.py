@@ -1,7 +1,5 @@
 """Scripts of the zoo, unchanged: each is seen to train, searched by one command, and judged."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -29,9 +27,7 @@ NO_LOADER = "no torch DataLoader feeds training"
         ("lightning_module", (), "lightning", ["feeds training"]),
     ],
 )
-def test_a_script_of_the_zoo_is_searched_by_one_command(
-    name: str, arguments: tuple[str, ...], package: str, seen: list[str], tmp_path: Path
-) -> None:
+def test_a_script_of_the_zoo_is_searched_by_one_command(name, arguments, package, seen, tmp_path):
     if package != "torch":
         installed(package)
     space = written(tmp_path, "amp_dtype: [null, bfloat16]\nnum_threads: [1, 2]\n")
@@ -51,7 +47,6 @@ def test_a_script_of_the_zoo_is_searched_by_one_command(
     for words in seen:
         assert words in done.stderr
     best = read_best(tmp_path / "studies" / name / "best.yaml")
-    assert best.evidence.searched is not None
     # An LSTM in bfloat16 needs a processor with instructions for it, or is refused, or slow.
     slow = r"amp_dtype=bfloat16.*(LSTM forward propagation primitive|no result within)"
     refused = name in ("memory_map", "by_hand") and re.search(slow, done.stderr)

@@ -1,9 +1,6 @@
 """An optimizer step over several batches: the samples and gradients of one batch of all of them."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
 
@@ -28,7 +25,7 @@ from clockwork import Bench, Clock, Loader
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> Workload:
+def plain(monkeypatch):
     """Loss that is a mean over samples, of a linear model; 256 samples."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "plain", None)
@@ -57,35 +54,33 @@ def trained(setup: TrainingSetup, steps: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("size", "count"), [(48, 2), (24, 4), (12, 8)])
-def test_parts_of_a_batch_train_what_the_whole_batch_does_in_every_epoch(
-    size: int, count: int, plain: Workload
-) -> None:
+def test_parts_of_a_batch_train_what_the_whole_batch_does_in_every_epoch(size, count, plain):
     # 256 samples are two steps of 96: the later ones are of the second and the third epoch.
     whole = trained(set_up(plain, 96), steps=5)
     torch.testing.assert_close(trained(set_up(plain, size, count), steps=5), whole)
 
 
-def test_an_epoch_ends_with_an_optimizer_step(plain: Workload) -> None:
+def test_an_epoch_ends_with_an_optimizer_step(plain):
     config = TrainingConfig.of({"batch_size": 10, "accumulation_steps": 4})
     loader = build_loader(config, plain, plain.build_dataset(), seed=0)
     assert len(loader) == len(list(loader)) == 24
 
 
-def test_a_dataset_without_the_samples_of_a_step_is_refused(plain: Workload) -> None:
+def test_a_dataset_without_the_samples_of_a_step_is_refused(plain):
     with pytest.raises(DatasetTooSmallError, match="256 samples, fewer than one step of 4 batches"):
         set_up(plain, 100, 4)
 
 
-def test_the_loss_of_a_step_is_the_mean_of_its_batches(plain: Workload) -> None:
+def test_the_loss_of_a_step_is_the_mean_of_its_batches(plain):
     one, parts = set_up(plain, 64), set_up(plain, 16, 4)
     losses = [float(setup.step(endless(setup.loader))) for setup in (one, parts)]
     assert losses[0] == pytest.approx(losses[1])
 
 
-def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain: Workload) -> None:
+def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain):
     seen: list[float] = []
 
-    def clip_gradients(model: nn.Module) -> None:
+    def clip_gradients(model):
         seen.append(float(nn.utils.clip_grad_norm_(model.parameters(), 0.01)))
 
     clipping = replace(plain, clip_gradients=clip_gradients)
@@ -102,12 +97,12 @@ def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain: Workload) -
     assert norms["float16", 16] == pytest.approx(norms[None, 64], rel=0.05)
 
 
-def test_a_step_takes_its_batches_and_none_more(plain: Workload) -> None:
+def test_a_step_takes_its_batches_and_none_more(plain):
     setup = set_up(plain, 8, 4)
     batch = next(iter(setup.loader))
     given: list[int] = []
 
-    def batches() -> Iterator[object]:
+    def batches():
         while True:
             given.append(len(given))
             yield batch
@@ -118,9 +113,7 @@ def test_a_step_takes_its_batches_and_none_more(plain: Workload) -> None:
     assert len(given) == 2 * 4
 
 
-def test_passes_that_a_scaler_makes_void_are_not_counted_into_the_next_step(
-    plain: Workload,
-) -> None:
+def test_passes_that_a_scaler_makes_void_are_not_counted_into_the_next_step(plain):
     setup = scaled_little(set_up(plain, 8, 2, amp_dtype="float16"))
     batch = next(iter(setup.loader))
     setup.accumulate(repeat(batch), 2)  # and no update, as after an overflow
@@ -130,12 +123,10 @@ def test_passes_that_a_scaler_makes_void_are_not_counted_into_the_next_step(
 
 @pytest.mark.parametrize("samples", [1, 7, 33, 64, 65, 97, 100])
 @pytest.mark.parametrize(("size", "count"), [(8, 1), (8, 4), (32, 2)])
-def test_a_probe_trains_on_exactly_its_samples_however_a_step_is_split(
-    samples: int, size: int, count: int, plain: Workload
-) -> None:
+def test_a_probe_trains_on_exactly_its_samples_however_a_step_is_split(samples, size, count, plain):
     seen: list[int] = []
 
-    def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def compute_loss(model, batch):
         seen.append(len(batch[0]))
         return plain.compute_loss(model, batch)
 
@@ -146,8 +137,8 @@ def test_a_probe_trains_on_exactly_its_samples_however_a_step_is_split(
     assert max(seen) <= size + 1
 
 
-def test_a_block_counts_the_samples_of_all_batches_of_its_steps() -> None:
-    def step(batches: Iterator[object]) -> None:
+def test_a_block_counts_the_samples_of_all_batches_of_its_steps():
+    def step(batches):
         for _ in range(3):
             bench.step(batches)
 
@@ -161,7 +152,7 @@ def test_a_block_counts_the_samples_of_all_batches_of_its_steps() -> None:
     assert [block.seconds for block in blocks] == [9.0] * 6
 
 
-def test_a_loader_that_shuffles_draws_the_same_order_for_one_batch_a_step(plain: Workload) -> None:
+def test_a_loader_that_shuffles_draws_the_same_order_for_one_batch_a_step(plain):
     dataset = plain.build_dataset()
     config = TrainingConfig.of({"batch_size": 48})
     ours = endless(build_loader(config, plain, dataset, seed=3))

@@ -22,9 +22,7 @@ from scripted_runner import (
     at,
     batch_of,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    unstored_in,
 )
 from shown_events import lines_of
 
@@ -44,7 +42,7 @@ def losing(losses: dict[int, tuple[float, ...]]) -> ScriptedRunner:
 
 def searched(folder: Path, losses: dict[int, tuple[float, ...]], **changes: Any) -> list[Event]:
     """The events of a search with such losses."""
-    return events_of(options_in(folder, **changes), losing(losses))
+    return events_of(unstored_in(folder, **changes), losing(losses))
 
 
 def accuracy_of(events: list[Event]) -> AccuracyEvidence:
@@ -59,7 +57,7 @@ SLIGHT = (0.002, 0.004, 0.003, 0.002, 0.004, 0.003)
 
 def test_both_qualities_are_means_over_the_same_seeds(tmp_path):
     runner = losing({128: UNDECIDED, 32: SLIGHT})
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     accuracy = accuracy_of(events)
     assert sum(len(seeds) for batch, seeds in runner.probes() if batch == 8) == 6
     assert events[-1].best.config["batch_size"] == 32
@@ -102,7 +100,7 @@ def test_seeds_that_lose_equally_are_no_finer_than_the_steps_of_the_quality(tmp_
 def test_a_quality_that_never_moves_does_not_say_how_fine_it_is(tmp_path):
     runner = losing({})
     runner.quality = lambda config, seed: 0.9 if batch_of(config) != 64 else 0.5
-    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    accuracy = accuracy_of(events_of(unstored_in(tmp_path), runner))
     assert accuracy.smallest_shown == 0
     assert "the same value with every seed" in accuracy.probe_text
 
@@ -110,7 +108,7 @@ def test_a_quality_that_never_moves_does_not_say_how_fine_it_is(tmp_path):
 def test_a_stream_has_no_epoch_and_a_search_of_throughput_no_run(tmp_path):
     runner = losing({32: SLIGHT, 128: (0.5,) * 6})
     runner.inspected = Inspected(cpu_machine(), replace(FACTS, dataset_samples=None))
-    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    accuracy = accuracy_of(events_of(unstored_in(tmp_path), runner))
     assert (accuracy.epochs, accuracy.share_of_run) == (None, None)
     assert "epoch" not in accuracy.probe_text
 
@@ -139,7 +137,7 @@ def loss_of(losses: dict[int, float], untrained: float | None) -> ScriptedRunner
 
 def test_of_a_loss_a_percent_of_what_training_gained_is_allowed(tmp_path):
     runner = loss_of({128: 0.05, 32: 0.03}, untrained=4.0885)
-    accuracy = accuracy_of(events_of(options_in(tmp_path), runner))
+    accuracy = accuracy_of(events_of(unstored_in(tmp_path), runner))
     assert accuracy.best == pytest.approx(0.1185), "0.03 worse, of 0.04 allowed"
     assert accuracy.tolerance == pytest.approx(0.040005)
     assert (
@@ -151,7 +149,7 @@ def test_of_a_loss_a_percent_of_what_training_gained_is_allowed(tmp_path):
 
 
 def test_a_probe_in_which_training_gained_nothing_is_said_to_allow_nothing(tmp_path):
-    events = events_of(options_in(tmp_path), loss_of(dict.fromkeys((16, 32, 64), 0.03), 0.08))
+    events = events_of(unstored_in(tmp_path), loss_of(dict.fromkeys((16, 32, 64), 0.03), 0.08))
     assert accuracy_of(events).tolerance == 0
     (told,) = [line for line in lines_of(events) if "allowed" in line]
     assert "training gained nothing in the probe" in told
@@ -196,7 +194,7 @@ class EndsBeforeTheBaseline(ScriptedRunner):
 def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
     runner = losing({128: SCATTERING, 32: SLIGHT})
     ends = EndsBeforeTheBaseline(runner.measure, runner.quality)
-    best = events_of(options_in(tmp_path), ends)[-1].best
+    best = events_of(unstored_in(tmp_path), ends)[-1].best
     assert sum(len(seeds) for batch, seeds in ends.probes() if batch == 128) > 3
     assert best.config["batch_size"] == 32
     (missed,) = best.evidence.not_proven

@@ -20,9 +20,7 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    unstored_in,
 )
 
 EXACT = "num_workers: [0, 2]\n"
@@ -42,7 +40,7 @@ def changed_is_faster(config, phase):
 def searched(folder, space, **script):
     """The runner and the events of a search through a small space."""
     runner = ScriptedRunner(changed_is_faster, **script)
-    events = events_of(options_in(folder, space=space, trials=4), runner)
+    events = events_of(unstored_in(folder, space=space, trials=4), runner)
     return runner, events
 
 
@@ -84,7 +82,7 @@ def test_every_error_of_the_numerics_check_is_in_the_answer(tmp_path):
 
 def test_kept_settings_need_no_evidence(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(100 / batch_of(config)))
-    best = events_of(options_in(tmp_path, space=TWO_BATCHES), runner)[-1].best
+    best = events_of(unstored_in(tmp_path, space=TWO_BATCHES), runner)[-1].best
     assert best.keeps_baseline
     assert best.constraints.accuracy.evidence == "exact"
 
@@ -98,7 +96,7 @@ def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):
                 probed.append((job.config["batch_size"], job.config["optimizer_impl"]))
             return super().run(job, folder)
 
-    events_of(options_in(tmp_path, TWO_BATCHES + FUSED, trials=4), Noting(changed_is_faster))
+    events_of(unstored_in(tmp_path, TWO_BATCHES + FUSED, trials=4), Noting(changed_is_faster))
     assert set(probed) == {(8, None), (64, None)}
 
 
@@ -122,7 +120,7 @@ def test_gradients_that_are_not_finite_are_infeasible(tmp_path):
 
 def test_a_gate_is_run_once_for_each_combination_of_numerics(tmp_path, url):
     space = FUSED + "num_workers: [0, 1, 2]\n" + TWO_BATCHES
-    options = options_in(tmp_path, space=space, trials=12, storage=url)
+    options = unstored_in(tmp_path, space=space, trials=12, storage=url)
     runner = ScriptedRunner(changed_is_faster)
     events_of(changed(options, trials=4), runner)
     again = ScriptedRunner(changed_is_faster)
@@ -144,7 +142,7 @@ def gates_of(folder, gate=None, facts=FACTS, space=AMP):
 
     runner = Noting(changed_is_faster)
     runner.inspected = replace(runner.inspected, workload=facts)
-    events_of(options_in(folder, space=space, trials=4), runner)
+    events_of(unstored_in(folder, space=space, trials=4), runner)
     return gates
 
 
@@ -180,7 +178,7 @@ def factors_of(folder, rule):
                 factors[job.task.kind, job.config["batch_size"]] = job.lr_factor
             return super().run(job, folder)
 
-    options = options_in(folder, space=TWO_BATCHES + AMP, trials=4, lr_scaling=rule)
+    options = unstored_in(folder, space=TWO_BATCHES + AMP, trials=4, lr_scaling=rule)
     return factors, events_of(options, Noting(changed_is_faster))[-1].best
 
 
@@ -194,7 +192,7 @@ def test_trials_probes_and_the_answer_use_one_learning_rate(rule, factor, tmp_pa
 
 
 def test_a_study_is_of_one_rule_for_the_learning_rate(tmp_path, url):
-    options = options_in(tmp_path, storage=url)
+    options = unstored_in(tmp_path, storage=url)
     events_of(options, ScriptedRunner())
     with pytest.raises(StudyMismatchError, match="lr_scaling"):
         events_of(changed(options, lr_scaling="sqrt"), ScriptedRunner())

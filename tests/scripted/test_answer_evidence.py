@@ -1,7 +1,5 @@
 """Evidence of an answer: its share of the device's arithmetic, and memory that grows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,9 +36,7 @@ def told_of(found: Arithmetic) -> str | None:
     ("flops", "rate", "mfu"),
     [(1e6, 4e8, 0.25), (1e6, 1e8, 1.0), (1e6, 0.9e8, None), (None, 4e8, None), (1e6, None, None)],
 )
-def test_the_utilisation_is_the_flops_of_the_throughput_over_the_rate_of_products(
-    flops: float | None, rate: float | None, mfu: float | None
-) -> None:
+def test_the_utilisation_is_the_flops_of_the_throughput_over_the_rate_of_products(flops, rate, mfu):
     found = CountedFlops(flops_per_sample=flops, number_format="bfloat16")
     arithmetic = used(found, RUNS, rate)
     assert arithmetic.mfu == mfu
@@ -50,7 +46,7 @@ def test_the_utilisation_is_the_flops_of_the_throughput_over_the_rate_of_product
 @pytest.mark.parametrize(
     ("mfu", "percent"), [(0.996, "100"), (1.0, "100"), (0.994, "99"), (0.0000012, "0.00012")]
 )
-def test_the_utilisation_is_no_power_of_ten(mfu: float, percent: str) -> None:
+def test_the_utilisation_is_no_power_of_ten(mfu, percent):
     said = told_of(Arithmetic(mfu=mfu, number_format="bfloat16"))
     assert str(said).startswith(f"{percent} % of the matrix")
     assert str(said).endswith("bfloat16")
@@ -77,7 +73,7 @@ def test_the_utilisation_is_no_power_of_ten(mfu: float, percent: str) -> None:
         ("profiler._record_function_enter_new.default", False),
     ],
 )
-def test_operators_that_may_compute_much_are_known_by_their_names(name: str, heavy: bool) -> None:
+def test_operators_that_may_compute_much_are_known_by_their_names(name, heavy):
     assert is_heavy(name) is heavy
 
 
@@ -94,7 +90,7 @@ def run(used: Sequence[int | None], rate: float = 100.0) -> Measurement:
     )
 
 
-def test_a_leak_is_told_by_its_slope() -> None:
+def test_a_leak_is_told_by_its_slope():
     seconds = run(LEAK).blocks[0].seconds
     assert bytes_per_second([run(LEAK)] * 3) == pytest.approx(MIB / seconds)
     scattering = [number + (4096 if index % 2 else 0) for index, number in enumerate(LEAK)]
@@ -124,11 +120,11 @@ def test_a_leak_is_told_by_its_slope() -> None:
         "unknown",
     ],
 )
-def test_what_is_no_steady_growth_is_not_told(used: list[int | None]) -> None:
+def test_what_is_no_steady_growth_is_not_told(used):
     assert bytes_per_second([run(used)] * 6) is None
 
 
-def test_growth_of_a_process_in_three_is_chance() -> None:
+def test_growth_of_a_process_in_three_is_chance():
     calm = run([MIB * 100] * 7)
     assert bytes_per_second([run(LEAK), calm, calm]) is None
     assert bytes_per_second([run(LEAK)] * 2) is None, "too few"
@@ -139,7 +135,7 @@ def answered(folder: Path, growing: Sequence[int], most: int = 8 * GIB) -> Answe
     """The answer of a search in which these batch sizes, of 8 and the faster 64, leak."""
 
     def timing(config: object, _: object) -> TrialOutcome:
-        size = batch_of(config)  # type: ignore[arg-type]
+        size = batch_of(config)
         used = LEAK if size in growing else [MIB * 100] * 7
         return Measured(run(used, 200.0 if size == 64 else 100.0))
 
@@ -149,7 +145,7 @@ def answered(folder: Path, growing: Sequence[int], most: int = 8 * GIB) -> Answe
     return last
 
 
-def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_path: Path) -> None:
+def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_path):
     for growing in ([8, 64], [64], [8], []):
         (folder := tmp_path / str(growing)).mkdir()
         last = answered(folder, growing)
@@ -168,9 +164,7 @@ def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workload", "leaks"), [("keeps_tensors", True), ("plain", False)])
-def test_a_real_training_that_keeps_tensors_is_seen(
-    workload: str, leaks: bool, tmp_path: Path
-) -> None:
+def test_a_real_training_that_keeps_tensors_is_seen(workload, leaks, tmp_path):
     plan = MeasurePlan(looks=(6,), precision=0.0, block_seconds=0.05, max_seconds=1.0)
     job = job_for(WORKLOADS / f"{workload}.py", task=Measure(plan))
     runs = []

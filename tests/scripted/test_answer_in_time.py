@@ -1,9 +1,6 @@
 """A search that found something faster ends with an answer, however dear its processes are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -86,16 +83,12 @@ class Digits:
     ids=["evaluation", "evaluation, refused", "dataset", "dataset, refused"],
 )
 def test_a_search_with_a_winner_in_hand_ends_with_an_answer(
-    workload: Digits,
-    least: float,
-    trials: int,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    workload, least, trials, monkeypatch, tmp_path
+):
     runner = replace(workload).runner(monkeypatch)
     options = unstored_in(tmp_path, SPACE, trials=60, time_budget_seconds=BUDGET)
     *_, last = search(options, runner)
-    best = last.best  # type: ignore[union-attr]
+    best = last.best
     assert best.evidence.speedup.ratio > least, best.config
     assert best.evidence.searched.measured >= trials
     assert runner.elapsed <= 1.1 * BUDGET

@@ -1,11 +1,8 @@
 """The answer of a search is on stdout, its progress on stderr, however it is shown."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +16,13 @@ FASTER, KEPT = "2.00x faster than your settings", "Keep your settings"
 
 
 @pytest.fixture
-def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+def search(tmp_path, monkeypatch):
     """`autotune search` of two batch sizes; `rates` has the samples/s of each."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(WORKLOADS / "plain.py", "model.py")
     written(tmp_path, "batch_size: [8, 64]\n", "space.yaml")
 
-    def searched(faster: float, *words: str) -> Done:
+    def searched(faster, *words):
         runner = ScriptedRunner(
             lambda config, _: at(100 if batch_of(config) == 8 else 100 * faster)
         )
@@ -37,9 +34,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
 
 @pytest.mark.parametrize("mode", ["auto", "rich", "plain", "none"])
 @pytest.mark.parametrize(("faster", "headline"), [(2.0, FASTER), (0.5, KEPT)])
-def test_every_display_leaves_the_answer_to_stdout(
-    search: Search, mode: str, faster: float, headline: str
-) -> None:
+def test_every_display_leaves_the_answer_to_stdout(search, mode, faster, headline):
     done = search(faster, "--progress", mode)
     assert done.code == 0, done.err
     assert done.out.startswith(headline)
@@ -50,7 +45,7 @@ def test_every_display_leaves_the_answer_to_stdout(
 
 
 @pytest.mark.parametrize("mode", ["plain", "none"])
-def test_json_alone_is_on_stdout_where_it_was_asked_for(search: Search, mode: str) -> None:
+def test_json_alone_is_on_stdout_where_it_was_asked_for(search, mode):
     done = search(2.0, "--json", "--progress", mode)
     told = json.loads(done.out)
     assert told["answer"] == "faster"

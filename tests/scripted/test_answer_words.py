@@ -1,7 +1,5 @@
 """Every output gives the same reason for keeping the user's settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -47,7 +45,7 @@ def kept(measured: int = 19) -> BestConfig:
         (with_not_confirmed(with_not_proven(kept())), NEITHER),
     ],
 )
-def test_every_output_gives_the_same_reason(best: BestConfig, reason: str, url: str) -> None:
+def test_every_output_gives_the_same_reason(best, reason, url):
     first, capital = f"Keep your settings: {reason}", f"{reason[0].upper()}{reason[1:]}"
     source = stored(url, [trial(0)], best)
     assert answer_lines(Answered(best, Path("best.yaml")))[0] == first
@@ -56,6 +54,6 @@ def test_every_output_gives_the_same_reason(best: BestConfig, reason: str, url: 
     assert f"{capital} The search space has 96 configurations." in as_page(source).text
 
 
-def test_the_headline_counts_what_was_measured() -> None:
+def test_the_headline_counts_what_was_measured():
     assert "of 1 configuration measured" in headline(kept(1))
     assert "no other configuration was measured" in headline(kept(0))

@@ -1,7 +1,5 @@
 """The arithmetic in best.yaml: FLOPs of a sample, and the use of the device's rate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -32,23 +30,21 @@ def tasks(runner: ScriptedRunner) -> list[CountFlops]:
 
 
 @pytest.mark.parametrize("outcome", [Lost("the process died"), CountedFlops()])
-def test_where_it_cannot_be_counted_there_is_none(tmp_path: Path, outcome: TrialOutcome) -> None:
+def test_where_it_cannot_be_counted_there_is_none(tmp_path, outcome):
     runner = ScriptedRunner(in_proportion, counts=lambda task: outcome)
     assert answer_of(tmp_path, runner).evidence.arithmetic is None
 
 
-def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path: Path) -> None:
-    def counts(task: CountFlops) -> CountedFlops:
+def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path):
+    def counts(task):
         rate = None if "float32" in task.known_formats else 4e9
         return CountedFlops(1e6, "float32", matmul_flops_per_second=rate)
 
     first = ScriptedRunner(in_proportion, counts=counts)
     found = answer_of(tmp_path, first, trials=4).evidence.arithmetic
-    assert found is not None
     assert found.matmul_flops_per_second == 4e9
     again = ScriptedRunner(in_proportion, counts=counts)
     continued = answer_of(tmp_path, again, trials=5).evidence.arithmetic
-    assert continued is not None
     assert continued.matmul_flops_per_second == 4e9
     assert [task.known_formats for task in (*tasks(first), *tasks(again))] == [(), ("float32",)]
     threads = cpu_machine().default_num_threads
@@ -56,7 +52,7 @@ def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_search_states_the_use_of_the_arithmetic(tmp_path: Path) -> None:
+def test_a_search_states_the_use_of_the_arithmetic(tmp_path):
     options = changed(
         options_in(tmp_path, "batch_size: [8, 16, 32, 64]\n", storage=None, trials=4),
         model_path=WORKLOADS / "plain.py",
@@ -64,7 +60,6 @@ def test_a_search_states_the_use_of_the_arithmetic(tmp_path: Path) -> None:
     with SubprocessRunner(tmp_path / "inductor") as runner:
         list(search(options, HurriedRunner(runner, one_host=True)))
     arithmetic = read_best(tmp_path / "best.yaml").evidence.arithmetic
-    assert arithmetic is not None
     assert arithmetic.number_format == "float32"
     assert arithmetic.flops_per_sample == 64
     assert arithmetic.matmul_flops_per_second is not None

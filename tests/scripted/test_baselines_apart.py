@@ -1,7 +1,5 @@
 """Baselines of trials and confirmation that differ by more than their noise are told of."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import cycle
@@ -50,7 +48,7 @@ def slowed_at_first(
     return measure
 
 
-def test_a_tenth_is_said_where_processes_hardly_differ(tmp_path: Path) -> None:
+def test_a_tenth_is_said_where_processes_hardly_differ(tmp_path):
     runner = ScriptedRunner(slowed_at_first(CALM))
     answered, remarks = searched(tmp_path, runner, BEST, SECOND)
     told = answered.remark or ""
@@ -60,25 +58,23 @@ def test_a_tenth_is_said_where_processes_hardly_differ(tmp_path: Path) -> None:
     assert told in remarks
 
 
-def test_a_baseline_that_was_slowed_many_times_is_told_in_whole_percent(tmp_path: Path) -> None:
+def test_a_baseline_that_was_slowed_many_times_is_told_in_whole_percent(tmp_path):
     runner = ScriptedRunner(slowed_at_first(CALM, slowed=1 / 4.6))
     answered, _ = searched(tmp_path, runner, BEST, SECOND)
     assert re.search(r"drifted 3[56]\d %", answered.remark or "")
 
 
-def test_a_tenth_is_not_said_where_processes_differ_by_as_much(tmp_path: Path) -> None:
+def test_a_tenth_is_not_said_where_processes_differ_by_as_much(tmp_path):
     answered, remarks = searched(tmp_path, ScriptedRunner(slowed_at_first(NOISY)), BEST, SECOND)
     assert answered.remark is None
     assert "before the trials" not in remarks
 
 
 @pytest.mark.parametrize(("noise", "said"), [(CALM, True), (NOISY, False)])
-def test_it_is_said_where_the_settings_are_kept_too(
-    noise: tuple[float, ...], said: bool, tmp_path: Path
-) -> None:
+def test_it_is_said_where_the_settings_are_kept_too(noise, said, tmp_path):
     noises = cycle(noise)
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         own = phase == "baseline" and batch_of(config) == 8
         return at(100.0 * next(noises) * (SLOWED if own else 1.0))
 
@@ -99,7 +95,7 @@ def slowed_before_the_trials(slowed: float) -> Callable[[TrainingConfig, Phase],
     return measure
 
 
-def test_settings_that_are_kept_have_the_speed_of_the_rounds(tmp_path: Path) -> None:
+def test_settings_that_are_kept_have_the_speed_of_the_rounds(tmp_path):
     answered, _ = searched(tmp_path, ScriptedRunner(slowed_before_the_trials(1 / 1.3)))
     assert answered.best.keeps_baseline
     evidence = answered.best.evidence
@@ -114,13 +110,13 @@ def test_settings_that_are_kept_have_the_speed_of_the_rounds(tmp_path: Path) -> 
     ids=["trials were slowed as well", "trials were corrected", "neither is known"],
 )
 def test_nothing_is_claimed_of_trials_beside_settings_that_were_far_slower(
-    tmp_path: Path, checked: float, is_refused: bool
-) -> None:
+    tmp_path, checked, is_refused
+):
     """Before the trials the settings ran at a quarter of the speed, in checks at `checked`."""
     noises = cycle(CALM)
     slowed = {"baseline": 0.25, "anchor": checked}
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         rate = 100.0 if batch_of(config) == 8 else 90.0
         return at(rate * next(noises) * slowed.get(phase, 1.0))
 
@@ -138,6 +134,6 @@ def test_nothing_is_claimed_of_trials_beside_settings_that_were_far_slower(
     ]
 
 
-def test_a_difference_that_matters_to_nobody_is_not_said(tmp_path: Path) -> None:
+def test_a_difference_that_matters_to_nobody_is_not_said(tmp_path):
     answered, _ = searched(tmp_path, ScriptedRunner(slowed_at_first(CALM, slowed=1 / 1.04)))
     assert answered.remark is None

@@ -1,14 +1,10 @@
 """A search on GPUs shares its host's memory and cores, and has processes that cannot be ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +19,7 @@ from autotune.values.outcome import Inspected, OutOfMemory
 from children import WORKLOADS, job_for
 from covering import covers
 from factories import GIB, cpu_machine, cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
 HOG = "held = bytearray(400 << 20); import sys; print(flush=True); sys.stdin.read()"
 SOON = Patience(grace=0.1, tidy=0.1, strays=0.1, killed=0.5)
@@ -47,7 +42,7 @@ class Stuck:
 
 
 @pytest.fixture
-def hog() -> Iterator[subprocess.Popen[str]]:
+def hog():
     """A process of its own group, with 400 MiB."""
     words = [sys.executable, "-c", HOG]
     pipe = subprocess.PIPE
@@ -61,7 +56,7 @@ def hog() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> TrialFolder:
+def files(tmp_path):
     folder = TrialFolder(tmp_path / "trial")
     make_private(folder.path)
     for log in (folder.stdout, folder.stderr):
@@ -69,9 +64,7 @@ def files(tmp_path: Path) -> TrialFolder:
     return folder
 
 
-def test_a_child_that_outlives_sigkill_is_waited_for_a_while_and_named(
-    hog: subprocess.Popen[str], files: TrialFolder
-) -> None:
+def test_a_child_that_outlives_sigkill_is_waited_for_a_while_and_named(hog, files):
     files.job.touch()  # as a runner writes it before
     child = Stuck(hog)
     with pytest.raises(TooManyLostError, match=f"process {hog.pid} cannot be ended: 0.5 s after"):
@@ -81,13 +74,11 @@ def test_a_child_that_outlives_sigkill_is_waited_for_a_while_and_named(
 
 
 @covers("T22")
-def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(tmp_path, monkeypatch):
     """Nothing more is started on its device."""
     monkeypatch.setattr("autotune.process.children.PATIENT", SOON)
 
-    def never(child: FreshInterpreter, seconds: float) -> bool:
+    def never(child, seconds):
         time.sleep(min(seconds, 0.5))
         child._process.poll()  # reaps it
         return False
@@ -102,9 +93,7 @@ def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(
 
 
 @covers("T22")
-def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(tmp_path, monkeypatch):
     """It may be stuck as well, since it builds datasets."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 20\n")
@@ -121,33 +110,29 @@ def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(
 
 
 @pytest.mark.parametrize(("limit", "ends"), [(300 << 20, True), (None, False)])
-def test_a_trial_on_a_gpu_is_held_to_the_memory_of_its_host(
-    limit: int | None, ends: bool, hog: subprocess.Popen[str], files: TrialFolder
-) -> None:
+def test_a_trial_on_a_gpu_is_held_to_the_memory_of_its_host(limit, ends, hog, files):
     """Workers that load greedily would else be met by the kernel alone."""
     job = Job(Inspect(), "cuda:0", deadline_seconds=0.0, host_limit_bytes=limit)
     outcome = RunningChild(Stuck(hog), files).watch(job, lambda: False)
     assert isinstance(outcome, OutOfMemory) is ends
-    assert not ends or outcome.memory == "host"  # type: ignore[union-attr]
+    assert not ends or outcome.memory == "host"
 
 
 @pytest.mark.parametrize(("at_once", "limit"), [(1, 0.92 * 8 * GIB), (2, 0.92 * 4 * GIB)])
-def test_trials_on_gpus_share_the_memory_of_the_host(
-    at_once: int, limit: float, tmp_path: Path
-) -> None:
+def test_trials_on_gpus_share_the_memory_of_the_host(at_once, limit, tmp_path):
     runner = ScriptedRunner(inspected=Inspected(cuda_machine(), FACTS))
-    events_of(options_in(tmp_path, trials=2, at_once=at_once), runner)
+    events_of(unstored_in(tmp_path, trials=2, at_once=at_once), runner)
     told = {job.host_limit_bytes for job in runner.jobs if isinstance(job.task, Measure)}
     assert told == {int(limit)}
 
 
-def test_a_trial_on_a_cpu_has_one_limit(tmp_path: Path) -> None:
+def test_a_trial_on_a_cpu_has_one_limit(tmp_path):
     runner = ScriptedRunner(inspected=Inspected(cpu_machine(), FACTS))
-    events_of(options_in(tmp_path, trials=2), runner)
+    events_of(unstored_in(tmp_path, trials=2), runner)
     assert {job.host_limit_bytes for job in runner.jobs} == {None}
 
 
-def test_gpus_that_are_searched_together_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_are_searched_together_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(2, 12)))
     shared = shared_cores(devices_of("cuda:0,cuda:1,cuda:2"))
     assert list(shared.values()) == [(2, 3, 4), (5, 6, 7), (8, 9, 10)]

@@ -1,7 +1,5 @@
 """A search in which nothing works ends; one in which something works goes on."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -19,7 +17,7 @@ def ended(outcome: str, reason: str = "", foreseen: bool = False):
     return trial(1, value, MARGINS[outcome], reason, outcome=outcome, foreseen=foreseen)
 
 
-def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> None:
+def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts():
     breaker = Breaker(3)
     breaker.finished(ended("crashed", "killed by SIGSEGV"))
     breaker.finished(ended("crashed", "bus error"))
@@ -30,7 +28,7 @@ def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts() -> N
     assert "--max-failures" in str(caught.value)
 
 
-def test_a_measured_trial_begins_the_count_anew() -> None:
+def test_a_measured_trial_begins_the_count_anew():
     breaker = Breaker(2)
     for _ in range(5):
         breaker.finished(ended("crashed", "first"))
@@ -42,7 +40,7 @@ def test_a_measured_trial_begins_the_count_anew() -> None:
 
 
 @pytest.mark.parametrize("foreseen", [True, False])
-def test_running_out_of_memory_neither_counts_nor_begins_the_count_anew(foreseen: bool) -> None:
+def test_running_out_of_memory_neither_counts_nor_begins_the_count_anew(foreseen):
     breaker = Breaker(2)
     for _ in range(5):
         breaker.finished(ended("out_of_memory", "too large", foreseen))
@@ -53,7 +51,7 @@ def test_running_out_of_memory_neither_counts_nor_begins_the_count_anew(foreseen
     assert "too large" not in str(caught.value)
 
 
-def test_lost_trials_are_counted_on_their_own() -> None:
+def test_lost_trials_are_counted_on_their_own():
     breaker = Breaker(8)
     breaker.lost("disk full")
     breaker.lost("disk full")
@@ -65,10 +63,10 @@ def test_lost_trials_are_counted_on_their_own() -> None:
 
 
 @pytest.mark.usefixtures("restless")
-def test_each_trial_of_several_threads_is_counted_once() -> None:
+def test_each_trial_of_several_threads_is_counted_once():
     breaker, failed = Breaker(THREADS * TRIALS), []
 
-    def fail() -> None:
+    def fail():
         for _ in range(TRIALS):
             try:
                 breaker.finished(ended("crashed", "x"))

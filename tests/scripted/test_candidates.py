@@ -1,7 +1,5 @@
 """States of a candidate, from a trial to the result, and what later readers are told of it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.configuration.search_space import SearchSpace
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
@@ -23,7 +20,7 @@ from study_factories import SMALL, add, rounds, study_of, trial
 
 
 @pytest.fixture
-def pair() -> tuple[Candidate, Candidate]:
+def pair():
     """Two candidates, whose trials are the second and the third of a study."""
     own = SMALL.replace(batch_size=16)
     return Candidate(trial(1, 90.0), Posterior()), Candidate(trial(2, config=own), Posterior())
@@ -34,7 +31,7 @@ def told(candidate: Candidate) -> dict[str, object]:
     return {name: fact for name, fact in asdict(candidate.log()).items() if fact is not None}
 
 
-def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair) -> None:
+def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair):
     one, _ = pair
     one.comparison = rounds(1.25)
     assert one.end(State.REFUSED, "too much memory").reason == "too much memory"
@@ -43,18 +40,18 @@ def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair) -> None:
     assert told(one) == {**rest, "refused": "too much memory"}
 
 
-def test_what_the_budget_cut_off_is_undecided(pair) -> None:
+def test_what_the_budget_cut_off_is_undecided(pair):
     one, _ = pair
     one.end(State.FAILED, OUT_OF_TIME)
     assert one.state is State.UNDECIDED
 
 
-def test_nothing_is_told_of_a_candidate_that_was_not_tested(pair) -> None:
+def test_nothing_is_told_of_a_candidate_that_was_not_tested(pair):
     assert pair[0].log() is None
 
 
 @pytest.fixture
-def late(nine: SearchSpace, tmp_path: Path) -> SearchRun:
+def late(nine, tmp_path):
     """A search whose time is over, with trials 0.5 % and 50 % above the baseline."""
     options = SearchOptions.of(
         model_path=Path("model.py"), study="s", storage=None, folder=tmp_path, out=tmp_path / "b"
@@ -67,13 +64,11 @@ def late(nine: SearchSpace, tmp_path: Path) -> SearchRun:
     return SearchRun(context, ScriptedRunner(), study, started=time.monotonic() - 100)
 
 
-def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(
-    late: SearchRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(late, monkeypatch):
     trials = late.study.finished()[1:]
     found = [Candidate(trial, Posterior()) for trial in trials]
     monkeypatch.setattr(confirm, "candidates", lambda *_: found)
-    run = confirm.ConfirmationRun(late, SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+    run = confirm.ConfirmationRun(late, SimpleNamespace(), SimpleNamespace())
     assert [event.trial for event in run.run()] == trials
     assert [one.trial for one in run.undecided] == trials
     assert late.time_budget.is_candidate(trials[1])

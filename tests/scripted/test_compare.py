@@ -1,7 +1,5 @@
 """Comparing two configurations, with timings that are known beforehand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -64,20 +62,20 @@ def compared(runner: Timing, asked: ComparisonOptions, folder: Path) -> PairedCo
     return list(compare(asked, runner, folder))[-1]
 
 
-def test_the_ratio_is_that_of_a_over_b(tmp_path: Path) -> None:
+def test_the_ratio_is_that_of_a_over_b(tmp_path):
     comparison = compared(Timing(), options(), tmp_path)
     assert comparison.ratio == pytest.approx(1.5)
     assert comparison.is_faster
 
 
-def test_without_b_the_workloads_own_settings_are_the_other_side(tmp_path: Path) -> None:
+def test_without_b_the_workloads_own_settings_are_the_other_side(tmp_path):
     runner = Timing()
     compared(runner, options(b=None), tmp_path)
     own = TrainingConfig.of(FACTS.baseline).resolved(cpu_machine())
     assert [job.config for job in runner.jobs].count(own.as_dict()) == 6
 
 
-def test_both_take_turns_for_all_the_rounds(tmp_path: Path) -> None:
+def test_both_take_turns_for_all_the_rounds(tmp_path):
     runner = Timing()
     compared(runner, options(rounds=8), tmp_path)
     assert [job.host for job in runner.jobs] == [f"round {n}" for n in range(8) for _ in range(2)]
@@ -87,33 +85,33 @@ def test_both_take_turns_for_all_the_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("is_shared", "hosts"), [(True, 1), (False, 6)])
-def test_rounds_build_a_dear_dataset_once(is_shared: bool, hosts: int, tmp_path: Path) -> None:
+def test_rounds_build_a_dear_dataset_once(is_shared, hosts, tmp_path):
     dear = Inspected(cpu_machine(), FACTS, dataset_seconds=30.0, is_shared=is_shared)
     compared(runner := Timing(inspected=dear), options(), tmp_path)
     assert len({job.host for job in runner.jobs}) == hosts
 
 
-def test_each_process_builds_its_dataset_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_each_process_builds_its_dataset_where_that_is_asked_for(tmp_path):
     compared(runner := Timing(), options(), tmp_path)
     assert not any(job.fresh_data for job in runner.jobs)
     compared(runner := Timing(), replace(options(), fresh_data=True), tmp_path)
     assert all(job.fresh_data for job in runner.jobs)
 
 
-def test_the_same_settings_on_both_sides_are_not_mixed_up(tmp_path: Path) -> None:
+def test_the_same_settings_on_both_sides_are_not_mixed_up(tmp_path):
     comparison = compared(Timing(), options(b=LARGE), tmp_path)
     assert comparison.interval == pytest.approx((1, 1))
     assert not comparison.is_faster
 
 
 @pytest.mark.parametrize(("batch", "label"), [(64, "large.yaml"), (8, "small.yaml")])
-def test_the_side_that_fails_is_named_with_its_log(batch: int, label: str, tmp_path: Path) -> None:
+def test_the_side_that_fails_is_named_with_its_log(batch, label, tmp_path):
     failing = Timing(lambda b: Crashed("killed by SIGSEGV") if b == batch else at(100))
     with pytest.raises(WorkloadError, match=rf"{label}: killed by SIGSEGV\nWhole log: .*stderr"):
         compared(failing, options(), tmp_path)
 
 
-def test_a_process_that_is_lost_twice_is_no_fault_of_the_workload(tmp_path: Path) -> None:
+def test_a_process_that_is_lost_twice_is_no_fault_of_the_workload(tmp_path):
     with pytest.raises(AutotuneError, match="disk full") as raised:
         compared(Timing(lambda _: Lost("disk full")), options(), tmp_path)
     assert raised.value.exit_code == 1
@@ -126,16 +124,14 @@ def test_a_process_that_is_lost_twice_is_no_fault_of_the_workload(tmp_path: Path
         (UserError("ImportError: no", "model.py:1"), WorkloadError),
     ],
 )
-def test_a_workload_that_cannot_be_inspected_is_not_timed(
-    inspected: TrialOutcome, error: type[AutotuneError], tmp_path: Path
-) -> None:
+def test_a_workload_that_cannot_be_inspected_is_not_timed(inspected, error, tmp_path):
     runner = Timing(inspected=inspected)
     with pytest.raises(error):
         compared(runner, options(), tmp_path)
     assert runner.jobs == []
 
 
-def test_a_side_is_the_configuration_of_a_file_or_the_workloads_own(tmp_path: Path) -> None:
+def test_a_side_is_the_configuration_of_a_file_or_the_workloads_own(tmp_path):
     from autotune.configuration.best_config import write_best
 
     write_best(best_config(LARGE, SMALL), tmp_path / "best.yaml")
@@ -143,7 +139,7 @@ def test_a_side_is_the_configuration_of_a_file_or_the_workloads_own(tmp_path: Pa
     assert side_of(None).config is None
 
 
-def test_an_answer_that_keeps_the_settings_promises_no_speed_up(tmp_path: Path) -> None:
+def test_an_answer_that_keeps_the_settings_promises_no_speed_up(tmp_path):
     from autotune.configuration.best_config import write_best
 
     write_best(best_config(SMALL, SMALL), tmp_path / "best.yaml")
@@ -179,9 +175,7 @@ def rounds_between(low: float, high: float) -> PairedComparison:
         (0.80, 0.95, None, False),  # but that it is not slower
     ],
 )
-def test_a_confirmed_speed_up_holds_until_the_rounds_say_otherwise(
-    low: float, high: float, confirmed: tuple[float, float] | None, holds: bool
-) -> None:
+def test_a_confirmed_speed_up_holds_until_the_rounds_say_otherwise(low, high, confirmed, holds):
     comparison = rounds_between(low, high)
     assert comparison.interval == pytest.approx((low, high), rel=0.02)
     assert still_holds(comparison, confirmed) is holds
@@ -203,7 +197,7 @@ def alarms(then: float, now: float) -> float:
     return failed / confirmed
 
 
-def test_noise_seldom_fails_a_job_and_a_loss_mostly_does() -> None:
+def test_noise_seldom_fails_a_job_and_a_loss_mostly_does():
     assert alarms(1.5, 1.5) < 0.01
     assert alarms(1.2, 1.2) < 0.01
     assert alarms(1.05, 1.05) < 0.3, "what was barely confirmed was partly luck"
@@ -212,7 +206,7 @@ def test_noise_seldom_fails_a_job_and_a_loss_mostly_does() -> None:
     assert alarms(1.2, 1.0) > 0.9
 
 
-def test_the_first_of_two_answers_has_to_be_faster() -> None:
+def test_the_first_of_two_answers_has_to_be_faster():
     comparison = rounds_of(*[0.9, 1.05, 1.05, 1.05, 1.05, 1.2])
     promised = Side("large.yaml", LARGE, (1.01, 1.2))
     both = ComparisonOptions(Path("model.py"), promised, Side("small.yaml", SMALL))

@@ -1,7 +1,5 @@
 """`autotune compare` of an unchanged script: both sides in rounds, as of a model.py."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 from dataclasses import replace
@@ -44,7 +42,7 @@ class Sides(ScriptedRunner):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder with a script that must not run."""
     written(tmp_path, "raise SystemExit('ran')\n", "train.py")
     return tmp_path
@@ -62,9 +60,7 @@ def compared(monkeypatch: pytest.MonkeyPatch, folder: Path, runner: Sides, *word
         return command("compare", "train.py", *words)
 
 
-def test_the_configuration_takes_turns_with_the_untouched_script(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_configuration_takes_turns_with_the_untouched_script(folder, monkeypatch):
     answer(folder, num_workers=2)
     words = ("best.yaml", "--require-faster", "--json", "--", "--name", "a b")
     done = compared(monkeypatch, folder, runner := Sides(), *words)
@@ -84,9 +80,7 @@ def test_the_configuration_takes_turns_with_the_untouched_script(
     assert "channels_last" not in asked[2]
 
 
-def test_a_speed_up_that_has_gone_exits_with_8(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_speed_up_that_has_gone_exits_with_8(folder, monkeypatch):
     answer(folder, num_workers=2)
     words = ("best.yaml", "--require-faster")
     done = compared(monkeypatch, folder, Sides(workers_help=False), *words)
@@ -96,8 +90,8 @@ def test_a_speed_up_that_has_gone_exits_with_8(
 
 @pytest.mark.parametrize(("workers", "code"), [(4, 0), (0, NOT_FASTER)])
 def test_settings_that_were_edited_have_no_confirmed_speed_up_and_must_be_faster(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int, code: int
-) -> None:
+    folder, monkeypatch, workers, code
+):
     path = answer(folder, num_workers=2)
     changes = {"num_workers": workers, "num_threads": 1}
     write_best(edited(read_best(path), **changes, prefetch_factor=2 if workers else None), path)
@@ -107,18 +101,14 @@ def test_settings_that_were_edited_have_no_confirmed_speed_up_and_must_be_faster
     assert "previously confirmed" not in done.err
 
 
-def test_a_file_that_was_edited_back_to_the_users_settings_keeps_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_edited_back_to_the_users_settings_keeps_them(folder, monkeypatch):
     path = answer(folder, num_workers=2)
     write_best(edited(read_best(path), num_workers=0, prefetch_factor=None), path)
     done = compared(monkeypatch, folder, Sides(), "best.yaml", "--require-faster")
     assert done.code == 0, done.err
 
 
-def test_two_files_are_compared_with_each_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_files_are_compared_with_each_other(folder, monkeypatch):
     answer(folder, "a.yaml", num_workers=2)
     answer(folder, "b.yaml", num_threads=1)
     words = ("a.yaml", "b.yaml", "--require-faster", "--")
@@ -128,9 +118,7 @@ def test_two_files_are_compared_with_each_other(
     assert all(job.script and job.script.asked for job in runner.timings)
 
 
-def test_a_mapped_setting_reaches_the_script_by_its_flag(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mapped_setting_reaches_the_script_by_its_flag(folder, monkeypatch):
     answer(folder, num_workers=2, batch_size=64, amp_dtype="bfloat16")
     words = ("best.yaml", "--temp-workdir", "--map", "batch_size=--bs", "--", "--bs", "16")
     done = compared(monkeypatch, folder, runner := Sides(), *words)
@@ -142,9 +130,7 @@ def test_a_mapped_setting_reaches_the_script_by_its_flag(
     assert "amp_dtype" in calls["--bs", "64"].asked
 
 
-def test_it_says_first_what_the_script_was_seen_to_write(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_says_first_what_the_script_was_seen_to_write(folder, monkeypatch):
     answer(folder, num_workers=2)
     around = Surroundings(
         folders=(str(folder / "runs"), "/srv/out"),
@@ -172,8 +158,8 @@ BS = ScriptFlag(("-b", "--batch-size"), 16)
 
 
 def test_flags_that_the_scripts_parser_does_not_know_are_refused_before_a_timing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, monkeypatch
+):
     own = TrainingConfig.of(OWN)
     asks = own.replace(batch_size=64, **{"flags.--epoks": 2})
     write_best(best_config(asks, own), folder / "best.yaml")
@@ -190,9 +176,7 @@ def test_flags_that_the_scripts_parser_does_not_know_are_refused_before_a_timing
 
 
 @pytest.mark.parametrize("words", [(), ("--no-map",)])
-def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(folder, monkeypatch, words):
     answer(folder, batch_size=64)
     runner = Sides(replace(SEEN, surroundings=Surroundings((BS,), ("--",))))
     done = compared(monkeypatch, folder, runner, "best.yaml", "--rounds", "6", *words)
@@ -206,9 +190,7 @@ def test_a_flag_of_which_there_is_no_doubt_sets_the_batch_size(
     assert calls == {(), ("--batch-size", "64")}
 
 
-def test_settings_that_cannot_reach_the_script_are_all_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_that_cannot_reach_the_script_are_all_named(folder, monkeypatch):
     answer(folder, batch_size=64, amp_dtype="float16", channels_last=True)
     done = compared(monkeypatch, folder, runner := Sides(), "best.yaml")
     assert done.code == USAGE
@@ -219,9 +201,7 @@ def test_settings_that_cannot_reach_the_script_are_all_named(
     assert not runner.timings
 
 
-def test_a_script_that_fails_ends_the_comparison_with_its_log(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_fails_ends_the_comparison_with_its_log(folder, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     answer(folder, num_workers=2)
     failing = Sides(observed=UserError("ValueError: no", "train.py:3"))

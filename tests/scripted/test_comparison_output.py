@@ -1,7 +1,5 @@
 """`autotune compare` tells its result, from timings that are known beforehand."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Container
@@ -47,14 +45,14 @@ Compare = Callable[..., tuple[Done, Runner]]
 
 
 @pytest.fixture
-def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
+def compare(tmp_path, monkeypatch):
     """`autotune compare` of large.yaml with the answers that follow, by a scripted runner."""
     monkeypatch.chdir(tmp_path)
     model = Path(shutil.copy(WORKLOADS / "plain.py", "model.py"))
     for name, config in (("large.yaml", LARGE), ("small.yaml", SMALL)):
         write_best(found_here(best_config(config, SMALL), model), Path(name))
 
-    def compared(timing: Timing, *words: str) -> tuple[Done, Runner]:
+    def compared(timing, *words):
         runner = Runner(timing)
         monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda *_, **__: runner)
         words = ("model.py", "large.yaml", *words, "--rounds", "6", "--json", "--require-faster")
@@ -76,7 +74,7 @@ def result_of(done: Done) -> Any:
     return json.loads(done.out)
 
 
-def test_the_result_is_one_sentence_and_one_json_object(compare: Compare) -> None:
+def test_the_result_is_one_sentence_and_one_json_object(compare):
     done, _ = compare(lambda _: at(150), "small.yaml")
     assert done.code == 0
     assert done.err.splitlines()[-1] == "large.yaml is 1.50x small.yaml (1.50 to 1.50, 6 rounds)"
@@ -92,9 +90,7 @@ def test_the_result_is_one_sentence_and_one_json_object(compare: Compare) -> Non
     ("words", "is_refused"),
     [((), True), (("--nproc-per-node", "2"), False), (("--launcher", "env"), False)],
 )
-def test_processes_of_several_hosts_are_not_all_started_on_this_one(
-    compare: Compare, words: tuple[str, ...], is_refused: bool
-) -> None:
+def test_processes_of_several_hosts_are_not_all_started_on_this_one(compare, words, is_refused):
     path = Path("large.yaml")
     placed = {"processes": 16, "processes_per_host": 8}
     write_best(read_best(path).model_copy(update=placed), path)
@@ -107,7 +103,7 @@ def test_processes_of_several_hosts_are_not_all_started_on_this_one(
     assert "--launcher COMMAND" in done.err
 
 
-def test_a_disturbed_round_is_repeated_and_told(compare: Compare) -> None:
+def test_a_disturbed_round_is_repeated_and_told(compare):
     done, runner = compare(partial(disturbed, numbers={0, 3}), "small.yaml")
     result = result_of(done)
     assert result["ratios"] == [1.5] * 6
@@ -119,7 +115,7 @@ def test_a_disturbed_round_is_repeated_and_told(compare: Compare) -> None:
     assert len([line for line in lines if "1.500x" in line]) == 6
 
 
-def test_all_rounds_count_if_they_stay_disturbed_and_the_result_says_so(compare: Compare) -> None:
+def test_all_rounds_count_if_they_stay_disturbed_and_the_result_says_so(compare):
     done, runner = compare(partial(disturbed, numbers=range(100)), "small.yaml")
     assert done.code == NOT_FASTER
     assert len(runner.names) == 2 * 7, "as many repeats as rounds were asked for"
@@ -130,7 +126,7 @@ def test_all_rounds_count_if_they_stay_disturbed_and_the_result_says_so(compare:
     assert abs(firsts.count("a") - firsts.count("b")) == 1, "in balanced order, void ones too"
 
 
-def test_an_answer_alone_has_to_be_as_fast_as_was_confirmed(compare: Compare) -> None:
+def test_an_answer_alone_has_to_be_as_fast_as_was_confirmed(compare):
     ratios = [0.8, 1.3, 1.6, 1.9, 2.2, 2.5]
     done, _ = compare(lambda number: at(100 * ratios[number]))
     assert done.code == 0

@@ -1,7 +1,5 @@
 """A batch size that a config file among a script's arguments gives is searched without a map."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -15,8 +13,7 @@ from autotune.console.plan_lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.outcome import ScriptFlag, Surroundings
 from children import autotune
-from scripted_runner import ScriptedRunner, at, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, at, events_of, unstored_in
 from seen_script import SEEN
 from tuned_scripts import SCRIPTS, run
 
@@ -28,7 +25,7 @@ ARGS = json.dumps({"per_device_train_batch_size": 16, "lr": 16.0, "fp16": True})
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """The folder in which the script is searched."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -41,14 +38,13 @@ def planned(
     seen = replace(SEEN, surroundings=Surroundings(flags))
     script = ScriptOptions(arguments, metric="acc (.*)")
     runner = ScriptedRunner(lambda *_: at(100), observed=seen)
-    begun = events_of(options_in(folder, space, script=script, trials=2), runner)[0]
+    begun = events_of(unstored_in(folder, space, script=script, trials=2), runner)[0]
     assert isinstance(begun, Planned)
     return begun
 
 
 def maps(plan: Planned) -> list[str]:
     script = plan.context.options.workload.script
-    assert script is not None
     return [flag.name for flag in script.flags]
 
 
@@ -72,8 +68,8 @@ def maps(plan: Planned) -> list[str]:
     ],
 )
 def test_a_key_with_the_value_that_training_was_seen_with_is_searched(
-    folder: Path, name: str, text: str, arguments: tuple[str, ...], found: list[str] | None
-) -> None:
+    folder, name, text, arguments, found
+):
     (folder / name).write_text(text)
     wanted = ["args.json:0.per_device_train_batch_size"] if found is None else found
     assert maps(planned(folder, *arguments)) == wanted
@@ -84,15 +80,13 @@ def test_a_key_with_the_value_that_training_was_seen_with_is_searched(
     [(16, "--batch-size"), (32, "--config:train.batch_size")],
     ids=["the flag's", "a default that the file overrides"],
 )
-def test_a_flag_that_has_the_value_comes_before_a_file(
-    folder: Path, value: int, found: str
-) -> None:
+def test_a_flag_that_has_the_value_comes_before_a_file(folder, value, found):
     (folder / "my.yaml").write_text(YAML)
     flag = ScriptFlag(("--batch-size",), value)
     assert maps(planned(folder, "--config", "my.yaml", flags=(flag,))) == [found]
 
 
-def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder: Path) -> None:
+def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder):
     (folder / "my.yaml").write_text(TWICE)
     plan = planned(folder, "--config", "my.yaml")
     assert maps(plan) == []
@@ -102,7 +96,7 @@ def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder: Pat
     ) in "\n".join(plan_lines(plan.context))
 
 
-def test_of_two_files_of_a_flag_the_later_one_is_searched_and_the_other_stays(folder: Path) -> None:
+def test_of_two_files_of_a_flag_the_later_one_is_searched_and_the_other_stays(folder):
     (folder / "base.yaml").write_text(YAML)
     (folder / "my.yaml").write_text("epochs: 3\n")
     words = ("--config", "base.yaml", "--config", "my.yaml")
@@ -115,13 +109,13 @@ def test_of_two_files_of_a_flag_the_later_one_is_searched_and_the_other_stays(fo
     assert "'--config', 'my.yaml'" not in done.stdout
 
 
-def test_files_of_a_flag_that_the_space_varies_are_not_mapped(folder: Path) -> None:
+def test_files_of_a_flag_that_the_space_varies_are_not_mapped(folder):
     (folder / "my.yaml").write_text(YAML)
     flags = "flags:\n  --config: {values: [my.yaml, other.yaml], effect: exact}\n"
     assert maps(planned(folder, "--config", "my.yaml", space=SPACE + flags)) == []
 
 
-def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folder: Path) -> None:
+def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folder):
     shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
     words = ("train.py", "--config", "my.yaml")
     way = ("--map", "batch_size=--config:train.batch_size")
@@ -132,7 +126,7 @@ def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folde
         assert ("'--config', 'my.yaml'" not in done.stderr) is is_copied
 
 
-def test_a_copy_differs_in_the_key_alone(folder: Path) -> None:
+def test_a_copy_differs_in_the_key_alone(folder):
     text = (
         "# mine\nsize: &size 16\ntrain:\n  batch_size: *size\n  lr: 1e-3  # small\n"
         "  begun: 2024-01-01\n  shuffle: yes\n  name: 'a: b'\n  seed: 010\nval: {size: *size}\n"
@@ -143,7 +137,7 @@ def test_a_copy_differs_in_the_key_alone(folder: Path) -> None:
     assert Path(copy).read_text() == text.replace("*size", "64", 1)
 
 
-def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder: Path) -> None:
+def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder):
     shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
     (folder / "my.yaml").write_text(YAML)
     metric = ("--metric-regex", "batch size (.*),", "--metric-mode", "max")

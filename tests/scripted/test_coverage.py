@@ -1,7 +1,5 @@
 """Values that were hardly tried are found, for a search that comes no further."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,29 +27,29 @@ def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations
         ([100.0, 0.0, 0.0, 150.0], 0),
     ],
 )
-def test_a_gain_is_a_percent_more_than_the_best_so_far(rates: list[float], without: int) -> None:
+def test_a_gain_is_a_percent_more_than_the_best_so_far(rates, without):
     assert trials_without_gain(seen(rates)) == without
 
 
-def test_an_infeasible_trial_is_no_gain_and_never_the_best() -> None:
+def test_an_infeasible_trial_is_no_gain_and_never_the_best():
     trials = seen([100.0, 300.0, 110.0], [True, False, True])
     assert trials_without_gain(trials) == 0
     assert best_row(trials) is not None
-    assert best_row(trials).tolist() == [1, 1]  # type: ignore[union-attr]
+    assert best_row(trials).tolist() == [1, 1]
 
 
-def test_there_is_no_best_row_without_a_feasible_trial() -> None:
+def test_there_is_no_best_row_without_a_feasible_trial():
     assert best_row(seen([0.0, 50.0], [True, False])) is None
 
 
-def test_the_value_that_differs_from_the_best_is_counted() -> None:
+def test_the_value_that_differs_from_the_best_is_counted():
     trials = seen([100.0, 120.0, 150.0, 140.0])
     best = np.array([1, 1])
     rows = np.array([[0, 1], [1, 0], [1, 2], [1, 3], [1, 1]])
     assert times_tried(rows, best, trials).tolist() == [1, 2, 1, 0, 4]
 
 
-def test_the_value_that_was_tried_least_counts() -> None:
+def test_the_value_that_was_tried_least_counts():
     trials = seen([100.0, 120.0, 150.0, 140.0])
     assert times_tried(np.array([[0, 0]]), np.array([1, 1]), trials).tolist() == [1]
 
@@ -60,39 +58,39 @@ def trials(values: Sequence[float], margins: dict[str, float] = HOLDS):
     return [trial(number, value, margins) for number, value in enumerate(values)]
 
 
-def test_a_search_that_still_gains_goes_on() -> None:
+def test_a_search_that_still_gains_goes_on():
     assert not has_settled(trials([1.02**number for number in range(60)]))
 
 
-def test_a_search_without_gain_for_long_is_over() -> None:
+def test_a_search_without_gain_for_long_is_over():
     assert has_settled(trials([100.0] * FEWEST))
 
 
-def test_a_start_is_no_plateau() -> None:
+def test_a_start_is_no_plateau():
     assert not has_settled(trials([100.0] * (FEWEST - 1)))
 
 
-def test_patience_begins_anew_with_every_gain() -> None:
+def test_patience_begins_anew_with_every_gain():
     values = [100.0] * FEWEST + [110.0]
     assert not has_settled(trials([*values, *[100.0] * (PATIENCE - 1)]))
     assert has_settled(trials([*values, *[100.0] * PATIENCE]))
 
 
-def test_less_than_a_percent_is_no_gain() -> None:
+def test_less_than_a_percent_is_no_gain():
     assert has_settled(trials([100.0] * FEWEST + [100.9] * 3))
 
 
-def test_an_infeasible_trial_is_no_gain() -> None:
+def test_an_infeasible_trial_is_no_gain():
     crashed = trials([200.0] * 3, CRASHED)
     assert has_settled([*trials([100.0] * FEWEST), *crashed])
 
 
 @pytest.mark.parametrize(("rate", "ends"), [(94.0, False), (96.0, True), (121.0, False)])
-def test_at_the_speed_of_computing_alone_nothing_is_left_to_win(rate: float, ends: bool) -> None:
+def test_at_the_speed_of_computing_alone_nothing_is_left_to_win(rate, ends):
     at_rate = trial(0, rate, samples_per_second=rate)
     assert is_at_limit([at_rate], 100.0) == ends
     assert not is_at_limit([at_rate], None)
 
 
-def test_an_infeasible_trial_reaches_no_limit() -> None:
+def test_an_infeasible_trial_reaches_no_limit():
     assert not is_at_limit([trial(0, 100.0, CRASHED, samples_per_second=100.0)], 100.0)

@@ -1,9 +1,5 @@
 """Jobs of a search say how to treat the dataset; scripted, so that nothing is built."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
@@ -18,9 +14,7 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    unstored_in,
 )
 
 
@@ -37,31 +31,27 @@ def hosts_of_rounds(runner: ScriptedRunner) -> set[str | None]:
     return {job.host for job, asked in together if asked.phase == "confirmation"}
 
 
-def test_the_rounds_of_a_search_share_a_dear_dataset(tmp_path: Path) -> None:
-    events_of(options_in(tmp_path), runner := dear(is_shared=True))
+def test_the_rounds_of_a_search_share_a_dear_dataset(tmp_path):
+    events_of(unstored_in(tmp_path), runner := dear(is_shared=True))
     assert hosts_of_rounds(runner) == {"search"}
 
 
-def test_rounds_have_hosts_of_their_own_where_these_build_nothing(tmp_path: Path) -> None:
-    events_of(options_in(tmp_path), runner := dear(is_shared=False))
+def test_rounds_have_hosts_of_their_own_where_these_build_nothing(tmp_path):
+    events_of(unstored_in(tmp_path), runner := dear(is_shared=False))
     assert len(hosts_of_rounds(runner)) > 1
 
 
 @pytest.mark.parametrize("fresh_data", [True, False])
-def test_each_job_says_whether_its_process_builds_the_dataset(
-    fresh_data: bool, tmp_path: Path
-) -> None:
-    options = changed(options_in(tmp_path), fresh_data=fresh_data)
+def test_each_job_says_whether_its_process_builds_the_dataset(fresh_data, tmp_path):
+    options = changed(unstored_in(tmp_path), fresh_data=fresh_data)
     events_of(options, runner := dear(is_shared=not fresh_data))
     assert {job.fresh_data for job in runner.jobs} == {fresh_data}
 
 
-def test_the_flag_of_the_command_reaches_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_flag_of_the_command_reaches_the_search(tmp_path, monkeypatch):
     found: list[SearchOptions] = []
 
-    def driven(options: SearchOptions, *_: object) -> bool:
+    def driven(options, *_):
         found.append(options)
         return True
 
@@ -72,7 +62,7 @@ def test_the_flag_of_the_command_reaches_the_search(
     assert [options.workload.fresh_data for options in found] == [False, True]
 
 
-def test_a_script_takes_no_such_flag(tmp_path: Path) -> None:
+def test_a_script_takes_no_such_flag(tmp_path):
     script = str(written(tmp_path, "import torch\nprint(torch)\n", "train.py"))
     done = CliRunner().invoke(cli, ["search", script, "--fresh-data"])
     assert done.exit_code != 0

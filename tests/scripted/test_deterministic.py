@@ -1,7 +1,5 @@
 """Searches that are held to torch's deterministic mode, and runs of what they answer."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -76,7 +74,7 @@ def on_gpu(**baseline) -> Inspected:
     return Inspected(machine, replace(FACTS, baseline={"batch_size": 8, **baseline}))
 
 
-def test_every_process_of_a_search_is_in_the_mode_and_best_yaml_says_so(tmp_path: Path) -> None:
+def test_every_process_of_a_search_is_in_the_mode_and_best_yaml_says_so(tmp_path):
     runner = ScriptedRunner(lambda config, phase: at(100 + batch_of(config)))
     events = events_of(unstored_in(tmp_path, deterministic=True), runner)
     configs = [TrainingConfig.of(job.config) for job in runner.jobs if job.config]
@@ -89,14 +87,12 @@ def test_every_process_of_a_search_is_in_the_mode_and_best_yaml_says_so(tmp_path
     assert not best.keeps_baseline
 
 
-def test_without_the_flag_no_process_is(tmp_path: Path) -> None:
+def test_without_the_flag_no_process_is(tmp_path):
     events_of(unstored_in(tmp_path), runner := ScriptedRunner())
     assert not any(job.config["deterministic"] for job in runner.jobs if job.config)
 
 
-def test_values_with_which_runs_differ_are_out_of_the_space_with_the_reason(
-    tmp_path: Path,
-) -> None:
+def test_values_with_which_runs_differ_are_out_of_the_space_with_the_reason(tmp_path):
     runner = ScriptedRunner(inspected=on_gpu())
     events = events_of(unstored_in(tmp_path, SPACE, deterministic=True, trials=40), runner)
     configs = [TrainingConfig.of(job.config) for job in runner.jobs if job.config]
@@ -113,9 +109,7 @@ def test_values_with_which_runs_differ_are_out_of_the_space_with_the_reason(
         assert text in told
 
 
-def test_own_settings_that_cannot_keep_the_mode_are_all_named_before_anything_runs(
-    tmp_path: Path,
-) -> None:
+def test_own_settings_that_cannot_keep_the_mode_are_all_named_before_anything_runs(tmp_path):
     own = {"cudnn_benchmark": True, "num_workers": 2, "in_order": False}
     runner = ScriptedRunner(inspected=on_gpu(**own))
     with pytest.raises(UsageError) as caught:
@@ -126,15 +120,13 @@ def test_own_settings_that_cannot_keep_the_mode_are_all_named_before_anything_ru
     assert {asked.phase for asked in runner.asked} == {"inspection"}
 
 
-def test_another_mode_in_the_baseline_contradicts_the_flag(tmp_path: Path) -> None:
+def test_another_mode_in_the_baseline_contradicts_the_flag(tmp_path):
     options = unstored_in(tmp_path, deterministic=True, baseline={"deterministic": False})
     with pytest.raises(UsageError, match="--baseline deterministic=false contradicts"):
         events_of(options, ScriptedRunner())
 
 
-def test_the_mode_is_read_back_and_no_kernel_is_the_outcome_in_torchs_words(
-    tmp_path: Path,
-) -> None:
+def test_the_mode_is_read_back_and_no_kernel_is_the_outcome_in_torchs_words(tmp_path):
     model = model_in(tmp_path, where="True", assertion=ON)
     outcome = run_child(tmp_path, job_for(model, {"deterministic": True}))
     assert isinstance(outcome, Rejected)
@@ -145,7 +137,7 @@ def test_the_mode_is_read_back_and_no_kernel_is_the_outcome_in_torchs_words(
     assert outcome == NotApplied("deterministic", "true", "false")
 
 
-def test_the_plan_says_what_is_left_out(tmp_path: Path) -> None:
+def test_the_plan_says_what_is_left_out(tmp_path):
     space = written(tmp_path, "num_workers: [0, 2]\nin_order: [true, false]\n")
     flags = ("--space", space, "--deterministic", "--dry-run")
     done = autotune(tmp_path, "search", WORKLOADS / "plain.py", *flags)
@@ -155,7 +147,7 @@ def test_the_plan_says_what_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path: Path) -> None:
+def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path):
     model = model_in(tmp_path, where="batch[0].shape[0] == 32", assertion="True")
     space = written(tmp_path, "batch_size: [16, 32, 64]\n")
     flags = ("--space", space, "--deterministic", "--trials", "4", "--json", "--study", "kept")
@@ -177,7 +169,7 @@ def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path: P
 
 
 @pytest.mark.slow
-def test_own_settings_without_such_a_kernel_end_the_search(tmp_path: Path) -> None:
+def test_own_settings_without_such_a_kernel_end_the_search(tmp_path):
     model = model_in(tmp_path, where="True")
     done = hurried(tmp_path, "search", model, "--deterministic", "--trials", "2")
     assert done.returncode not in (0, 1)
@@ -187,7 +179,7 @@ def test_own_settings_without_such_a_kernel_end_the_search(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_script_is_searched_and_run_in_the_mode(tmp_path: Path) -> None:
+def test_a_script_is_searched_and_run_in_the_mode(tmp_path):
     written(tmp_path, SCRIPT.format(epochs=100000), "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\n")
     flags = ("--space", space, "--deterministic", "--trials", "2")
@@ -200,13 +192,13 @@ def test_a_script_is_searched_and_run_in_the_mode(tmp_path: Path) -> None:
     assert "deterministic=true" in told.stderr
 
 
-def test_a_script_runs_in_the_mode_without_leave_to_change_the_arithmetic(tmp_path: Path) -> None:
+def test_a_script_runs_in_the_mode_without_leave_to_change_the_arithmetic(tmp_path):
     script = written(tmp_path, SCRIPT.format(epochs=1), "train.py")
     done = run(tmp_path, script, deterministic=True)
     assert done.stdout.strip() == "True :4096:8", done.stderr
 
 
-def test_a_comparison_runs_your_settings_in_the_mode_of_the_answer(tmp_path: Path) -> None:
+def test_a_comparison_runs_your_settings_in_the_mode_of_the_answer(tmp_path):
     own = TrainingConfig.of({**FACTS.baseline, "deterministic": True})
     best = best_config(own.replace(batch_size=64), own).training_config
     model = written(tmp_path, "# trains\n", "model.py")

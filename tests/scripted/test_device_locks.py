@@ -1,7 +1,5 @@
 """At one device all processes of a host meet, whatever number and folders their users gave it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -64,7 +62,7 @@ def refuse() -> None:
 
 
 @covers("S9")
-def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_path: Path) -> None:
+def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_path):
     name = f"test-{token_hex(4)}"
     elsewhere = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
     with held_elsewhere(name, elsewhere) as holder:
@@ -77,7 +75,7 @@ def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_pa
     assert list(tmp_path.iterdir()) == [], "a lock is no file"
 
 
-def test_a_lock_that_one_process_holds_twice_is_waited_for_too() -> None:
+def test_a_lock_that_one_process_holds_twice_is_waited_for_too():
     name = f"test-{token_hex(4)}"
     with device_locks([name]), pytest.raises(NotYetError), device_locks([name], refuse):
         pass
@@ -108,12 +106,7 @@ def test_a_lock_that_one_process_holds_twice_is_waited_for_too() -> None:
         "cores",
     ],
 )
-def test_one_device_has_one_name_and_two_have_two(
-    one: tuple[str, tuple[int, ...], str, str],
-    other: tuple[str, tuple[int, ...], str, str],
-    is_same: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_device_has_one_name_and_two_have_two(one, other, is_same, monkeypatch):
     names = []
     for device, cores, uuid, visible in (one, other):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -141,13 +134,11 @@ def on_card(
 
 @covers("S9")
 @pytest.mark.parametrize("is_same", [True, False])
-def test_trials_on_one_card_never_overlap_whatever_its_number(
-    is_same: bool, tmp_path: Path
-) -> None:
+def test_trials_on_one_card_never_overlap_whatever_its_number(is_same, tmp_path):
     spans: list[tuple[float, float]] = []
     together = threading.Barrier(2)
 
-    def trial() -> None:
+    def trial():
         start = time.monotonic()
         if not is_same:
             together.wait(timeout=30)
@@ -168,12 +159,12 @@ def test_trials_on_one_card_never_overlap_whatever_its_number(
 
 
 @covers("S9")
-def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path: Path) -> None:
+def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path):
     cards = (token_hex(8), token_hex(8))
     held: list[str] = []
 
     class OfTwo(ScriptedRunner):
-        def run(self, job: Job, folder: Path) -> TrialOutcome:
+        def run(self, job, folder):
             if job is TIMED:
                 for card in cards:
                     with (
@@ -192,12 +183,10 @@ def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path: Path) -> None:
 
 
 @covers("S9")
-def test_searches_that_count_the_same_gpus_in_another_order_do_not_wait_for_ever(
-    tmp_path: Path,
-) -> None:
+def test_searches_that_count_the_same_gpus_in_another_order_do_not_wait_for_ever(tmp_path):
     cards, spans = (token_hex(8), token_hex(8)), list[tuple[float, float]]()
 
-    def trial() -> None:
+    def trial():
         start = time.monotonic()
         time.sleep(0.01)
         spans.append((start, time.monotonic()))
@@ -213,7 +202,7 @@ def test_searches_that_count_the_same_gpus_in_another_order_do_not_wait_for_ever
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
-def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path: Path) -> None:
+def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path):
     stop, name = Stop(), f"xpu:{os.getpid()}"
     runner = DeviceRunner(ScriptedRunner(), Device(name), stop)
     with device_locks(Device(name).locks()):
@@ -236,14 +225,12 @@ def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path: Path) -> None:
         ("cpu:0-99999999999", "cores that this process may not use"),
     ],
 )
-def test_devices_that_make_no_sense_are_refused(text: str, fault: str) -> None:
+def test_devices_that_make_no_sense_are_refused(text, fault):
     with pytest.raises(UsageError, match=fault):
         devices_of(text)
 
 
-def test_a_search_on_one_named_device_waits_until_it_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_on_one_named_device_waits_until_it_is_free(tmp_path, monkeypatch):
     scripted, stop = ScriptedRunner(), Stop()
     monkeypatch.setattr(execute, "SubprocessRunner", lambda *_, **__: nullcontext(scripted))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"3,GPU-{token_hex(4)}")

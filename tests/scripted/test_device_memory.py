@@ -1,10 +1,7 @@
 """Memory of an accelerator: its parts in the answer, and retries of its allocator."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +71,7 @@ def on_a_gpu(config: TrainingConfig, phase: str) -> TrialOutcome:
     return Measured(replace(measurement(batch), device_memory=left))
 
 
-def test_the_answer_names_the_parts_of_the_memory(tmp_path: Path) -> None:
+def test_the_answer_names_the_parts_of_the_memory(tmp_path):
     inspected = Inspected(cuda_machine(), FACTS)
     events = events_of(unstored_in(tmp_path), ScriptedRunner(on_a_gpu, inspected=inspected))
     (answered,) = (event for event in events if isinstance(event, Answered))
@@ -91,7 +88,7 @@ def test_the_answer_names_the_parts_of_the_memory(tmp_path: Path) -> None:
     assert read_best(tmp_path / "best.yaml").constraints.memory.device is not None
 
 
-def test_on_a_cpu_there_are_no_such_parts(tmp_path: Path) -> None:
+def test_on_a_cpu_there_are_no_such_parts(tmp_path):
     events_of(unstored_in(tmp_path), ScriptedRunner())
     assert (
         "device"
@@ -101,11 +98,11 @@ def test_on_a_cpu_there_are_no_such_parts(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def allocator(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def allocator(monkeypatch):
     """The numbers that the allocator of a GPU tells."""
     numbers = {"num_alloc_retries": 0, "free": 50, "total": 80, "held": 20}
 
-    def told(_: torch.device) -> tuple[int, int]:
+    def told(_):
         return numbers["free"], numbers["total"]
 
     gpu = torch.accelerator
@@ -118,19 +115,19 @@ def allocator(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("allocator")
-def test_memory_that_is_neither_free_nor_the_allocators_is_the_context() -> None:
+def test_memory_that_is_neither_free_nor_the_allocators_is_the_context():
     assert memory.device_memory(GPU) == DeviceMemory(80, 50, reserved=25, allocated=15, context=10)
 
 
-def test_a_device_that_does_not_tell_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: torch.device) -> Iterator[int]:
+def test_a_device_that_does_not_tell_has_none(monkeypatch):
+    def refuse(_):
         raise RuntimeError("not supported")
 
     monkeypatch.setattr(torch.accelerator, "get_memory_info", refuse)
     assert memory.device_memory(GPU) is None
 
 
-def test_retries_of_the_warm_up_do_not_count(allocator: dict[str, int]) -> None:
+def test_retries_of_the_warm_up_do_not_count(allocator):
     peak = memory.PeakWatch(GPU)
     allocator["num_alloc_retries"] = 3
     peak.begin_blocks()
@@ -139,11 +136,11 @@ def test_retries_of_the_warm_up_do_not_count(allocator: dict[str, int]) -> None:
     assert peak.retries == 2
 
 
-def test_a_trial_counts_retries_of_its_blocks_alone(tmp_path: Path) -> None:
+def test_a_trial_counts_retries_of_its_blocks_alone(tmp_path):
     assert printed(tmp_path, MEASURES, str(TINY_CONV)) == ["0"]
 
 
-def test_a_script_gets_the_allocators_limit_once_its_device_is_known(tmp_path: Path) -> None:
+def test_a_script_gets_the_allocators_limit_once_its_device_is_known(tmp_path):
     """Not before: asking a GPU earlier would take from the script the choice of devices."""
     assert printed(tmp_path, LIMITS) == ["begun", "cpu 1000", "ended"]
 
@@ -162,10 +159,10 @@ def printed(folder: Path, program: str, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path: Path) -> None:
+def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path):
     """A ratio that was found at a boost clock is not reached where the clock is lower."""
 
-    def clocked(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def clocked(config, phase):
         run = measurement(batch_of(config))
         noise = Noise(clock_mhz=1755 if batch_of(config) == 8 else 1410, watts=350)
         return Measured(replace(run, blocks=tuple(replace(b, noise=noise) for b in run.blocks)))
@@ -177,10 +174,10 @@ def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path: Path) -> None:
     assert "gpu_held_back" not in written
 
 
-def test_the_answer_says_what_held_the_clock_of_the_gpu_back(tmp_path: Path) -> None:
+def test_the_answer_says_what_held_the_clock_of_the_gpu_back(tmp_path):
     """Each process has its last block hot, and those of larger batches run at the power limit."""
 
-    def held_back(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def held_back(config, phase):
         run = measurement(batch_of(config))
         capped = Noise(power_capped=batch_of(config) > 8)
         last = replace(capped, gpu="thermal" if phase == "confirmation" else "")

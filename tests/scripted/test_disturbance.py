@@ -1,17 +1,13 @@
 """Noise in a block, from counters that a test wrote down: others on the cores, NVML, energy."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -78,9 +74,7 @@ START = times(0.0)
     ],
     ids=["the trial's own", "others", "the host", "a little of others is always there"],
 )
-def test_what_others_use_of_the_cores_is_a_share_of_them(
-    used: dict[str, float], foreign: float, stolen: float, disturbs: bool
-) -> None:
+def test_what_others_use_of_the_cores_is_a_share_of_them(used, foreign, stolen, disturbs):
     each = {name: seconds * CORES for name, seconds in used.items()}
     noise = noise_between(START, times(10.0, **each))
     assert (noise.foreign, noise.stolen) == pytest.approx((foreign, stolen), abs=0.01)
@@ -104,9 +98,7 @@ def test_what_others_use_of_the_cores_is_a_share_of_them(
         (2, 0.98, 0.1, True),  # or a trial that mostly waits: only one core is left to it
     ],
 )
-def test_others_disturb_where_they_leave_too_few_cores(
-    cores: int, others: float, own: float, disturbs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_disturb_where_they_leave_too_few_cores(cores, others, own, disturbs, monkeypatch):
     monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(cores)))
     seconds = 10.0
     used = times(seconds, busy=seconds * (others + own), own=seconds * own)
@@ -115,14 +107,12 @@ def test_others_disturb_where_they_leave_too_few_cores(
     assert noise.disturbs is disturbs
 
 
-def test_a_block_as_short_as_the_counters_are_coarse_is_not_called_disturbed() -> None:
+def test_a_block_as_short_as_the_counters_are_coarse_is_not_called_disturbed():
     assert not noise_between(START, times(0.01, busy=0.02)).disturbs
 
 
 @pytest.mark.parametrize("readings", [(None, None), (START, None), (START, START)])
-def test_counters_that_cannot_be_read_leave_a_timing_unwatched(
-    readings: tuple[CpuTimes | None, CpuTimes | None],
-) -> None:
+def test_counters_that_cannot_be_read_leave_a_timing_unwatched(readings):
     assert noise_between(*readings) == Noise(watched=False)
 
 
@@ -135,9 +125,7 @@ def test_counters_that_cannot_be_read_leave_a_timing_unwatched(
         (1.0, 0.1, False),
     ],
 )
-def test_under_a_cpu_quota_others_in_the_cgroup_disturb(
-    own: float, others: float, disturbs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_under_a_cpu_quota_others_in_the_cgroup_disturb(own, others, disturbs, monkeypatch):
     """A quota of two cores, on a machine of 64 that is nearly idle."""
     monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(64)))
     used = own + others
@@ -148,30 +136,25 @@ def test_under_a_cpu_quota_others_in_the_cgroup_disturb(
     assert noise.disturbs is disturbs
 
 
-def test_under_a_cpu_quota_a_full_machine_disturbs_as_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_under_a_cpu_quota_a_full_machine_disturbs_as_ever(monkeypatch):
     monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(64)))
     before = replace(START, quota=Quota(2.0, 0.0))
     after = replace(times(10.0, busy=640.0, own=10.0), quota=Quota(2.0, 10.0))
     assert noise_between(before, after).disturbs
 
 
-def test_the_used_part_of_a_quota_is_read_from_the_cgroup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_used_part_of_a_quota_is_read_from_the_cgroup(tmp_path, monkeypatch):
     used = tmp_path / "cpu.stat"
     used.write_text("usage_usec 5000000\nuser_usec 1\n")
     found = CpuQuota(0.5, used, tmp_path / "none")
     monkeypatch.setattr(disturbance, "_quota_folder", lambda: found)
     read = read_cpu_times(time.perf_counter)
-    assert read is not None
     assert read.quota == Quota(0.5, 5.0)
     used.unlink()
     assert read_cpu_times(time.perf_counter) is None, "nobody can tell what others used"
 
 
-def test_a_process_that_was_stopped_knows_it() -> None:
+def test_a_process_that_was_stopped_knows_it():
     seen = watch(CPU, time.perf_counter)
     os.kill(os.getpid(), signal.SIGCONT)
     assert seen().stopped == 1
@@ -181,7 +164,7 @@ def test_a_process_that_was_stopped_knows_it() -> None:
     assert blind() == Noise(stopped=1, watched=False)
 
 
-def test_the_counters_of_this_machine_see_a_busy_neighbour_and_not_oneself() -> None:
+def test_the_counters_of_this_machine_see_a_busy_neighbour_and_not_oneself():
     # Others may be busy while it is alone, but not each time.
     assert any(_sees_a_neighbour() for _ in range(5))
 
@@ -269,20 +252,20 @@ def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> S
         *("no list of processes", "older", "braked"),
     ],
 )
-def test_the_reason_why_a_gpu_is_slow_is_named(library: SimpleNamespace, says: str) -> None:
+def test_the_reason_why_a_gpu_is_slow_is_named(library, says):
     found = _gpu_noise(library, handle=None)
     assert found == Noise(gpu=says, clock_mhz=1410, watts=350, gpu_busy=0.64)
     assert found.disturbs is bool(says)
 
 
-def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody() -> None:
+def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody():
     found = _gpu_noise(nvml(CAP), handle=None)
     assert found == Noise(power_capped=True, clock_mhz=1410, watts=350, gpu_busy=0.64)
     assert not found.disturbs
     assert _gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
 
 
-def test_a_card_that_tells_no_clock_is_no_disturbance() -> None:
+def test_a_card_that_tells_no_clock_is_no_disturbance():
     library = nvml()
     for name in (
         "nvmlDeviceGetClockInfo",
@@ -307,7 +290,7 @@ def busy_at(number: int, *shares: float | None) -> FinishedTrial:
     return replace(made, details=details)
 
 
-def test_the_report_says_how_busy_the_gpu_was() -> None:
+def test_the_report_says_how_busy_the_gpu_was():
     data = report_of([trial(0), busy_at(1, 0.5, 0.6, 0.7), busy_at(2, None)])
     remarks = [row_of(data, one)[-1] for one in data.trials]
     assert ["GPU busy 60 %" in remark for remark in remarks] == [False, True, False]
@@ -317,10 +300,10 @@ RANGE = 262_143_328_850
 
 
 @pytest.fixture
-def powercap(tmp_path: Path) -> Callable[..., Path]:
+def powercap(tmp_path):
     """Write the folders of the kernel: names of zones, each with its microjoules."""
 
-    def write(**zones: int) -> Path:
+    def write(**zones):
         for name, microjoules in zones.items():
             number, _, named = name.partition("_")
             zone = tmp_path / f"intel-rapl:{number[1:].replace('z', ':')}"
@@ -345,7 +328,7 @@ def less_for_large(config: TrainingConfig, phase: str) -> TrialOutcome:
     return Measured(spending(512 / batch, batch))
 
 
-def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(powercap) -> None:
+def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(powercap):
     zones = {"z0_package_0": 5_000_000, "z1_package_1": 7_000_000}
     root = powercap(**zones, z0z0_core=1_000_000, z2_psys=90_000_000)
     meter = EnergyMeter(lambda: package_energy(root))
@@ -354,20 +337,18 @@ def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(power
     assert meter() == 0.0
 
 
-def test_a_counter_that_began_again_is_no_loss_of_energy(powercap) -> None:
+def test_a_counter_that_began_again_is_no_loss_of_energy(powercap):
     root = powercap(z0_package_0=RANGE - 1_000_000)
     meter = EnergyMeter(lambda: package_energy(root))
     powercap(z0_package_0=2_000_000)
     assert meter() == 3.0
 
 
-def test_counters_that_are_not_there_or_not_readable_tell_nothing(
-    powercap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_counters_that_are_not_there_or_not_readable_tell_nothing(powercap, monkeypatch, tmp_path):
     assert EnergyMeter(lambda: package_energy(tmp_path / "none"))() is None
     root = powercap(z0_package_0=1)
 
-    def refuse(path: Path) -> str:
+    def refuse(path):
         if path.name == "energy_uj":  # as kernels do to all but root
             raise PermissionError
         return "package-0"
@@ -376,7 +357,7 @@ def test_counters_that_are_not_there_or_not_readable_tell_nothing(
     assert EnergyMeter(lambda: package_energy(root))() is None
 
 
-def test_a_gpu_counts_millijoules() -> None:
+def test_a_gpu_counts_millijoules():
     told = iter([1_000, 13_500])
     nvml = SimpleNamespace(
         NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=lambda _: next(told)
@@ -387,16 +368,14 @@ def test_a_gpu_counts_millijoules() -> None:
     assert EnergyMeter(lambda: gpu_energy(nvml, "handle"))() is None
 
 
-def test_a_driver_that_was_loaded_anew_tells_nothing_of_that_block() -> None:
+def test_a_driver_that_was_loaded_anew_tells_nothing_of_that_block():
     told = iter([((5_000_000, 0),), ((1_000, 0),), ((3_000, 0),)])
     meter = EnergyMeter(lambda: next(told))
     assert meter() is None
     assert meter() == 0.002
 
 
-def test_the_watch_over_a_block_reads_the_energy_of_the_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_watch_over_a_block_reads_the_energy_of_the_cpu(monkeypatch):
     told = iter([((0, RANGE),), ((8_000_000, RANGE),)])
     monkeypatch.setattr(disturbance, "package_energy", lambda: next(told))
     watch = disturbance.watch(torch.device("cpu"), lambda: 0.0)
@@ -404,12 +383,12 @@ def test_the_watch_over_a_block_reads_the_energy_of_the_cpu(
 
 
 @pytest.mark.parametrize(("joules", "each"), [(4.0, 0.125), (None, None), (0.0, None)])
-def test_energy_of_a_sample_is_that_of_the_blocks(joules, each) -> None:
+def test_energy_of_a_sample_is_that_of_the_blocks(joules, each):
     """A counter that did not move has told nothing: no training is without energy."""
     assert spending(joules).joules_per_sample == each
 
 
-def test_it_is_told_wherever_the_answer_is(tmp_path: Path) -> None:
+def test_it_is_told_wherever_the_answer_is(tmp_path):
     inspected = Inspected(cuda_machine(), FACTS)
     events = events_of(options_in(tmp_path), ScriptedRunner(less_for_large, inspected=inspected))
     assert "  energy      2 -> 0.125 J per sample (the GPU)" in lines_of(events)
@@ -423,7 +402,7 @@ def test_it_is_told_wherever_the_answer_is(tmp_path: Path) -> None:
     assert "0.125 Jyours 2, of the GPU" in " ".join(Page(page(data)).text.split())
 
 
-def test_nothing_is_said_where_nothing_tells(tmp_path: Path) -> None:
+def test_nothing_is_said_where_nothing_tells(tmp_path):
     lines = lines_of(events_of(options_in(tmp_path), ScriptedRunner()))
     assert "energy" not in "\n".join(lines)
     assert "joules" not in (tmp_path / "best.yaml").read_text()
@@ -440,7 +419,7 @@ disturbance.package_energy = lambda: ((next(joules) * 1_000_000, 0),)
 """
 
 
-def test_a_child_tells_the_energy_of_each_of_its_blocks(tmp_path: Path) -> None:
+def test_a_child_tells_the_energy_of_each_of_its_blocks(tmp_path):
     """Its counter, which few machines let anyone read, is a joule further at each reading."""
     counting = file_with(tmp_path, (WORKLOADS / "plain.py").read_text() + COUNTS, "counts.py")
     found = run_child(tmp_path, job_for(counting))

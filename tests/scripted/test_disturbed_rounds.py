@@ -1,7 +1,5 @@
 """A timing that other programs disturbed is no evidence while it can be repeated."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -62,9 +60,7 @@ def answer_in(events: list[Event]) -> BestConfig:
     return events[-1].best
 
 
-def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirmed(
-    tmp_path: Path,
-) -> None:
+def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirmed(tmp_path):
     runner, events = searched(tmp_path, Neighbour(lambda number: number in (1, 2)))
     speedup = answer_in(events).evidence.speedup
     assert answer_in(events).config["batch_size"] == 16
@@ -86,16 +82,14 @@ def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirm
         (Noise(stopped=1, watched=False), "the process was stopped and continued"),
     ],
 )
-def test_every_kind_of_disturbance_makes_a_round_void(
-    noise: Noise, words: str, tmp_path: Path
-) -> None:
+def test_every_kind_of_disturbance_makes_a_round_void(noise, words, tmp_path):
     _, events = searched(tmp_path, Neighbour(lambda number: number == 0, noise=noise))
     voids = [event for event in events if isinstance(event, RoundVoid)]
     assert [event.disturbance for event in voids] == [words]
     assert answer_in(events).evidence.speedup.rounds == 6
 
 
-def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path: Path) -> None:
+def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path):
     _, lucky = searched(tmp_path, Neighbour(lambda number: number == 0, shows=900.0))
     assert answer_in(lucky).evidence.speedup.ci95 == (1.6, 1.6), "a good round is void as well"
     (tmp_path / "calm").mkdir()
@@ -105,16 +99,14 @@ def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path: Path) -> None:
     assert answer_in(events).keeps_baseline, "what nothing disturbed counts"
 
 
-def test_no_round_is_void_if_disturbance_cannot_be_measured(tmp_path: Path) -> None:
+def test_no_round_is_void_if_disturbance_cannot_be_measured(tmp_path):
     neighbour = Neighbour(lambda _: True, shows=160.0, noise=Noise(watched=False))
     runner, events = searched(tmp_path, neighbour)
     assert len(runner.batches("confirmation")) == 2 * 6
     assert answer_in(events).evidence.speedup.disturbed_rounds is None
 
 
-def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(
-    tmp_path: Path,
-) -> None:
+def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(tmp_path):
     runner, events = searched(tmp_path, Neighbour(lambda _: True, shows=160.0))
     assert len(runner.batches("confirmation")) == 2 * (17 + 1), "17 were planned at most"
     assert isinstance(events[-1], Answered)
@@ -128,7 +120,7 @@ def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(
     assert said in report(tmp_path / "study.db", "--explain").partition("\n\n")[0]
 
 
-def test_a_refusal_by_disturbed_rounds_says_so(tmp_path: Path) -> None:
+def test_a_refusal_by_disturbed_rounds_says_so(tmp_path):
     _, events = searched(tmp_path, Neighbour(lambda _: True))
     best = answer_in(events)
     assert best.keeps_baseline
@@ -151,17 +143,17 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     """That of the search."""
     clock = Clock()
     use_clock(monkeypatch, lambda: clock.now)
     return clock
 
 
-def test_no_repeat_begins_once_the_time_is_up(tmp_path: Path, clock: Clock) -> None:
+def test_no_repeat_begins_once_the_time_is_up(tmp_path, clock):
     neighbour = Neighbour(lambda number: number in (1, 6), shows=150.0)
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         outcome = neighbour(config, phase)
         clock.now += 1000.0 if neighbour.timed == 7 else 0.0
         return outcome
@@ -173,7 +165,7 @@ def test_no_repeat_begins_once_the_time_is_up(tmp_path: Path, clock: Clock) -> N
     assert (speedup.rounds, speedup.repeated_rounds, speedup.disturbed_rounds) == (7, 1, 2)
 
 
-def test_a_disturbed_process_of_the_baseline_is_repeated(tmp_path: Path) -> None:
+def test_a_disturbed_process_of_the_baseline_is_repeated(tmp_path):
     first = Neighbour(lambda number: number == 1, phase="baseline", size=8)
     runner, events = searched(tmp_path, first)
     folders = [asked.folder.name for asked in runner.asked if asked.phase == "baseline"]
@@ -184,7 +176,7 @@ def test_a_disturbed_process_of_the_baseline_is_repeated(tmp_path: Path) -> None
     assert details[:4] == ["process 1 of 3", "process 2 of 3", again, "process 3 of 3"]
 
 
-def test_beside_a_program_that_stays_the_baseline_is_measured_all_the_same(tmp_path: Path) -> None:
+def test_beside_a_program_that_stays_the_baseline_is_measured_all_the_same(tmp_path):
     always = Neighbour(lambda _: True, shows=100.0, phase="baseline", size=8)
     runner, events = searched(tmp_path, always)
     assert len(runner.batches("baseline")) == 3 + 1
@@ -199,10 +191,10 @@ def baseline_runs(folder: Path) -> list[dict[str, bool]]:
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_disturbed_drift_check_is_repeated_once(stays: bool, tmp_path: Path) -> None:
+def test_a_disturbed_drift_check_is_repeated_once(stays, tmp_path):
     random = Random(0)
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         rate = (100 + 20 * float(config["num_workers"] or 0)) * random.lognormvariate(0.0, 0.1)
         if phase != "anchor":
             return at(rate)

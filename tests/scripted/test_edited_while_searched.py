@@ -1,7 +1,5 @@
 """Files of a training that are edited while it is searched end the search; trials are kept."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -69,7 +67,7 @@ def trials(options: SearchOptions) -> list[tuple[int, dict[str, object]]]:
 
 @covers("R18")
 @pytest.mark.parametrize("name", ["model.py", "net.py"])
-def test_the_search_ends_and_goes_on_when_the_file_is_put_back(tmp_path: Path, name: str) -> None:
+def test_the_search_ends_and_goes_on_when_the_file_is_put_back(tmp_path, name):
     _, inspected = with_module(tmp_path)
     options = options_in(tmp_path, WORKERS, trials=4)
     own = (tmp_path / name).read_text()
@@ -91,7 +89,7 @@ def test_the_search_ends_and_goes_on_when_the_file_is_put_back(tmp_path: Path, n
 
 
 @covers("R18")
-def test_a_change_in_the_confirmation_gives_no_answer(tmp_path: Path) -> None:
+def test_a_change_in_the_confirmation_gives_no_answer(tmp_path):
     path, inspected = with_module(tmp_path)
     runner = Editing(
         by_workers,
@@ -105,11 +103,11 @@ def test_a_change_in_the_confirmation_gives_no_answer(tmp_path: Path) -> None:
     assert not (tmp_path / "best.yaml").exists()
 
 
-def test_a_config_file_that_the_script_writes_itself_is_left_out(tmp_path: Path) -> None:
+def test_a_config_file_that_the_script_writes_itself_is_left_out(tmp_path):
     config = written(tmp_path, "lr: 0.1\n", "train.yaml")
 
     class Writes(ScriptedRunner):
-        def run(self, job: Job, folder: Path) -> TrialOutcome:
+        def run(self, job, folder):
             config.write_text(f"run: {len(self.jobs)}\n")
             return super().run(job, folder)
 
@@ -120,9 +118,7 @@ def test_a_config_file_that_the_script_writes_itself_is_left_out(tmp_path: Path)
     assert (tmp_path / "best.yaml").exists()
 
 
-def test_a_module_that_the_script_writes_itself_is_none_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_a_module_that_the_script_writes_itself_is_none_of_its_own(tmp_path):
     written(tmp_path, "WIDTH = 8\n", "own.py")
     lines = (SCRIPTS / "plain_loop.py").read_text()
     written(
@@ -139,7 +135,7 @@ def test_a_module_that_the_script_writes_itself_is_none_of_its_own(
     assert list(modules) == ["own.py"]
 
 
-def test_an_edit_while_the_script_is_observed_is_seen(tmp_path: Path) -> None:
+def test_an_edit_while_the_script_is_observed_is_seen(tmp_path):
     model = written(tmp_path, BEFORE, "model.py")
     runner = Editing(
         by_workers,
@@ -153,7 +149,7 @@ def test_an_edit_while_the_script_is_observed_is_seen(tmp_path: Path) -> None:
         events_of(options, runner)
 
 
-def test_a_file_that_is_saved_without_a_change_is_none(tmp_path: Path) -> None:
+def test_a_file_that_is_saved_without_a_change_is_none(tmp_path):
     path, inspected = with_module(tmp_path)
     edit = lambda: path.write_text(BEFORE)  # noqa: E731
     searched(tmp_path, Editing(by_workers, inspected=inspected, edit=edit, at_process=2))
@@ -161,7 +157,7 @@ def test_a_file_that_is_saved_without_a_change_is_none(tmp_path: Path) -> None:
 
 
 @covers("R18")
-def test_a_config_file_of_a_script_counts(tmp_path: Path) -> None:
+def test_a_config_file_of_a_script_counts(tmp_path):
     config = written(tmp_path, "lr: 0.1\n", "train.yaml")
     runner = Editing(
         by_workers, observed=SEEN, edit=lambda: config.write_text("lr: 1\n"), at_process=2
@@ -172,7 +168,7 @@ def test_a_config_file_of_a_script_counts(tmp_path: Path) -> None:
         events_of(options, runner)
 
 
-def test_an_answer_knows_the_files_that_were_imported(tmp_path: Path) -> None:
+def test_an_answer_knows_the_files_that_were_imported(tmp_path):
     path, inspected = with_module(tmp_path)
     searched(tmp_path, ScriptedRunner(by_workers, inspected=inspected))
     best = read_best(tmp_path / "best.yaml")

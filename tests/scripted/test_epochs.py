@@ -1,9 +1,5 @@
 """Batches across the ends of epochs, on a clock that moves only when a test says so."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from autotune.configuration.job import MeasurePlan
@@ -27,9 +23,7 @@ PLAN = MeasurePlan(block_seconds=10.0, looks=(6,), max_seconds=1e9)
     ],
     ids=["starting", "and its first batch", "closing"],
 )
-def test_an_epoch_boundary_is_noted_and_no_part_of_a_block(
-    seconds: dict[str, float], boundary: float, blocks: list[float]
-) -> None:
+def test_an_epoch_boundary_is_noted_and_no_part_of_a_block(seconds, boundary, blocks):
     step = 5.0 - seconds.get("batch_seconds", 0.0)
     timer = Bench(Loader(Clock(), epoch=5, **seconds), [step]).timer()
     found = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)
@@ -39,7 +33,7 @@ def test_an_epoch_boundary_is_noted_and_no_part_of_a_block(
     assert timer.batches.epoch_batches == 5
 
 
-def test_the_samples_of_an_epoch_are_counted_anew_in_each() -> None:
+def test_the_samples_of_an_epoch_are_counted_anew_in_each():
     loader = Loader(Clock(), epoch=3)
     batches = Batches(loader, loader.clock, lambda: None)
     taken = [next(batches) for _ in range(8)]
@@ -47,7 +41,7 @@ def test_the_samples_of_an_epoch_are_counted_anew_in_each() -> None:
     assert batches.epoch_batches == 3
 
 
-def test_the_start_of_the_first_epoch_is_no_boundary() -> None:
+def test_the_start_of_the_first_epoch_is_no_boundary():
     loader = Loader(Clock(), epoch=5, start_seconds=40.0)
     batches = Batches(loader, loader.clock, lambda: None)
     assert [next(batches) for _ in range(5)] == [0, 1, 2, 3, 4]
@@ -55,7 +49,7 @@ def test_the_start_of_the_first_epoch_is_no_boundary() -> None:
     assert batches.epoch_batches is None
 
 
-def test_the_device_is_waited_for_before_a_boundary_is_timed() -> None:
+def test_the_device_is_waited_for_before_a_boundary_is_timed():
     loader = Loader(Clock(), epoch=1, start_seconds=2.0)
     batches = Batches(loader, loader.clock, lambda: loader.clock.wait(50.0))
     next(batches)
@@ -63,7 +57,7 @@ def test_the_device_is_waited_for_before_a_boundary_is_timed() -> None:
     assert batches.boundary_seconds == [2.0]
 
 
-def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop() -> None:
+def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop():
     loader = Loader(Clock(), epoch=0)
     with pytest.raises(EmptyEpochError):
         next(Batches(loader, loader.clock, lambda: None))
@@ -71,18 +65,18 @@ def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop() -> None:
 
 
 @covers("T11")
-def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end() -> None:
+def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end():
     batches = Batches(iter([1, 2]), Clock(), lambda: None)
     assert [next(batches), next(batches)] == [1, 2]
     with pytest.raises(EmptyEpochError):
         next(batches)
 
 
-def test_endless_batches_end_where_an_epoch_gives_none() -> None:
+def test_endless_batches_end_where_an_epoch_gives_none():
     epochs = iter([["a", "b"], ["c"], []])
 
     class Once:
-        def __iter__(self) -> Iterator[str]:
+        def __iter__(self):
             return iter(next(epochs))
 
     batches = endless(Once())

@@ -1,7 +1,5 @@
 """A search says beforehand which trial begins, and how long it will still take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import count
@@ -17,7 +15,6 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import (
-    Event,
     PhaseStarted,
     RoundEnded,
     TrialEnded,
@@ -29,18 +26,17 @@ from autotune.searching.search import search
 from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
-from scripted_runner import ScriptedRunner, changed, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, changed, events_of, unstored_in
 from study_factories import add, study_of
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+def events(tmp_path_factory):
     """A whole search with a diagnosis."""
-    return events_of(options_in(tmp_path_factory.mktemp("told"), storage=None), runner())
+    return events_of(unstored_in(tmp_path_factory.mktemp("told"), storage=None), runner())
 
 
-def test_each_trial_is_announced_before_it_is_measured(events: list[Event]) -> None:
+def test_each_trial_is_announced_before_it_is_measured(events):
     announced = [event for event in events if isinstance(event, TrialStarted)]
     ended = [event.trial for event in events if isinstance(event, TrialEnded)][1:]
     assert [(one.number, one.config) for one in announced] == [(t.number, t.config) for t in ended]
@@ -51,17 +47,17 @@ def test_each_trial_is_announced_before_it_is_measured(events: list[Event]) -> N
         assert events[place - 1] == one
 
 
-def test_the_phases_come_in_their_order(events: list[Event]) -> None:
+def test_the_phases_come_in_their_order(events):
     phases = [event.phase for event in events if isinstance(event, PhaseStarted)]
     assert phases == ["baseline", "diagnosis", "search", "confirmation"]
 
 
-def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path: Path, url: str) -> None:
-    options = options_in(tmp_path, storage=url)
+def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path, url):
+    options = unstored_in(tmp_path, storage=url)
     for event in (running := search(options, runner())):
         if isinstance(event, TrialStarted):
             break
-    running.close()  # type: ignore[attr-defined]
+    running.close()
     study = optuna.load_study(study_name=options.study.name, storage=options.study.storage)
     last, again = study.trials[-2:]
     assert (last.state, last.user_attrs["reason"]) == (TrialState.FAIL, "interrupted")
@@ -85,9 +81,7 @@ def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> S
     return SearchRun(context, ScriptedRunner(), study)
 
 
-def test_one_slow_trial_does_not_make_all_that_come_look_slow(
-    nine: SearchSpace, tmp_path: Path
-) -> None:
+def test_one_slow_trial_does_not_make_all_that_come_look_slow(nine, tmp_path):
     usual = session_with(nine, tmp_path, [2.0, 2.0, 2.0]).time_budget.eta_seconds()
     assert session_with(nine, tmp_path, [2.0, 2.0, 300.0]).time_budget.eta_seconds() == usual
     slower = session_with(nine, tmp_path, [3.0, 3.0, 3.0]).time_budget.eta_seconds()
@@ -104,23 +98,19 @@ def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> 
     return replace(session_with(nine, folder, []), study=study).time_budget.conclusion_seconds()
 
 
-def test_a_round_is_expected_to_time_as_long_as_rounds_do(
-    nine: SearchSpace, tmp_path: Path
-) -> None:
+def test_a_round_is_expected_to_time_as_long_as_rounds_do(nine, tmp_path):
     usual = conclusion_seconds(nine, tmp_path, [0.25] * 6)
     assert conclusion_seconds(nine, tmp_path, [0.1] * 6) == pytest.approx(usual)
     assert conclusion_seconds(nine, tmp_path, [0.25] * 25) == pytest.approx(usual)
 
 
-def test_a_round_of_slow_steps_takes_three_blocks_of_them(
-    nine: SearchSpace, tmp_path: Path
-) -> None:
+def test_a_round_of_slow_steps_takes_three_blocks_of_them(nine, tmp_path):
     usual = conclusion_seconds(nine, tmp_path, [0.25] * 6)
     slow = conclusion_seconds(nine, tmp_path, [5.0] * 6)
     assert slow - usual == pytest.approx(6 * 2 * (3 * 5.0 - 1.5)), "six rounds of two"
 
 
-def test_devices_share_the_trials_that_are_left(nine: SearchSpace, tmp_path: Path) -> None:
+def test_devices_share_the_trials_that_are_left(nine, tmp_path):
     one = session_with(nine, tmp_path, [2.0])
     options = changed(one.context.options, at_once=2)
     two = replace(one, context=replace(one.context, options=options))
@@ -150,9 +140,7 @@ def with_a_best(
     return replace(search, study=study, context=replace(search.context, time_budget_seconds=budget))
 
 
-def test_a_compiled_model_is_not_compiled_again_in_every_round(
-    nine: SearchSpace, tmp_path: Path
-) -> None:
+def test_a_compiled_model_is_not_compiled_again_in_every_round(nine, tmp_path):
     # The choice takes a tenth of this budget, and half of the trials' seconds of a large one.
     kind = next(iter(nine.configurations())).quality_key()
     known = {"budget": 10.0, "qualities": {kind: [1.0] * 3, "another": [1.0] * 3}}
@@ -173,12 +161,10 @@ def test_a_compiled_model_is_not_compiled_again_in_every_round(
         ([1.0] * 6, [0.9, 1.0, 1.1] * 2, 0),
     ],
 )
-def test_time_is_kept_for_six_seeds_unless_those_known_decide(
-    nine: SearchSpace, tmp_path: Path, own: list[float], others: list[float], seeds: int
-) -> None:
+def test_time_is_kept_for_six_seeds_unless_those_known_decide(nine, tmp_path, own, others, seeds):
     kind = next(iter(nine.configurations())).quality_key()
 
-    def seconds(*known: list[float]) -> float:
+    def seconds(*known):
         notes = {"qualities": dict(zip((kind, "another"), known, strict=True))}
         found = with_a_best(nine, tmp_path, 6.0, **notes, seed_seconds=5.0)
         return found.time_budget.conclusion_seconds()
@@ -186,11 +172,11 @@ def test_time_is_kept_for_six_seeds_unless_those_known_decide(
     assert seconds(own, others) - seconds([1.0] * 3, [1.0] * 3) == pytest.approx(seeds * 5.0)
 
 
-def test_before_the_trials_what_is_left_of_a_time_budget_is_told(tmp_path: Path) -> None:
+def test_before_the_trials_what_is_left_of_a_time_budget_is_told(tmp_path):
     for budget in (None, 150.0):
         folder = tmp_path / str(budget)
         folder.mkdir()
-        options = options_in(folder, storage=None, time_budget_seconds=budget)
+        options = unstored_in(folder, storage=None, time_budget_seconds=budget)
         events = events_of(options, runner())
         first = [event for event in events if isinstance(event, PhaseStarted)][:2]
         assert [event.phase for event in first] == ["baseline", "diagnosis"]
@@ -199,18 +185,16 @@ def test_before_the_trials_what_is_left_of_a_time_budget_is_told(tmp_path: Path)
             assert 0 < (event.eta_seconds or 1.0) <= 150
 
 
-def test_rounds_say_how_long_it_takes_until_the_next_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_say_how_long_it_takes_until_the_next_look(tmp_path, monkeypatch):
     # Ten seconds pass whenever the clock is looked at, which is before and after each round.
     clock = SimpleNamespace(monotonic=count(step=10).__next__)
     monkeypatch.setattr("autotune.searching.confirmation.confirm.time", clock)
-    events = events_of(options_in(tmp_path, storage=None), runner())
+    events = events_of(unstored_in(tmp_path, storage=None), runner())
     etas = [event.eta_seconds for event in events if isinstance(event, RoundEnded)]
     assert etas == [10 * left + LIMITS_SECONDS for left in (5, 4, 3, 2, 1, 0)]
 
 
-def test_a_round_is_estimated_with_the_longer_warm_up_of_its_two_sides() -> None:
+def test_a_round_is_estimated_with_the_longer_warm_up_of_its_two_sides():
     run = replace(measurement(100.0), warmup_samples=100)
     alone = in_a_round(run, 5.0)
     assert in_a_round(run, 5.0, warmup_samples=50) == alone

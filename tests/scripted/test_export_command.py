@@ -23,7 +23,7 @@ def call(monkeypatch, capsys, tmp_path):
     write_best(on_gpu(), tmp_path / "gpu.yaml")
     write_best(on_cpu(), tmp_path / "cpu.yaml")
 
-    def call(*arguments: str) -> tuple[int, str, str]:
+    def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["autotune", "export", *arguments])
         code = 0
         try:

@@ -1,13 +1,10 @@
 """A fact about a study is what its name says, or the study is refused."""
 
-from __future__ import annotations
-
 import json
 
 import optuna
 import pytest
 
-from autotune.configuration.search_space import SearchSpace
 from autotune.study.facts import Entries, Fact, StudyFacts
 from autotune.values.errors import StudyMismatchError
 from covering import covers
@@ -34,7 +31,7 @@ WRONG_FACTS = {
 }
 
 
-def test_a_study_reads_each_fact_as_what_it_wrote() -> None:
+def test_a_study_reads_each_fact_as_what_it_wrote():
     written: dict[str, object] = {}
     read, facts = StudyFacts(FACTS), StudyFacts({}, written.__setitem__)
     for name, one in vars(StudyFacts).items():
@@ -48,7 +45,7 @@ def test_a_study_reads_each_fact_as_what_it_wrote() -> None:
     assert facts.drift_checks("@cuda:1") == read.drift_checks("@cuda:1")
 
 
-def test_the_seconds_of_a_phase_are_those_of_all_processes() -> None:
+def test_the_seconds_of_a_phase_are_those_of_all_processes():
     written: dict[str, object] = {}
     StudyFacts(written, written.__setitem__).add_phase_seconds("accuracy", 2.0)
     worker = StudyFacts(written, written.__setitem__, "host-1")
@@ -62,16 +59,14 @@ def test_the_seconds_of_a_phase_are_those_of_all_processes() -> None:
 @pytest.mark.parametrize(
     ("name", "fact"), [(name, fact) for name, facts in WRONG_FACTS.items() for fact in facts]
 )
-def test_a_fact_that_is_something_else_is_refused_by_name(name: str, fact: object) -> None:
+def test_a_fact_that_is_something_else_is_refused_by_name(name, fact):
     StudyFacts({name: FACTS[name]} if name in FACTS else {}).check()
     with pytest.raises(StudyMismatchError, match=f"fact '{name.partition(':')[0]}' is not what"):
         StudyFacts({name: fact}).check()
 
 
 @covers("S18")
-def test_a_study_with_such_a_fact_is_not_opened_and_not_backed_up(
-    nine: SearchSpace, url: str, tmp_path
-) -> None:
+def test_a_study_with_such_a_fact_is_not_opened_and_not_backed_up(nine, url, tmp_path):
     optuna.create_study(study_name="s", storage=url, direction="maximize").set_user_attr(
         "seed_seconds", "long"
     )

@@ -1,7 +1,5 @@
 """CUDA is asked for the first time in a known place, with a known current device."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +16,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.training import before_fork, inspection
 from autotune.values.outcome import Observed
 from factories import TINY_CONV, best_config, cuda_machine, written
-from scripted_runner import FACTS, ScriptedRunner, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
 CONFIG = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
 ASKS = """
@@ -69,7 +66,7 @@ def printed(folder: Path, program: str, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_file_that_chooses_devices_is_imported_before_any_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_that_chooses_devices_is_imported_before_any_is_asked_for(tmp_path):
     chooses = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '7'\n"
     threads = "import torch\ntorch.set_num_threads(3)\n"
     model = written(tmp_path, chooses + threads + TINY_CONV.read_text(), "model.py")
@@ -77,30 +74,28 @@ def test_a_file_that_chooses_devices_is_imported_before_any_is_asked_for(tmp_pat
     assert printed(tmp_path, program) == ["asked for auto of 7", "True 3"]
 
 
-def test_a_script_that_chooses_devices_is_asked_about_those(tmp_path: Path) -> None:
+def test_a_script_that_chooses_devices_is_asked_about_those(tmp_path):
     program = ASKS.format(visible="5", model=None)
     assert printed(tmp_path, program)[0] == "asked for auto of 5"
 
 
-def test_the_device_that_a_script_chose_reaches_the_inspection(tmp_path: Path) -> None:
+def test_the_device_that_a_script_chose_reaches_the_inspection(tmp_path):
     observed = Observed(
         "cpu", ("train.py:1#0",), "train.py:1#0", 10.0, 80.0, 0.0, {}, FACTS, visible_devices="5"
     )
     runner = ScriptedRunner(observed=observed)
-    options = options_in(tmp_path, script=ScriptOptions(()))
+    options = unstored_in(tmp_path, script=ScriptOptions(()))
     events_of(options, runner)
     (asked,) = (job.task for job in runner.jobs if isinstance(job.task, Inspect))
     assert asked == Inspect("5")
 
 
-def test_code_that_names_no_device_gets_the_one_of_the_trial(tmp_path: Path) -> None:
+def test_code_that_names_no_device_gets_the_one_of_the_trial(tmp_path):
     assert printed(tmp_path, USES, str(TINY_CONV)) == ["uses 1"]
 
 
 @pytest.mark.parametrize("device", ["/dev/nvidiactl", "/dev/dxg"])
-def test_a_process_that_uses_a_driver_is_not_forked(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_uses_a_driver_is_not_forked(device, monkeypatch):
     monkeypatch.setattr(before_fork, "_open_files", lambda: {3: device})
     assert before_fork.fork_obstacle() == f"an import opened {device}"
 
@@ -116,13 +111,7 @@ def test_a_process_that_uses_a_driver_is_not_forked(
     ],
     ids=["a GPU", "no list", "in use", "no driver"],
 )
-def test_settings_in_force_leave_cuda_to_the_launcher(
-    gpus: tuple[str, ...] | None,
-    in_use: bool,
-    asks: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_settings_in_force_leave_cuda_to_the_launcher(gpus, in_use, asks, tmp_path, monkeypatch):
     """A launcher that forks its workers fails after the first use of CUDA."""
     best = best_config(CONFIG, CONFIG)
     machine = best.machine.model_copy(update={"device": cuda_machine().device_name})

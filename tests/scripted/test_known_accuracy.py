@@ -2,12 +2,11 @@
 
 import pytest
 
-from autotune.configuration.search_space import SearchSpace
 from study_factories import HOLDS, OOM, finish, opened, reported
 
 
 @pytest.fixture
-def told(nine: SearchSpace, url: str):
+def told(nine, url):
     """Three trials: two that were trained alike, of which one did not fit, and another."""
     study = opened(url, nine, sampler="auto")
     for value, margins, kind in [(3.0, HOLDS, "large"), (None, OOM, "large"), (2.0, HOLDS, "own")]:

@@ -1,10 +1,6 @@
 """A script whose loss falls late trains until then in every probe, as far as there is time."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +10,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import ObservedLoss
 from factories import written
-from scripted_runner import LOSSES, ScriptedRunner, at, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import LOSSES, ScriptedRunner, at, events_of, unstored_in
 from seen_script import SEEN
 
 SPACE = "amp_dtype: [null, bfloat16]\n"
@@ -51,38 +46,34 @@ while True:
     ids=["unknown", "early", "late", "late, long budget", "late, short budget", "too late"],
 )
 def test_a_probe_trains_until_the_loss_had_fallen_if_there_is_time(
-    tmp_path: Path, fell_after: int | None, budget: float | None, samples: int
-) -> None:
+    tmp_path, fell_after, budget, samples
+):
     """At 100 samples a second, 600 are six seconds; a batch is 16."""
     loss = ObservedLoss("", LOSSES.losses, moves=LOSSES.moves, fell_after=fell_after)
     runner = ScriptedRunner(lambda *_: at(100), lambda *_: 1.0, observed=replace(SEEN, loss=loss))
     changes = {} if budget is None else {"time_budget_seconds": budget}
-    events_of(options_in(tmp_path, SPACE, script=ScriptOptions(()), **changes), runner)
+    events_of(unstored_in(tmp_path, SPACE, script=ScriptOptions(()), **changes), runner)
     asked = [job.task.samples for job in runner.jobs if isinstance(job.task, Probe)]
     assert asked
     assert set(asked) == {samples}
 
 
 @pytest.fixture
-def ask(tmp_path: Path) -> Iterator[Ask]:
+def ask(tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as children:
         yield Ask(children, tmp_path / "trial")
 
 
-def test_the_observed_run_tells_after_how_many_samples_the_loss_had_fallen(
-    tmp_path: Path, ask: Ask
-) -> None:
+def test_the_observed_run_tells_after_how_many_samples_the_loss_had_fallen(tmp_path, ask):
     script = str(written(tmp_path, LATE, "late.py"))
     seen = observed(ask(script, task=Observe(loss_seconds=10.0)))
-    assert seen.loss is not None
     assert seen.loss.doubt == ""
     assert seen.loss.fell_after is not None
     assert BATCH * STILL < seen.loss.fell_after <= BATCH * 4 * STILL
 
 
-def test_a_loss_that_does_not_fall_tells_none(tmp_path: Path, ask: Ask) -> None:
+def test_a_loss_that_does_not_fall_tells_none(tmp_path, ask):
     script = str(written(tmp_path, LATE.replace("lr=0.05", "lr=0.0"), "still.py"))
     seen = observed(ask(script, task=Observe(loss_seconds=0.5)))
-    assert seen.loss is not None
     assert seen.loss.doubt
     assert seen.loss.fell_after is None

@@ -1,7 +1,5 @@
 """Values that a search does not try, because of its trials or because an earlier run did not."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig

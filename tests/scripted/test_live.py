@@ -1,7 +1,5 @@
 """A search on a terminal shows its state, takes no time from others, and leaves all in order."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys
@@ -43,7 +41,7 @@ SERVER = "postgresql://tuner@studies.example/all"
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+def events(tmp_path_factory):
     return whole_search(tmp_path_factory.mktemp("live"))
 
 
@@ -52,7 +50,7 @@ def row(text: str, word: str) -> str:
     return next(line for line in text.splitlines() if word in line)
 
 
-def test_a_trial_is_a_line_and_stands_among_the_fastest(events: list[Event]) -> None:
+def test_a_trial_is_a_line_and_stands_among_the_fastest(events):
     seen = until(events, TrialEnded, 5)
     line = row(drawn(seen, recording()), "164.0/s")
     assert {"164.0/s", "1.52x", "GiB", "batch_size=64", "ok"} <= set(line.split())
@@ -60,7 +58,7 @@ def test_a_trial_is_a_line_and_stands_among_the_fastest(events: list[Event]) -> 
     assert {"2", "164.0", "1.52x", "GiB", "batch_size=64"} <= set(fastest.split())
 
 
-def test_bars_compare_the_rates_with_computing_alone(events: list[Event]) -> None:
+def test_bars_compare_the_rates_with_computing_alone(events):
     text = frame(until(events, TrialEnded, 5))
     light, trial = (row(text, word).count("━") for word in ("by itself", "batch_size=64"))
     assert light == 24
@@ -68,14 +66,12 @@ def test_bars_compare_the_rates_with_computing_alone(events: list[Event]) -> Non
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_configuration_that_cannot_be_used_says_why_without_markup_and_escapes(
-    events: list[Event], width: int
-) -> None:
+def test_a_configuration_that_cannot_be_used_says_why_without_markup_and_escapes(events, width):
     text = drawn(events, recording(width))
     assert "no room for [bold]128" in " ".join(text.split())
 
 
-def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events: list[Event]) -> None:
+def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events):
     seen = until(events, TrialStarted, 2)
     ended = [event for event in seen if isinstance(event, TrialEnded)][-1]
     assert ended.eta_seconds is not None
@@ -83,14 +79,13 @@ def test_the_phase_the_step_and_the_time_of_the_answer_are_told(events: list[Eve
     assert "search (3 of 4)" in text
     assert re.search(r"since \S+: trial \d+: batch_size=\d+", text)
     answer = re.search(r"elapsed at (\S+), about .* left \(result at ([\d:]+)", text)
-    assert answer is not None
     times = [[int(part) for part in clock.split(":")] for clock in answer.groups()]
     seconds = [3600 * hours + 60 * minutes + rest for hours, minutes, rest in times]
     assert (seconds[1] - seconds[0]) % 86_400 == pytest.approx(ended.eta_seconds, abs=1)
     assert "confirmation (4 of 4)" in frame(until(events, RoundEnded))
 
 
-def test_long_settings_leave_the_numbers_their_room(events: list[Event]) -> None:
+def test_long_settings_leave_the_numbers_their_room(events):
     *before, ended = until(events, TrialEnded, 5)
     assert isinstance(ended, TrialEnded)
     changes = {"num_workers": 2, "amp_dtype": "bfloat16", "channels_last": True}
@@ -101,19 +96,19 @@ def test_long_settings_leave_the_numbers_their_room(events: list[Event]) -> None
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
-def test_no_line_is_wider_than_the_terminal(events: list[Event], width: int) -> None:
+def test_no_line_is_wider_than_the_terminal(events, width):
     text = frame(until(events, RoundEnded), width)
     assert max(map(len, text.splitlines())) <= width
     assert "1.52x" in text
 
 
-def test_at_the_end_every_trial_stands_below_the_other(events: list[Event]) -> None:
+def test_at_the_end_every_trial_stands_below_the_other(events):
     text = drawn(events, recording())
     assert all(f"batch_size={batch}" in text for batch in (16, 32, 64, 128))
     assert "1.52x" in text[text.rindex("samples/s") :], "the fastest, last of all"
 
 
-def test_many_trials_leave_the_state_short(events: list[Event]) -> None:
+def test_many_trials_leave_the_state_short(events):
     *before, ended = until(events, TrialEnded, 5)
     assert isinstance(ended, TrialEnded)
     more = [replace(ended, trial=replace(ended.trial, number=number)) for number in range(9, 40)]
@@ -150,9 +145,9 @@ def drawings(events: list[Event]) -> list[tuple[Event, float]]:
     ids=["devices", "server"],
 )
 def test_a_search_beside_others_is_drawn_once_a_second_at_most_and_nothing_waits(
-    events: list[Event], options: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def sleep(seconds: float) -> None:
+    events, options, monkeypatch
+):
+    def sleep(seconds):
         pytest.fail(f"the search was held up for {seconds} s")
 
     monkeypatch.setattr("time.sleep", sleep)
@@ -171,19 +166,17 @@ def test_a_search_beside_others_is_drawn_once_a_second_at_most_and_nothing_waits
     assert bool(rounds) == (options["storage"] is None)
 
 
-def test_a_search_alone_is_drawn_at_each_event(events: list[Event]) -> None:
+def test_a_search_alone_is_drawn_at_each_event(events):
     assert [event for event, _ in drawings(events)] == events
 
 
-def test_events_that_were_not_drawn_in_time_stand_there_in_the_end(events: list[Event]) -> None:
+def test_events_that_were_not_drawn_in_time_stand_there_in_the_end(events):
     seen = run_by(until(events, TrialEnded, 5), at_once=8)
     assert seen[-1] not in [event for event, _ in drawings(seen)]
     assert "batch_size=64" in row(drawn(seen, recording()), "164.0/s")
 
 
-def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
-    events: list[Event],
-) -> None:
+def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(events):
     clock = NOON
     console = recording()
     assert isinstance(console.file, io.StringIO)
@@ -200,9 +193,7 @@ def test_after_silence_it_is_drawn_once_more_with_the_time_that_went_by(
     assert re.search(r"trial 2: batch_size=\d+\n1 min 10 s elapsed", text)
 
 
-def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(
-    events: list[Event],
-) -> None:
+def test_drawing_starts_no_thread_that_could_wake_up_while_a_child_is_timed(events):
     before = threading.active_count()
     progress = LiveProgress(recording())
     with progress.drawn():
@@ -232,7 +223,7 @@ def ended_after(events: list[Event], terminal: Gone, error: BaseException) -> No
         raise error
 
 
-def test_an_error_leaves_the_cursor_and_the_trials_so_far(events: list[Event]) -> None:
+def test_an_error_leaves_the_cursor_and_the_trials_so_far(events):
     terminal = Gone()
     with pytest.raises(KeyboardInterrupt):
         ended_after(until(events, TrialEnded, 3), terminal, KeyboardInterrupt())
@@ -241,7 +232,7 @@ def test_an_error_leaves_the_cursor_and_the_trials_so_far(events: list[Event]) -
     assert "batch_size" in text[text.rindex(SHOW_CURSOR) :]
 
 
-def test_a_terminal_that_is_gone_does_not_hide_why_the_search_ends(events: list[Event]) -> None:
+def test_a_terminal_that_is_gone_does_not_hide_why_the_search_ends(events):
     terminal = Gone()
     with pytest.raises(SystemExit) as ended:
         ended_after(until(events, TrialEnded, 3), terminal, SystemExit(143))
@@ -250,7 +241,7 @@ def test_a_terminal_that_is_gone_does_not_hide_why_the_search_ends(events: list[
 
 
 @pytest.fixture
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def plain_environment(monkeypatch):
     """An environment that says nothing of colours or CI, to be changed."""
     for name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
@@ -272,9 +263,7 @@ def shown_on(terminal: Terminal, events: list[Event], mode: Mode) -> str:
 
 @pytest.mark.parametrize("mode", ["auto", "rich"])
 @pytest.mark.usefixtures("plain_environment")
-def test_a_terminal_is_drawn_on_and_left_as_it_was(
-    events: list[Event], mode: Mode, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_is_drawn_on_and_left_as_it_was(events, mode, capsys):
     text = shown_on(Terminal(), events, mode)
     assert COLOUR.search(text)
     assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
@@ -294,13 +283,8 @@ def test_a_terminal_is_drawn_on_and_left_as_it_was(
     ],
 )
 def test_a_terminal_that_cannot_be_drawn_on_gets_lines_without_control_characters(
-    plain_environment: pytest.MonkeyPatch,
-    events: list[Event],
-    name: str,
-    value: str,
-    columns: int,
-    mode: Mode,
-) -> None:
+    plain_environment, events, name, value, columns, mode
+):
     plain_environment.setenv(name, value)
     text = shown_on(Terminal(columns=columns), events, mode)
     assert ESCAPE not in text
@@ -309,12 +293,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_lines_without_control_character
 
 @covers("P5")
 @pytest.mark.parametrize("mode", ["auto", "rich", "plain"])
-def test_a_pipe_gets_lines(
-    events: list[Event],
-    mode: Mode,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pipe_gets_lines(events, mode, capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with display(mode) as show:
         for event in events:
@@ -325,7 +304,7 @@ def test_a_pipe_gets_lines(
     assert said.out == ""
 
 
-def test_none_says_nothing(capsys: pytest.CaptureFixture[str], events: list[Event]) -> None:
+def test_none_says_nothing(capsys, events):
     with display("none") as show:
         for event in events:
             show(event)

@@ -1,7 +1,5 @@
 """A refusal names a time budget with which the same search ends with an answer."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +13,7 @@ from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Measured
 from factories import measurement
-from scripted_runner import agreeing, batch_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import agreeing, batch_of, unstored_in
 from search_clock import TimedRunner, timed_runner
 
 STEP = 0.3
@@ -126,6 +123,6 @@ def test_a_search_with_the_time_that_a_refusal_names_has_an_answer(
 def end(workload: Slow, folder: Path, budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Search until the answer."""
     space = COMPILED if workload.compiling else SPACE
-    options = options_in(folder, space, trials=16, time_budget_seconds=budget)
+    options = unstored_in(folder, space, trials=16, time_budget_seconds=budget)
     *_, last = search(options, workload.runner(monkeypatch))
     assert isinstance(last, Answered)

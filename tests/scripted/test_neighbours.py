@@ -1,10 +1,7 @@
 """Other processes on a GPU are named before anything is measured, as NVML tells."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,9 +22,7 @@ from scripted_runner import (
     at,
     batch_of,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    unstored_in,
 )
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
@@ -67,7 +62,7 @@ def nvml(
 
 
 @pytest.mark.parametrize("uuid", [UUID, f"GPU-{UUID}"])
-def test_each_process_is_named_with_what_it_holds(uuid: str) -> None:
+def test_each_process_is_named_with_what_it_holds(uuid):
     library = nvml((os.getpid(), 2 * GIB), (NOBODY_HERE, None))
     own = psutil.Process().name()
     found = neighbours(uuid, library)
@@ -77,7 +72,7 @@ def test_each_process_is_named_with_what_it_holds(uuid: str) -> None:
 
 
 @pytest.mark.parametrize("fails", ["init", "handle", "processes", "shutdown"])
-def test_nobody_is_named_if_the_library_does_not_tell(fails: str) -> None:
+def test_nobody_is_named_if_the_library_does_not_tell(fails):
     assert neighbours(UUID, nvml(fails=fails)) == []
 
 
@@ -89,22 +84,18 @@ def test_nobody_is_named_if_the_library_does_not_tell(fails: str) -> None:
         (GIB // 2, 85, ["processes that NVML does not list (512 MiB in use, 85 % busy)"]),
     ],
 )
-def test_users_that_are_not_listed_are_known_by_what_they_take(
-    used: int, busy: int, found: list[str]
-) -> None:
+def test_users_that_are_not_listed_are_known_by_what_they_take(used, busy, found):
     """In a container NVML lists no process."""
     assert neighbours(UUID, nvml(used=used, busy=busy)) == found
 
 
-def test_a_process_that_came_since_is_told_of_before_the_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_came_since_is_told_of_before_the_rounds(tmp_path, monkeypatch):
     runner = on_card(0, UUID)
     runner.measure = lambda config, phase: at(10.0 * batch_of(config))
     came = nvml((NOBODY_HERE, GIB))
     monkeypatch.setattr(asked, "_pynvml", lambda: came if runner.batches("trial") else nvml())
     warned = []
-    for event in search(options_in(tmp_path), runner):
+    for event in search(unstored_in(tmp_path), runner):
         if isinstance(event, Warned):
             warned.append((event.warning, len(runner.batches("confirmation"))))
     ((warning, rounds),) = warned
@@ -112,24 +103,22 @@ def test_a_process_that_came_since_is_told_of_before_the_rounds(
     assert rounds == 0, "before the first of them"
 
 
-def test_the_work_of_trials_that_have_just_ended_is_nobody_elses() -> None:
+def test_the_work_of_trials_that_have_just_ended_is_nobody_elses():
     assert neighbours(UUID, nvml(used=GIB // 2, busy=85), after_trials=True) == []
     assert neighbours(UUID, nvml(used=3 * GIB, busy=85), after_trials=True)
 
 
 @pytest.mark.parametrize(("free", "warns"), [(70 * GIB, True), (79 * GIB, False), (None, False)])
-def test_a_search_with_less_memory_than_its_limit_says_so(
-    free: int | None, warns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_with_less_memory_than_its_limit_says_so(free, warns, tmp_path, monkeypatch):
     monkeypatch.setattr(asked, "_pynvml", nvml)
     inspected = Inspected(cuda_machine(), FACTS, UUID, device_free_bytes=free)
-    events = events_of(options_in(tmp_path, trials=2), ScriptedRunner(inspected=inspected))
+    events = events_of(unstored_in(tmp_path, trials=2), ScriptedRunner(inspected=inspected))
     said = [event.warning for event in events if isinstance(event, Warned)]
     assert bool(said) is warns
     assert not warns or "70 GiB of its memory is free, and a trial may use 73.6 GiB" in said[0]
 
 
-def test_a_device_that_is_no_gpu_is_not_asked_for() -> None:
+def test_a_device_that_is_no_gpu_is_not_asked_for():
     library = nvml((1, GIB))
     assert neighbours("", library) == []
     assert library.calls == []
@@ -141,15 +130,15 @@ def on_card(number: int, uuid: str) -> ScriptedRunner:
 
 
 @pytest.fixture
-def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def _busy(monkeypatch):
     monkeypatch.setattr(asked, "_pynvml", lambda: nvml((NOBODY_HERE, GIB)))
 
 
 @covers("T21")
 @pytest.mark.usefixtures("_busy")
-def test_a_search_on_a_busy_gpu_says_so_before_it_measures(tmp_path: Path) -> None:
+def test_a_search_on_a_busy_gpu_says_so_before_it_measures(tmp_path):
     other = {Device("cuda:1"): on_card(1, UUID.replace("1b", "2c"))}
-    options = options_in(tmp_path, trials=2, at_once=2)
+    options = unstored_in(tmp_path, trials=2, at_once=2)
     events = list(search(options, on_card(0, UUID), None, other))
     begun = next(n for n, event in enumerate(events) if isinstance(event, PhaseStarted))
     warned = [event.warning for event in events[:begun] if isinstance(event, Warned)]
@@ -159,24 +148,22 @@ def test_a_search_on_a_busy_gpu_says_so_before_it_measures(tmp_path: Path) -> No
 
 @covers("T21")
 @pytest.mark.usefixtures("_busy")
-def test_a_search_of_two_processes_tells_of_the_neighbours_of_both_gpus(tmp_path: Path) -> None:
+def test_a_search_of_two_processes_tells_of_the_neighbours_of_both_gpus(tmp_path):
     runner = on_card(0, UUID)
     runner.inspected = replace(runner.inspected, rank_uuids=(UUID, UUID.replace("1b", "2c")))
-    events = events_of(options_in(tmp_path, trials=2), runner)
+    events = events_of(unstored_in(tmp_path, trials=2), runner)
     warned = [event.warning for event in events if isinstance(event, Warned)]
     both = ["cuda:0", "cuda:1"]
     assert [line.partition(" ")[0] for line in warned] == [*both, *both], "and before the rounds"
 
 
-def test_a_search_on_a_quiet_gpu_warns_of_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_on_a_quiet_gpu_warns_of_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(asked, "_pynvml", nvml)
-    events = events_of(options_in(tmp_path, trials=2), on_card(0, UUID))
+    events = events_of(unstored_in(tmp_path, trials=2), on_card(0, UUID))
     assert not [event for event in events if isinstance(event, Warned)]
 
 
-def test_one_card_under_two_numbers_is_refused(tmp_path: Path) -> None:
+def test_one_card_under_two_numbers_is_refused(tmp_path):
     other = {Device("cuda:1"): on_card(1, UUID)}
     with pytest.raises(UsageError, match="cuda:1 and cuda:0 are one device"):
-        list(search(options_in(tmp_path, at_once=2), on_card(0, UUID), None, other))
+        list(search(unstored_in(tmp_path, at_once=2), on_card(0, UUID), None, other))

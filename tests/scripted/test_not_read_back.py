@@ -1,7 +1,5 @@
 """An answer says that nothing read a variable of the user's own back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,7 @@ def answered(folder: Path, name: str) -> tuple[list[str], BestConfig]:
 
 
 @pytest.mark.parametrize(("name", "is_told"), [("env.FOO", True), ("num_workers", False)])
-def test_a_variable_of_the_answer_is_said_to_be_unproven(
-    name: str, is_told: bool, tmp_path: Path
-) -> None:
+def test_a_variable_of_the_answer_is_said_to_be_unproven(name, is_told, tmp_path):
     lines, best = answered(tmp_path, name)
     assert bool(best.config[name])
     assert (f"  not proven  {TOLD}" in lines) == is_told

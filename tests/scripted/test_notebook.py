@@ -1,7 +1,5 @@
 """A search from Python: keywords are the flags, and the result shows itself."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -30,7 +28,7 @@ def on_the_command_line(*words: str) -> dict[str, Any]:
     return {name: params[name] for name in params if name not in SHELL_ONLY - {"model"}}
 
 
-def test_without_keywords_everything_is_as_on_the_command_line() -> None:
+def test_without_keywords_everything_is_as_on_the_command_line():
     assert values_of(MODEL, {}) == on_the_command_line()
 
 
@@ -63,11 +61,11 @@ def test_without_keywords_everything_is_as_on_the_command_line() -> None:
         ),
     ],
 )
-def test_a_keyword_means_what_the_flag_means(keywords: dict[str, Any], flags: list[str]) -> None:
+def test_a_keyword_means_what_the_flag_means(keywords, flags):
     assert values_of(MODEL, keywords) == on_the_command_line(*flags)
 
 
-def test_a_sampler_may_be_any_of_optunas() -> None:
+def test_a_sampler_may_be_any_of_optunas():
     sampler = optuna.samplers.RandomSampler(seed=1)
     assert values_of(MODEL, {"sampler": sampler})["sampler"] is sampler
 
@@ -91,20 +89,20 @@ def test_a_sampler_may_be_any_of_optunas() -> None:
         ({"maps": 5}, "maps=5: "),
     ],
 )
-def test_an_impossible_option_is_named(keywords: dict[str, Any], words: str) -> None:
+def test_an_impossible_option_is_named(keywords, words):
     with pytest.raises(UsageError) as raised:
         values_of(MODEL, keywords)
     assert words in str(raised.value)
 
 
 @pytest.mark.parametrize("arguments", ["--token secret", ["--epochs", 3], 3])
-def test_arguments_that_are_no_list_of_strings_are_refused_unseen(arguments: Any) -> None:
+def test_arguments_that_are_no_list_of_strings_are_refused_unseen(arguments):
     with pytest.raises(UsageError, match="arguments: give a list of strings") as raised:
         autotune.search(MODEL, arguments=arguments)
     assert "secret" not in str(raised.value)
 
 
-def test_every_keyword_is_in_the_docstring() -> None:
+def test_every_keyword_is_in_the_docstring():
     words = re.findall(r"\w+", autotune.search.__doc__ or "")
     keywords = {parameter.name for parameter in command.params} - SHELL_ONLY
     assert keywords - set(words) == set()
@@ -118,10 +116,10 @@ def searched(folder: Path, runner: ScriptedRunner, **changes: Any) -> SearchResu
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
+def found(tmp_path_factory):
     """Twice the batch, twice the throughput; 64 crashes with a message that is markup."""
 
-    def run(config: Any, phase: str) -> Any:
+    def run(config, phase):
         if batch_of(config) == 64:
             return Crashed("<script>alert(1)</script>")
         return at(10 * batch_of(config))
@@ -129,8 +127,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
     return searched(tmp_path_factory.mktemp("found"), ScriptedRunner(run))
 
 
-def test_the_best_is_what_loading_the_file_gives(found: SearchResult) -> None:
-    assert found.best is not None
+def test_the_best_is_what_loading_the_file_gives(found):
     assert found.path is not None
     assert isinstance(found.best, Best)
     with pytest.warns(autotune.MismatchWarning):
@@ -138,7 +135,7 @@ def test_the_best_is_what_loading_the_file_gives(found: SearchResult) -> None:
     assert found.best.config["batch_size"] == 128
 
 
-def test_the_trials_are_a_frame_with_a_row_for_each(found: SearchResult) -> None:
+def test_the_trials_are_a_frame_with_a_row_for_each(found):
     frame = found.dataframe()
     assert isinstance(frame, pd.DataFrame)
     assert list(frame["number"]) == [0, 1, 2, 3, 4]
@@ -151,7 +148,7 @@ def test_the_trials_are_a_frame_with_a_row_for_each(found: SearchResult) -> None
     assert frame["feasible"].sum() == 4
 
 
-def test_it_says_in_a_line_what_was_found_and_where(found: SearchResult) -> None:
+def test_it_says_in_a_line_what_was_found_and_where(found):
     text = repr(found)
     assert "\n" not in text
     assert text.startswith("<SearchResult: 16.00x faster than your settings (16.00 to 16.00, ")
@@ -174,9 +171,7 @@ class Tags(HTMLParser):
         self.texts.append(data)
 
 
-def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(
-    found: SearchResult,
-) -> None:
+def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(found):
     tags = Tags(found._repr_html_())
     assert set(tags.names) == {"pre", "p", "table", "thead", "tbody", "tr", "th", "td"}
     assert tags.names.count("tr") == 6
@@ -185,7 +180,7 @@ def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(
     assert "num_workers" not in tags.texts, "it is the same in every trial"
 
 
-def test_a_search_without_a_feasible_trial_has_no_best_and_shows_the_reason(tmp_path: Path) -> None:
+def test_a_search_without_a_feasible_trial_has_no_best_and_shows_the_reason(tmp_path):
     result = searched(tmp_path, ScriptedRunner(), min_accuracy=0.95)
     assert result.best is None
     assert result.path is None

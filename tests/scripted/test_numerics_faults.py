@@ -1,7 +1,5 @@
 """Each criterion of the numerics check finds a fault that the others miss."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.numerics import CARRIERS, Case, checked, judged
@@ -40,9 +38,7 @@ def criteria_of(case: Case) -> tuple[str, ...]:
         ("perceptron", "SGD", "the loss is not a number", "not finite"),
     ],
 )
-def test_each_criterion_finds_what_the_others_miss(
-    model: str, optimizer: str, fault: str, criterion: str
-) -> None:
+def test_each_criterion_finds_what_the_others_miss(model, optimizer, fault, criterion):
     case = Case(model, optimizer, CARRIERS["same precision"], fault)
     assert criteria_of(case) == (criterion,)
     assert not criteria_of(Case(model, optimizer, CARRIERS["same precision"]))

@@ -1,7 +1,5 @@
 """The objective is throughput, or the time of a whole run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -18,36 +16,34 @@ EAGER = measurement(100.0)
 COMPILED = replace(measurement(200.0), warmup_step_seconds=(40.1, 0.1), compile_seconds=38.0)
 
 
-def test_one_time_seconds_are_start_building_and_warming_up() -> None:
+def test_one_time_seconds_are_start_building_and_warming_up():
     assert fixed_seconds(EAGER) == pytest.approx(2 + 0.5 + 0.4)
     assert fixed_seconds(COMPILED) == pytest.approx(2 + 0.5 + 40)
 
 
-def test_the_cold_start_counts_where_the_process_found_a_warm_cache() -> None:
+def test_the_cold_start_counts_where_the_process_found_a_warm_cache():
     assert fixed_seconds(EAGER, cold_one_time_seconds=30) == pytest.approx(32.5)
     assert fixed_seconds(COMPILED, cold_one_time_seconds=30) == pytest.approx(42.5)
 
 
-def test_the_time_of_a_run_is_told_as_its_throughput() -> None:
+def test_the_time_of_a_run_is_told_as_its_throughput():
     whole = Objective(1000).value(EAGER)
     assert 1000 / whole == pytest.approx(2.9 + 1000 / 100)
 
 
 @pytest.mark.parametrize(("samples", "compiling_pays"), [(1_000, False), (100_000, True)])
-def test_compiling_pays_only_in_a_run_that_is_long_enough(
-    samples: int, compiling_pays: bool
-) -> None:
+def test_compiling_pays_only_in_a_run_that_is_long_enough(samples, compiling_pays):
     objective = Objective(samples)
     assert (objective.value(COMPILED) > objective.value(EAGER)) is compiling_pays
 
 
-def test_a_run_without_end_is_judged_by_its_throughput() -> None:
+def test_a_run_without_end_is_judged_by_its_throughput():
     throughput = THROUGHPUT
     assert throughput.value(COMPILED) == pytest.approx(200)
     assert Objective(10**12).value(COMPILED) == pytest.approx(200, rel=1e-6)
 
 
-def test_the_length_of_the_run_is_part_of_what_a_study_is_of() -> None:
+def test_the_length_of_the_run_is_part_of_what_a_study_is_of():
     identities = {THROUGHPUT.identity, *(Objective(n).identity for n in (10, 20))}
     assert len(identities) == 3
 
@@ -63,7 +59,7 @@ def timed(number: int, run: Measurement, **settings: bool | int | str | None):
     )
 
 
-def test_a_run_with_a_warm_cache_is_charged_what_the_first_one_paid() -> None:
+def test_a_run_with_a_warm_cache_is_charged_what_the_first_one_paid():
     warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
     first = timed(1, COMPILED, batch_size=64, compile_mode="default")
     second = timed(2, warm, batch_size=64, compile_mode="default", num_workers=2)
@@ -75,7 +71,7 @@ def test_a_run_with_a_warm_cache_is_charged_what_the_first_one_paid() -> None:
     assert costs.fixed_seconds(second.config, warm) == pytest.approx(42.5)
 
 
-def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> None:
+def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid():
     warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
     own = timed(0, warm, compile_mode="default")
     costs = ColdCosts([own], [COMPILED, warm, warm])
@@ -83,7 +79,7 @@ def test_a_baseline_that_compiles_is_charged_what_its_first_process_paid() -> No
     assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
 
 
-def test_a_model_that_compiles_itself_is_charged_what_its_first_process_paid() -> None:
+def test_a_model_that_compiles_itself_is_charged_what_its_first_process_paid():
     warm = replace(COMPILED, warmup_step_seconds=(5.1, 0.1), compile_seconds=4.0)
     own = timed(0, warm)
     costs = ColdCosts([own], [COMPILED, warm, warm])
@@ -91,12 +87,12 @@ def test_a_model_that_compiles_itself_is_charged_what_its_first_process_paid() -
     assert costs.fixed_seconds_of(own) == pytest.approx(42.5)
 
 
-def test_a_compilation_among_steps_that_were_taken_for_steady_is_charged() -> None:
+def test_a_compilation_among_steps_that_were_taken_for_steady_is_charged():
     mixed = replace(COMPILED, steady_step_seconds=20.1)
     assert mixed.one_time_seconds == 38
 
 
-def test_a_run_without_compilation_is_charged_what_its_own_process_paid() -> None:
+def test_a_run_without_compilation_is_charged_what_its_own_process_paid():
     slow_once = replace(EAGER, warmup_step_seconds=(3.1, 0.1))
     own = timed(0, slow_once)
     costs = ColdCosts([own], [slow_once, EAGER, EAGER])

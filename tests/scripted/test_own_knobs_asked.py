@@ -1,7 +1,5 @@
 """Knobs of the user's own in a search: what they are today, what they need, what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +12,7 @@ from autotune.searching.run.events import Answered, Planned
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected, Signature, TrialOutcome
 from factories import cpu_machine, cuda_machine
-from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, unstored_in
 from seen_script import SEEN
 
 SIGNATURES = {
@@ -37,7 +34,7 @@ def faster_with(name: str, value: object) -> ScriptedRunner:
 
 
 def searched(folder: Path, space: str, runner: ScriptedRunner, **options: object) -> Answered:
-    answered = events_of(options_in(folder, space, **options), runner)[-1]
+    answered = events_of(unstored_in(folder, space, **options), runner)[-1]
     assert isinstance(answered, Answered)
     return answered
 
@@ -45,7 +42,7 @@ def searched(folder: Path, space: str, runner: ScriptedRunner, **options: object
 def refusal(folder: Path, space: str, **options: object) -> list[str]:
     runner = ScriptedRunner(inspected=INSPECTED, observed=SEEN)
     with pytest.raises(UsageError) as error:
-        events_of(options_in(folder, space, **options), runner)
+        events_of(unstored_in(folder, space, **options), runner)
     assert not [job for job in runner.jobs if job.task.kind not in ("inspect", "observe")]
     return str(error.value).replace(f"{folder}/", "").splitlines()
 
@@ -54,9 +51,7 @@ def refusal(folder: Path, space: str, **options: object) -> list[str]:
     ("effect", "evidence", "full_run"),
     [("exact", "exact", False), ("numerics", "probe", False), ("statistics", "probe", True)],
 )
-def test_the_effect_decides_the_evidence(
-    tmp_path: Path, effect: str, evidence: str, full_run: bool
-) -> None:
+def test_the_effect_decides_the_evidence(tmp_path, effect, evidence, full_run):
     space = f"options:\n  checkpoint: {{values: [false, true], effect: {effect}}}\n"
     runner = faster_with("options.checkpoint", True)
     best = searched(tmp_path, space, runner).best
@@ -73,14 +68,14 @@ def test_the_effect_decides_the_evidence(
     assert probed == ({False} if effect == "exact" else {False, True})
 
 
-def test_what_loses_accuracy_is_no_answer(tmp_path: Path) -> None:
+def test_what_loses_accuracy_is_no_answer(tmp_path):
     runner = faster_with("options.checkpoint", True)
     runner.quality = lambda config, seed: 0.5 if config["options.checkpoint"] else 0.9
     best = searched(tmp_path, "options:\n  checkpoint: [false, true]\n", runner).best
     assert best.config["options.checkpoint"] is False
 
 
-def test_null_is_the_thing_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_null_is_the_thing_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("OWN_SET", "7")
     monkeypatch.delenv("OWN_UNSET", raising=False)
     space = """\
@@ -89,7 +84,7 @@ env:
   OWN_UNSET: {values: [null, "8"], effect: exact}
 options: {width: [null, 16]}
 """
-    planned = events_of(options_in(tmp_path, space), faster_with("options.width", 16))[0]
+    planned = events_of(unstored_in(tmp_path, space), faster_with("options.width", 16))[0]
     assert isinstance(planned, Planned)
     domains, baseline = planned.context.space.domains, planned.context.baseline
     assert domains["env.OWN_SET"] == ("7", "8")
@@ -99,8 +94,8 @@ options: {width: [null, 16]}
 
 
 def test_the_older_name_of_a_variable_is_todays_value_and_that_which_trials_get(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:native")
     name, value = "env.PYTORCH_ALLOC_CONF", "expandable_segments:True"
@@ -113,7 +108,7 @@ def test_the_older_name_of_a_variable_is_todays_value_and_that_which_trials_get(
     assert environ_of(best.training_config) == {"PYTORCH_CUDA_ALLOC_CONF": value}
 
 
-def test_the_values_of_today_are_the_flags_then_the_models_then_the_files(tmp_path: Path) -> None:
+def test_the_values_of_today_are_the_flags_then_the_models_then_the_files(tmp_path):
     space = """\
 options:
   width: {values: [16], baseline: 32}
@@ -121,14 +116,12 @@ options:
 """
     facts = replace(INSPECTED.workload, baseline={"options.checkpoint": False})
     runner = ScriptedRunner(inspected=replace(INSPECTED, workload=facts))
-    planned = events_of(options_in(tmp_path, space, baseline={"options.width": 64}), runner)[0]
+    planned = events_of(unstored_in(tmp_path, space, baseline={"options.width": 64}), runner)[0]
     assert isinstance(planned, Planned)
     assert planned.context.baseline.of_kind("options") == {"width": 64, "checkpoint": False}
 
 
-def test_arguments_that_the_functions_do_not_take_are_told_at_once_with_the_signature(
-    tmp_path: Path,
-) -> None:
+def test_arguments_that_the_functions_do_not_take_are_told_at_once_with_the_signature(tmp_path):
     space = "options:\n  checkpoints: [true]\n  width: [16]\ndataset_options:\n  size: [1]\n"
     assert refusal(tmp_path, space, baseline={"options.bogus": 1}) == [
         "space.yaml:2:16: options.checkpoints is no argument of "
@@ -138,12 +131,12 @@ def test_arguments_that_the_functions_do_not_take_are_told_at_once_with_the_sign
     ]
 
 
-def test_flags_are_no_knobs_of_a_model_py(tmp_path: Path) -> None:
+def test_flags_are_no_knobs_of_a_model_py(tmp_path):
     (line,) = refusal(tmp_path, "flags:\n  --attn: [a, b]\n")
     assert line.startswith("space.yaml:2:11: flags.--attn is for training scripts. Make it")
 
 
-def test_a_script_has_no_build_functions_and_a_flag_is_set_in_one_place(tmp_path: Path) -> None:
+def test_a_script_has_no_build_functions_and_a_flag_is_set_in_one_place(tmp_path):
     space = "options:\n  width: [1, 2]\nflags:\n  --attn: [a, b]\n"
     space += "  --bs: {values: [1], effect: exact}\n"
     script = ScriptOptions((), (Flag("batch_size", "--bs"),))
@@ -154,9 +147,7 @@ def test_a_script_has_no_build_functions_and_a_flag_is_set_in_one_place(tmp_path
     ]
 
 
-def test_a_scripts_flags_are_what_its_arguments_say_and_each_trial_gets_its_own(
-    tmp_path: Path,
-) -> None:
+def test_a_scripts_flags_are_what_its_arguments_say_and_each_trial_gets_its_own(tmp_path):
     space = """\
 flags:
   --attn: {values: [eager, sdpa], effect: exact}
@@ -176,7 +167,7 @@ flags:
         assert job.script.arguments == (*words, *(["--fp16"] if job.config["flags.--fp16"] else []))
 
 
-def test_a_study_made_with_another_effect_is_another_study(tmp_path: Path, url: str) -> None:
+def test_a_study_made_with_another_effect_is_another_study(tmp_path, url):
     space = "options:\n  width: {values: [8, 16], effect: exact}\n"
     for _ in range(2):
         searched(tmp_path, space, faster_with("options.width", 16), storage=url)

@@ -1,7 +1,5 @@
 """Trials that no other beats in both throughput and memory, in each form of the report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -35,11 +33,11 @@ def numbers(*trials: FinishedTrial, **parts: object) -> list[int]:
     return [one.number for one in report_of(trials, **parts).pareto_best]
 
 
-def test_they_are_told_from_the_least_memory_to_the_fastest() -> None:
+def test_they_are_told_from_the_least_memory_to_the_fastest():
     assert numbers(*TRIALS) == [1, 0, 3]
 
 
-def test_of_two_that_are_alike_one_is_told() -> None:
+def test_of_two_that_are_alike_one_is_told():
     assert numbers(TRIALS[0], taking(2.0, 1, 100.0, batch_size=32)) == [0]
 
 
@@ -52,16 +50,16 @@ def test_of_two_that_are_alike_one_is_told() -> None:
     ],
     ids=["infeasible", "without a rate", "without its memory"],
 )
-def test_a_trial_that_cannot_be_the_answer_is_none_of_them(other: FinishedTrial) -> None:
+def test_a_trial_that_cannot_be_the_answer_is_none_of_them(other):
     assert numbers(*TRIALS, other) == [1, 0, 3]
 
 
-def test_a_candidate_that_was_refused_is_none_of_them() -> None:
+def test_a_candidate_that_was_refused_is_none_of_them():
     refused = {"seconds": 9.0, "candidates": {"3": {"refused": "not as accurate"}}}
     assert numbers(*TRIALS[:4], notes={"confirmation": refused}) == [1, 0]
 
 
-def test_every_form_of_the_report_names_the_same(url: str) -> None:
+def test_every_form_of_the_report_names_the_same(url):
     source = stored(url, TRIALS)
     assert as_json(source)["pareto_best"] == [1, 0, 3]
     marked = {row["trial"]: row["pareto_best"] for row in as_rows(source)}
@@ -77,7 +75,7 @@ def test_every_form_of_the_report_names_the_same(url: str) -> None:
     assert table.index("batch_size=8") < table.index("your settings") < table.index("batch_size=32")
 
 
-def test_one_trial_that_beats_all_others_is_no_choice(url: str) -> None:
+def test_one_trial_that_beats_all_others_is_no_choice(url):
     source = stored(url, [TRIALS[0], taking(1.0, 1, 150.0, batch_size=32)])
     assert "Pareto-best" not in report(source)
     words = " ".join(as_page(source).text.split())

@@ -1,7 +1,5 @@
 """A search is told to people in lines and to programs in JSON."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +36,7 @@ TOO_LARGE = trial(2, None, OOM, "out of host memory: \x1b[31mfull", batch_size=5
 
 
 @pytest.fixture
-def shown(tmp_path: Path) -> tuple[PlainProgress, list[str]]:
+def shown(tmp_path):
     """Progress that knows its plan, and the lines that it writes from then on."""
     file = read_space(written(tmp_path, "batch_size: [32, 64, 512]\n"))
     space = narrow(file, cpu_machine(), IMAGE_FACTS, BASELINE)
@@ -57,9 +55,7 @@ def ended(trial: Any, best: Any) -> TrialEnded:
     return TrialEnded(trial, BASE, best, elapsed_seconds=61, eta_seconds=30)
 
 
-def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
+def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict(shown):
     progress, lines = shown
     progress.show(ended(FASTER, FASTER))
     assert lines[0].split() == ["1", "150.0/s", "1.50x", "1", "GiB", "batch_size=64", "ok"]
@@ -73,18 +69,14 @@ def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict
         ({"machine_speed": 0.75}, "ok, machine at 75 % of its first speed"),
     ],
 )
-def test_a_number_that_is_not_what_it_seems_says_so(
-    details: dict[str, Any], note: str, shown: tuple[PlainProgress, list[str]]
-) -> None:
+def test_a_number_that_is_not_what_it_seems_says_so(details, note, shown):
     progress, lines = shown
     noted = replace(FASTER, details=replace(FASTER.details, **details))
     progress.show(ended(noted, FASTER))
     assert lines[0].endswith(note)
 
 
-def test_before_the_trials_each_step_is_told(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
+def test_before_the_trials_each_step_is_told(shown):
     progress, lines = shown
     progress.show(StepStarted("process 2 of 3"))
     progress.show(PhaseStarted("diagnosis", "each phase of a step by itself", 50.0))
@@ -94,9 +86,7 @@ def test_before_the_trials_each_step_is_told(
     ]
 
 
-def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
-    shown: tuple[PlainProgress, list[str]],
-) -> None:
+def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(shown):
     progress, lines = shown
     progress.show(RoundEnded(FASTER.config, (1.4, 1.5), (1.4, 1.5)))
     progress.show(RoundEnded(FASTER.config, (1.4, 1.5, 1.6), (1.4, 1.6)))
@@ -110,7 +100,7 @@ def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(
     assert lines[2].partition(")")[2].startswith("  batch_size=")
 
 
-def test_the_time_of_a_run_is_told_where_it_was_asked_for() -> None:
+def test_the_time_of_a_run_is_told_where_it_was_asked_for():
     best = best_config(FASTER.config, BASELINE)
     run = PredictedRun(samples=6000, baseline_seconds=90.0, best_seconds=59.0)
     evidence = best.evidence.model_copy(update={"predicted_run": run})
@@ -122,7 +112,7 @@ def test_the_time_of_a_run_is_told_where_it_was_asked_for() -> None:
     assert f"  pays back   {total}" in answer_lines(Answered(best, Path("best.yaml"), seconds=30.0))
 
 
-def test_an_answer_says_when_its_search_has_paid_for_itself() -> None:
+def test_an_answer_says_when_its_search_has_paid_for_itself():
     best = best_config(FASTER.config, BASELINE)
     lines = answer_lines(Answered(best, Path("best.yaml"), seconds=312.0))
     paid = "after 10 min 24 s of training (the search took 5 min 12 s)"
@@ -138,7 +128,7 @@ def test_an_answer_says_when_its_search_has_paid_for_itself() -> None:
 
 
 @pytest.mark.parametrize("is_script", [True, False])
-def test_a_learning_rate_that_stayed_beside_another_batch_is_told(is_script: bool) -> None:
+def test_a_learning_rate_that_stayed_beside_another_batch_is_told(is_script):
     best = best_config(FASTER.config, BASELINE)
     digest = {"arguments_sha256": "0" * 64 if is_script else None}
     best = best.model_copy(update={"provenance": best.provenance.model_copy(update=digest)})
@@ -152,7 +142,7 @@ def test_a_learning_rate_that_stayed_beside_another_batch_is_told(is_script: boo
     )
 
 
-def test_settings_that_are_the_script_s_own_are_told_with_the_reason() -> None:
+def test_settings_that_are_the_script_s_own_are_told_with_the_reason():
     own = BASELINE.replace(amp_dtype="bfloat16", num_threads=1)
     why = "the script does so itself"
     fixed = {"amp_dtype": why, "num_threads": "the script sets it itself", "compile_mode": why}
@@ -165,7 +155,7 @@ def test_settings_that_are_the_script_s_own_are_told_with_the_reason() -> None:
     ]
 
 
-def test_the_answer_of_a_script_ends_with_the_command_that_trains_with_it() -> None:
+def test_the_answer_of_a_script_ends_with_the_command_that_trains_with_it():
     script = ScriptOptions(("--epochs", "90", "--token", "planted"))
     best = best_config(FASTER.config, BASELINE)
     found = best.provenance.model_copy(update={"model": "train.py"})
@@ -174,7 +164,7 @@ def test_the_answer_of_a_script_ends_with_the_command_that_trains_with_it() -> N
     assert lines[-1] == ("  use it      autotune run best.yaml train.py --epochs 90 --token '***'")
 
 
-def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had() -> None:
+def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had():
     searched = Searched(
         configurations=8, measured=3, tried={}, never_varied=("num_threads", "prefetch_factor")
     )
@@ -183,21 +173,19 @@ def test_a_setting_that_only_workers_use_is_told_with_the_one_value_that_it_had(
     assert said == "other values of num_threads, prefetch_factor (always 4 where it was used)"
 
 
-def test_nothing_feasible_counts_each_reason() -> None:
+def test_nothing_feasible_counts_each_reason():
     lines = answer_lines(NothingFeasible({"out of host memory": 3}))
     assert "  3 x out of host memory" in lines
 
 
-def test_text_that_reaches_the_terminal_has_no_escape_sequences(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_text_that_reaches_the_terminal_has_no_escape_sequences(capsys):
     from autotune.console.progress import to_stderr
 
     to_stderr(TOO_LARGE.verdict.reason)
     assert capsys.readouterr().err == "out of host memory: full\n"
 
 
-def test_programs_read_the_answer_as_one_json_object_with_a_schema_version() -> None:
+def test_programs_read_the_answer_as_one_json_object_with_a_schema_version():
     faster = json.loads(result(Answered(best_config(FASTER.config, BASELINE), Path("b.yaml"))))
     assert (faster["schema_version"], faster["answer"]) == (1, "faster")
     assert faster["best"]["config"]["batch_size"] == 64

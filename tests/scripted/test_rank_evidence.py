@@ -11,8 +11,7 @@ from autotune.console.event_lines import bound_lines
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
 from autotune.values.outcome import Diagnosed, Inspected, Loading, RankFacts, slow_rank
 from factories import best_config, cpu_machine
-from scripted_runner import FACTS, ScriptedRunner, at, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import FACTS, ScriptedRunner, at, events_of, unstored_in
 
 BOTH = RankFacts(comm_dtypes=("float16",))
 
@@ -34,7 +33,7 @@ def searched(folder, measure=lambda config, phase: at(100), runner=None, **optio
     runner = runner or ScriptedRunner(measure)
     runner.inspected = Inspected(cpu_machine(4), replace(FACTS, ranks=BOTH))
     space = "batch_size: [8, 16]\n"
-    events_of(options_in(folder, space, nproc_per_node=2, trials=2, **options), runner)
+    events_of(unstored_in(folder, space, nproc_per_node=2, trials=2, **options), runner)
     return read_best(folder / "best.yaml"), runner
 
 
@@ -42,7 +41,7 @@ def searched(folder, measure=lambda config, phase: at(100), runner=None, **optio
 def test_an_answer_of_several_hosts_says_how_many_processes_each_has(tmp_path, on_host, told):
     found = Inspected(cpu_machine(8), replace(FACTS, ranks=BOTH), processes=4, on_host=on_host)
     runner = ScriptedRunner(lambda config, phase: at(100), inspected=found)
-    options = options_in(tmp_path, "batch_size: [8, 16]\n", launch="env", trials=1)
+    options = unstored_in(tmp_path, "batch_size: [8, 16]\n", launch="env", trials=1)
     events_of(options, runner)
     best = read_best(tmp_path / "best.yaml")
     assert (best.processes, best.processes_per_host) == (4, told)

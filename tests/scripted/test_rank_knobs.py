@@ -18,8 +18,7 @@ from autotune.training.ranks.facts import graph_obstacle, unused_in, uses_in
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Inspected, RankFacts
 from factories import IMAGE_FACTS, cpu_machine
-from scripted_runner import FACTS, ScriptedRunner, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
 RANK_KNOBS = [knob.name for knob in ALL_KNOBS if knob.of_ranks]
 EXCHANGE = "batch_size: [8, 16]\nddp_bucket_mb: [null, 50]\nddp_comm_dtype: [null, float16]\n"
@@ -75,7 +74,7 @@ def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
     for folder, space in ((with_ranks, EXCHANGE), (without, EXCHANGE.partition("ddp")[0])):
         folder.mkdir()
         runner = ScriptedRunner()
-        list(search(options_in(folder, space, trials=5), runner))
+        list(search(unstored_in(folder, space, trials=5), runner))
         told.append([(job.task.kind, job.config, job.processes) for job in runner.jobs])
     assert told[0] == told[1]
     assert len(told[0]) > 5
@@ -83,7 +82,7 @@ def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
 
 def test_one_process_is_told_in_one_note(tmp_path):
     runner = ScriptedRunner()
-    started = events_of(options_in(tmp_path, EXCHANGE), runner)[0]
+    started = events_of(unstored_in(tmp_path, EXCHANGE), runner)[0]
     assert started.context.space.notes[-1:] == (
         "ddp_bucket_mb, ddp_comm_dtype: left out, one process trains alone",
     )
@@ -91,13 +90,13 @@ def test_one_process_is_told_in_one_note(tmp_path):
 
 def test_one_process_takes_the_baseline_without_settings_of_several(tmp_path):
     runner = ScriptedRunner()
-    events_of(options_in(tmp_path, baseline={"ddp_bucket_mb": 50}), runner)
+    events_of(unstored_in(tmp_path, baseline={"ddp_bucket_mb": 50}), runner)
     assert all("ddp_bucket_mb" not in (job.config or {}) for job in runner.jobs)
 
 
 def test_settings_of_several_processes_reach_their_jobs_alone(tmp_path):
     runner = two()
-    options = options_in(tmp_path, EXCHANGE, baseline={"ddp_bucket_mb": 25}, nproc_per_node=2)
+    options = unstored_in(tmp_path, EXCHANGE, baseline={"ddp_bucket_mb": 25}, nproc_per_node=2)
     events_of(options, runner)
     kinds = {"measure", "probe"}
     of_ranks = [job for job in runner.jobs if job.task.kind in kinds]
@@ -164,7 +163,7 @@ def test_the_shipped_spaces_offer_the_knobs_of_several_processes():
 def test_another_format_of_the_exchange_is_checked_in_all_processes_and_probed(tmp_path):
     runner = two()
     space = "ddp_comm_dtype: [null, float16]\namp_dtype: [null, bfloat16]\n"
-    events_of(options_in(tmp_path, space, trials=4, nproc_per_node=2), runner)
+    events_of(unstored_in(tmp_path, space, trials=4, nproc_per_node=2), runner)
     checks = [job for job in runner.jobs if job.task.kind == "gate"]
     assert {(job.processes, job.config.get("ddp_comm_dtype")) for job in checks} == {
         (1, None),

@@ -1,7 +1,5 @@
 """What is told of each of several processes: its wait for data, and its memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -32,7 +30,7 @@ def waiting(number: int, *waits: float, **settings: int) -> FinishedTrial:
     return replace(trial(number, **settings), details=stored)
 
 
-def test_the_rank_that_waits_longest_is_named() -> None:
+def test_the_rank_that_waits_longest_is_named():
     told = "rank 1 waits for data 40 % of the time, the others 5 %"
     assert waiting_text(run_of(0.05, 0.4)) == told
     assert wait_shares(run_of(0.05, 0.4)) == pytest.approx((0.05, 0.4))
@@ -40,11 +38,11 @@ def test_the_rank_that_waits_longest_is_named() -> None:
 
 
 @pytest.mark.parametrize("waits", [(), (0.5,), (0.4, 0.4), (0.10, 0.12)])
-def test_ranks_that_wait_alike_or_alone_are_not(waits: tuple[float, ...]) -> None:
+def test_ranks_that_wait_alike_or_alone_are_not(waits):
     assert waiting_text(run_of(*waits)) == ""
 
 
-def test_a_difference_within_the_noise_of_the_rate_is_none() -> None:
+def test_a_difference_within_the_noise_of_the_rate_is_none():
     run = run_of(0.05, 0.2)
     slow = [replace(block, seconds=1.3 * block.seconds) for block in run.blocks[::2]]
     noisy = tuple(block for pair in zip(slow, run.blocks[1::2], strict=False) for block in pair)
@@ -52,7 +50,7 @@ def test_a_difference_within_the_noise_of_the_rate_is_none() -> None:
     assert waiting_text(replace(run, blocks=noisy)) == ""
 
 
-def test_a_trial_says_which_rank_the_others_wait_for() -> None:
+def test_a_trial_says_which_rank_the_others_wait_for():
     one = waiting(3, 0.0, 0.25)
     told = "rank 1 waits for data 25 % of the time, the others 0 %"
     assert verdict_text(one) == f"ok, {told}"

@@ -1,7 +1,5 @@
 """The report of a study that a whole search made, in every form, from the command line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -38,7 +36,7 @@ SECTIONS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A finished study with feasible, crashed, too large and inaccurate trials."""
     return searched(tmp_path_factory.mktemp("report"))
 
@@ -49,7 +47,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.code, done.out, done.err
 
 
-def test_two_studies_are_shown_side_by_side(folder: Path, tmp_path: Path) -> None:
+def test_two_studies_are_shown_side_by_side(folder, tmp_path):
     own = TrainingConfig.of(OWN)
     write_best(best_config(own.replace(num_workers=2), own), tmp_path / "best.yaml")
     code, out, err = run(folder, tmp_path / "best.yaml")
@@ -61,7 +59,7 @@ def test_two_studies_are_shown_side_by_side(folder: Path, tmp_path: Path) -> Non
     assert "cudnn_benchmark" not in rows, "the answers agree in it"
 
 
-def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
+def test_each_of_two_studies_is_chosen_by_its_own_name(folder):
     storage = f"sqlite:///{folder}/study.db"
     (name,) = optuna.get_all_study_names(storage)
     code, out, err = run(storage, storage, "--study", name, "--study", name)
@@ -74,7 +72,7 @@ def test_each_of_two_studies_is_chosen_by_its_own_name(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def html(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def html(folder, tmp_path_factory):
     """The page, written by the installed command."""
     target = tmp_path_factory.mktemp("page") / "report.html"
     done = autotune(folder, "report", folder, "--html", target)
@@ -83,7 +81,7 @@ def html(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return target.read_text(encoding="utf-8")
 
 
-def test_the_terminal_says_answer_trials_failures_and_time(folder: Path) -> None:
+def test_the_terminal_says_answer_trials_failures_and_time(folder):
     code, out, err = run(folder)
     assert (code, err) == (0, "")
     best = read_best(folder / "best.yaml")
@@ -95,7 +93,7 @@ def test_the_terminal_says_answer_trials_failures_and_time(folder: Path) -> None
     assert "trials: timing" in out
 
 
-def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(folder: Path) -> None:
+def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(folder):
     code, out, err = run(folder, "--csv", "-")
     assert (code, err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -104,7 +102,7 @@ def test_csv_has_a_row_for_every_trial_and_nothing_else_is_on_stdout(folder: Pat
     assert {row["outcome"] for row in rows} >= {"measured", "crashed", "out_of_memory", "accuracy"}
 
 
-def test_json_has_a_schema_version_and_the_answer(folder: Path) -> None:
+def test_json_has_a_schema_version_and_the_answer(folder):
     code, out, err = run(folder, "--json", "-")
     assert (code, err) == (0, "")
     told = json.loads(out)
@@ -115,7 +113,7 @@ def test_json_has_a_schema_version_and_the_answer(folder: Path) -> None:
     assert told["confirmation"]["candidates"], "the search kept what became of the candidates"
 
 
-def test_the_explanation_names_what_won_and_what_did_not(folder: Path) -> None:
+def test_the_explanation_names_what_won_and_what_did_not(folder):
     code, out, _ = run(folder, "--explain")
     best = read_best(folder / "best.yaml")
     assert code == 0
@@ -125,7 +123,7 @@ def test_the_explanation_names_what_won_and_what_did_not(folder: Path) -> None:
     assert "is infeasible: accuracy" in out
 
 
-def test_every_section_is_on_the_page_and_every_diagram_has_a_name(html: str) -> None:
+def test_every_section_is_on_the_page_and_every_diagram_has_a_name(html):
     read = Page(html)
     assert set(read.attributes("id")) == SECTIONS
     drawings = [attrs for tag, attrs in read.elements if tag == "svg"]
@@ -135,12 +133,12 @@ def test_every_section_is_on_the_page_and_every_diagram_has_a_name(html: str) ->
     assert all(attrs.get("aria-hidden") == "true" for attrs in drawings if attrs not in named)
 
 
-def test_the_page_has_the_yaml_as_it_stands_in_the_file(html: str, folder: Path) -> None:
+def test_the_page_has_the_yaml_as_it_stands_in_the_file(html, folder):
     assert (folder / "best.yaml").read_text() in Page(html).text
 
 
 @covers("X2")
-def test_the_page_asks_nobody_for_anything(html: str) -> None:
+def test_the_page_asks_nobody_for_anything(html):
     read = Page(html)
     tags = {tag for tag, _ in read.elements}
     assert not tags & {"script", "iframe", "object", "embed", "img", "video", "audio", "base"}
@@ -178,7 +176,7 @@ def hostile_page(tmp_path: Path) -> str:
 
 
 @covers("X2")
-def test_nothing_in_a_study_becomes_markup(tmp_path: Path, html: str) -> None:
+def test_nothing_in_a_study_becomes_markup(tmp_path, html):
     read = Page(hostile_page(tmp_path))
     assert {tag for tag, _ in read.elements} <= {tag for tag, _ in Page(html).elements}
     names = {name for _, attrs in read.elements for name in attrs}
@@ -189,7 +187,7 @@ def test_nothing_in_a_study_becomes_markup(tmp_path: Path, html: str) -> None:
 
 
 @covers("X2")
-def test_a_hostile_study_goes_through_the_command_line(tmp_path: Path, url: str) -> None:
+def test_a_hostile_study_goes_through_the_command_line(tmp_path, url):
     folder = tmp_path / "a <script> \x1b[31m"
     folder.mkdir()
     stored(url, [trial(0, None, CRASHED, HOSTILE + "\x1b[2J")], name=HOSTILE)
@@ -202,7 +200,7 @@ def test_a_hostile_study_goes_through_the_command_line(tmp_path: Path, url: str)
     assert "script" not in {tag for tag, _ in Page((tmp_path / "page.html").read_text()).elements}
 
 
-def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_kept_without_force(folder, tmp_path):
     target = tmp_path / "table.csv"
     target.write_text("mine")
     code, out, err = run(folder, "--csv", target)
@@ -224,13 +222,13 @@ def test_an_existing_file_is_kept_without_force(folder: Path, tmp_path: Path) ->
         (["--study", "other"], ["no study 'other'", "'scripted'"]),
     ],
 )
-def test_flags_that_contradict_each_other_are_refused(flags, words, folder: Path) -> None:
+def test_flags_that_contradict_each_other_are_refused(flags, words, folder):
     code, out, err = run(folder, *flags)
     assert (code, out) == (2, "")
     assert all(word in err for word in words)
 
 
-def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path: Path) -> None:
+def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path):
     (tmp_path / "study.db").write_text("no database, but long enough to look like one" * 9)
     for study in (tmp_path, f"sqlite:///{tmp_path / 'absent.db'}"):
         code, out, err = run(study)

@@ -1,7 +1,5 @@
 """A report claims effects of settings only where trials show them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -28,7 +26,7 @@ def tried_together(url: str, count: int) -> str:
     return stored(url, trials, best)
 
 
-def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(url: str) -> None:
+def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(url):
     source = tried_together(url, 8)
     told = {one["knob"]: one["effects"] for one in as_json(source)["effects"]}
     assert told["amp_dtype"][0]["together"] == {"channels_last": True}
@@ -42,7 +40,7 @@ def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(u
     assert "always tried with amp_dtype" in seen, "in the table of changes"
 
 
-def test_an_effect_whose_interval_holds_1_is_not_told_apart_in_any_form(url: str) -> None:
+def test_an_effect_whose_interval_holds_1_is_not_told_apart_in_any_form(url):
     source = tried_together(url, 8)
     told = {one["knob"]: one["effects"][0] for one in as_json(source)["effects"]}
     low, high = told["optimizer_impl"]["interval"]
@@ -55,7 +53,7 @@ def test_an_effect_whose_interval_holds_1_is_not_told_apart_in_any_form(url: str
     assert f"{told['optimizer_impl']['ratio']:.2f}\N{MULTIPLICATION SIGN}" not in seen
 
 
-def test_a_value_that_comes_with_another_setting_does_not_wait_for_more_trials(url: str) -> None:
+def test_a_value_that_comes_with_another_setting_does_not_wait_for_more_trials(url):
     workers = {"num_workers": 2, "persistent_workers": True}
     trials = [trial(n, 100.0 + 80 * (n % 2), **(workers if n % 2 else {})) for n in range(6)]
     source = stored(url, trials, best_config(BASELINE.replace(**workers), BASELINE))

@@ -1,8 +1,5 @@
 """A report reads a study in any state."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -25,7 +22,7 @@ def answered(*others, number: int = 1, **notes: Any) -> ReportData:
     return report_of([*TRIALS, *others], confirmed(number), notes=notes)
 
 
-def test_each_trial_stands_for_one_thing() -> None:
+def test_each_trial_stands_for_one_thing():
     data = answered(
         trial(2, 90.0),
         trial(3, None, OOM, batch_size=64),
@@ -39,18 +36,18 @@ def test_each_trial_stands_for_one_thing() -> None:
     assert standings == [*measured, "memory", "accuracy", "failed", "refused"]
 
 
-def test_rates_are_compared_with_the_baseline() -> None:
+def test_rates_are_compared_with_the_baseline():
     data = answered()
     assert data.ratio(data.trials[1]) == pytest.approx(1.6)
     assert data.ratio_interval(data.trials[1]) == pytest.approx((1.6, 1.6))
     assert data.answer is data.trials[1]
 
 
-def test_an_answer_of_another_trial_marks_none() -> None:
+def test_an_answer_of_another_trial_marks_none():
     assert answered(number=7).answer is None
 
 
-def test_finished_lost_and_running_trials_are_read_from_a_storage(url: str) -> None:
+def test_finished_lost_and_running_trials_are_read_from_a_storage(url):
     told = as_json(stored(url, [trial(0), lost(1, "disk full", SMALL), running(2, SMALL)]))
     assert [(one["number"], one["config"]) for one in told["trials"]] == [(0, BASELINE.as_dict())]
     unfinished = [(one["number"], one["state"], one["reason"]) for one in told["open_trials"]]
@@ -59,7 +56,7 @@ def test_finished_lost_and_running_trials_are_read_from_a_storage(url: str) -> N
     assert "\nNo result yet" in report(url)
 
 
-def test_reading_changes_nothing(url: str, tmp_path: Path) -> None:
+def test_reading_changes_nothing(url, tmp_path):
     stored(url, [trial(0)])
     before = (tmp_path / "study.db").read_bytes()
     for flags in ([], ["--explain"], ["--html", "-"]):
@@ -67,7 +64,7 @@ def test_reading_changes_nothing(url: str, tmp_path: Path) -> None:
     assert (tmp_path / "study.db").read_bytes() == before
 
 
-def test_a_storage_of_several_studies_asks_which(url: str) -> None:
+def test_a_storage_of_several_studies_asks_which(url):
     for name in ("one", "two"):
         stored(url, [trial(0)], name=name)
     with pytest.raises(UsageError, match=r"several studies: 'one', 'two'\. Choose one"):
@@ -77,14 +74,14 @@ def test_a_storage_of_several_studies_asks_which(url: str) -> None:
     assert read(url, "two").archive.name == "two"
 
 
-def test_a_study_of_somebody_elses_is_refused(url: str) -> None:
+def test_a_study_of_somebody_elses_is_refused(url):
     other = optuna.create_study(storage=url, study_name="other")
     other.optimize(lambda t: t.suggest_float("x", 0, 1), n_trials=1)
     with pytest.raises(UsageError, match="'other' was not made by autotune"):
         read(url)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     for name, content in (("text.db", b"no database" * 99), ("empty.db", b"")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(StorageError, match=name):
@@ -92,7 +89,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "empty.db").read_bytes() == b"", "no tables are made"
 
 
-def test_without_a_study_the_answer_beside_it_is_read(tmp_path: Path) -> None:
+def test_without_a_study_the_answer_beside_it_is_read(tmp_path):
     best = confirmed()
     write_best(best, tmp_path / "recorded_best.yaml")
     for named in (tmp_path, tmp_path / "recorded_best.yaml"):
@@ -101,7 +98,7 @@ def test_without_a_study_the_answer_beside_it_is_read(tmp_path: Path) -> None:
         assert "which has no trials" in data.remarks[0]
 
 
-def test_an_answer_that_trials_came_after_says_so(url: str) -> None:
+def test_an_answer_that_trials_came_after_says_so(url):
     best = confirmed(0)
     stored(url, [trial(0, 80.0)], best)
     stored(url, [trial(1, 90.0), trial(2, 95.0)])
@@ -111,9 +108,7 @@ def test_an_answer_that_trials_came_after_says_so(url: str) -> None:
 
 
 @pytest.mark.parametrize("study", ["tiny", "other"])
-def test_the_file_beside_a_study_counts_where_it_is_of_that_study(
-    study: str, url: str, tmp_path: Path
-) -> None:
+def test_the_file_beside_a_study_counts_where_it_is_of_that_study(study, url, tmp_path):
     stored(url, [trial(0, 80.0)], name=study)
     write_best(best_config(BASELINE, BASELINE), tmp_path / "best.yaml")  # of "tiny"
     data = read(url)

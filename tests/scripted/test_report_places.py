@@ -1,7 +1,5 @@
 """Every place that tells an answer says what was measured of it, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,9 +39,7 @@ PLACES: dict[str, Callable[[str, BestConfig], str]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_quality_that_nothing_could_change_is_said_not_to_be_measured(
-    place: str, url: str
-) -> None:
+def test_a_quality_that_nothing_could_change_is_said_not_to_be_measured(place, url):
     trials = [trial(0), trial(1, 150.0, num_workers=2)]
     text = PLACES[place](stored(url, trials, unmeasured()), unmeasured())
     assert NOT_MEASURED in text
@@ -52,7 +48,7 @@ def test_a_quality_that_nothing_could_change_is_said_not_to_be_measured(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_quality_that_was_measured_is_told(place: str, url: str) -> None:
+def test_a_quality_that_was_measured_is_told(place, url):
     best = best_config(BASELINE.replace(num_workers=2), BASELINE)
     trials = [trial(0), trial(1, 150.0, num_workers=2)]
     measured = PLACES[place](stored(url, trials, best), best)
@@ -68,16 +64,14 @@ CONFIRMED_RATES = best_config(BASELINE.replace(num_workers=2), BASELINE)
 @pytest.mark.parametrize(
     ("epochs", "said"), [(0.3, "0.3 of an epoch"), (1.02, "1 epoch"), (4.6, "4.6 epochs")]
 )
-def test_the_length_of_probes_is_told_in_epochs(epochs: float, said: str) -> None:
+def test_the_length_of_probes_is_told_in_epochs(epochs, said):
     accuracy = CONFIRMED_RATES.constraints.accuracy.model_copy(update={"epochs": epochs})
     assert f"({said}, " in accuracy.probe_text
 
 
 @pytest.mark.parametrize("place", ["terminal", "page", "end of a search"])
 @pytest.mark.parametrize("rounds", [0, 9])
-def test_the_throughput_of_kept_settings_is_of_the_rounds_if_there_were_any(
-    place: str, rounds: int, url: str
-) -> None:
+def test_the_throughput_of_kept_settings_is_of_the_rounds_if_there_were_any(place, rounds, url):
     best = best_config(BASELINE, BASELINE)
     speedup = best.evidence.speedup.model_copy(update={"rounds": rounds})
     best = best.model_copy(

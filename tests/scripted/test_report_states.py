@@ -1,10 +1,7 @@
 """Every output of a report is there, whatever state the study is in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -51,11 +48,11 @@ def assert_every_output_is_there(source: object) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_every_output_is_there_whatever_state_a_study_is_in(state: str, url: str) -> None:
+def test_every_output_is_there_whatever_state_a_study_is_in(state, url):
     assert_every_output_is_there(STATES[state](url))
 
 
-def test_every_output_is_there_of_an_answer_alone(tmp_path: Path) -> None:
+def test_every_output_is_there_of_an_answer_alone(tmp_path):
     write_best(confirmed(), tmp_path / "best.yaml")
     assert_every_output_is_there(tmp_path / "best.yaml")
 
@@ -71,7 +68,7 @@ def test_every_output_is_there_of_an_answer_alone(tmp_path: Path) -> None:
         ("an answer", "1.50x faster than your settings (1.45 to 1.55, 6 rounds): amp_dtype="),
     ],
 )
-def test_the_headline_says_how_far_the_search_is(state: str, sentence: str, url: str) -> None:
+def test_the_headline_says_how_far_the_search_is(state, sentence, url):
     source = STATES[state](url)
     assert sentence in explained(source).partition("\n\n")[0]
     assert sentence in report(source)

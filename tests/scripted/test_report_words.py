@@ -1,7 +1,5 @@
 """The words and numbers of a report tell trials, failures, time and the space."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace
@@ -39,7 +37,7 @@ COLUMNS = [
         ({}, "was slower than trial 1"),
     ],
 )
-def test_a_runner_up_lost_for_the_reason_that_the_study_knows(fate, sentence, url: str) -> None:
+def test_a_runner_up_lost_for_the_reason_that_the_study_knows(fate, sentence, url):
     notes = {"seconds": 9.0, "candidates": {"2": fate} if fate else {}}
     text = explained(answered(url, trial(2, 150.0, batch_size=32), confirmation=notes))
     assert f"Trial 2 (1.50x, batch_size=32) {sentence}" in text
@@ -53,7 +51,7 @@ def reasons(source: str) -> dict[str, str]:
     return {name: html.unescape(why) for name, why in found}
 
 
-def test_a_change_says_when_it_pays_and_taking_it_back_what_more_would_cost(url: str) -> None:
+def test_a_change_says_when_it_pays_and_taking_it_back_what_more_would_cost(url):
     own = TrainingConfig.of({"batch_size": 32, "channels_last": True})
     best = best_config(own.replace(batch_size=16, channels_last=False, amp_dtype="bfloat16"), own)
     why = reasons(stored(url, [], best))
@@ -62,7 +60,7 @@ def test_a_change_says_when_it_pays_and_taking_it_back_what_more_would_cost(url:
         assert why[name] == f"More can hurt: {KNOBS[name].hurts}"
 
 
-def test_a_change_that_slowed_its_trials_down_is_not_praised(url: str) -> None:
+def test_a_change_that_slowed_its_trials_down_is_not_praised(url):
     slower = {"float32_matmul_precision": "medium"}
     trials = [
         trial(0),
@@ -77,7 +75,7 @@ def test_a_change_that_slowed_its_trials_down_is_not_praised(url: str) -> None:
     assert why["amp_dtype"] == KNOBS["amp_dtype"].pays
 
 
-def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url: str) -> None:
+def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url):
     trials = [
         trial(0),
         trial(1, None, CRASHED, "killed by SIGSEGV\nmore", batch_size=8),
@@ -93,7 +91,7 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url: str)
     assert ("lost", [4], "its process is gone") in kinds
 
 
-def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
+def test_time_is_told_by_what_it_was_spent_on(url):
     noted = {
         "confirmation": {"seconds": 30.0, "candidates": {}},
         "seconds:own:accuracy": 9.0,
@@ -111,11 +109,11 @@ def test_time_is_told_by_what_it_was_spent_on(url: str) -> None:
     assert spent["confirmation"] == 30.0
 
 
-def test_the_table_has_a_row_for_each_trial_and_null_is_no_gap(url: str) -> None:
+def test_the_table_has_a_row_for_each_trial_and_null_is_no_gap(url):
     died = trial(1, None, CRASHED, "died", batch_size=8)
     read = as_rows(stored(url, [trial(0), died, lost(2, "disk full", BASELINE)]))
 
-    def column(name: str) -> list[str]:
+    def column(name):
         return [row[name] for row in read]
 
     settings = [knob.name for knob in ALL_KNOBS]
@@ -127,14 +125,14 @@ def test_the_table_has_a_row_for_each_trial_and_null_is_no_gap(url: str) -> None
     assert column("reason") == ["", "died", "disk full"]
 
 
-def test_numbers_that_are_none_become_null_in_json(url: str) -> None:
+def test_numbers_that_are_none_become_null_in_json(url):
     odd = trial(0)
     odd = replace(odd, details=replace(odd.details, quality=float("nan"), seconds=float("inf")))
     (told,) = as_json(stored(url, [odd]))["trials"]
     assert (told["quality"], told["seconds"]) == (None, None)
 
 
-def test_a_large_study_shows_the_fastest_in_the_terminal(url: str) -> None:
+def test_a_large_study_shows_the_fastest_in_the_terminal(url):
     trials = [trial(0), *(trial(n, 100.0 + n, batch_size=16 + n) for n in range(1, 50))]
     shown = report(stored(url, trials))
     numbers = re.findall(r"^ *(\d+) +\d+\.\d  ", shown, re.MULTILINE)
@@ -153,9 +151,7 @@ LEADS = pytest.mark.parametrize(
 
 
 @LEADS
-def test_the_answer_says_how_much_of_the_search_space_it_rests_on(
-    change: dict[str, str], lead: str, url: str
-) -> None:
+def test_the_answer_says_how_much_of_the_search_space_it_rests_on(change, lead, url):
     best = best_config(BASELINE.replace(**change), BASELINE)
     varied = {"batch_size": [16, 32, 64], "num_workers": [0, 2], "amp_dtype": [None, "bfloat16"]}
     space = {name: [value] for name, value in BASELINE.as_dict().items()} | varied

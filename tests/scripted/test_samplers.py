@@ -1,9 +1,6 @@
 """Proposals that would repeat a measurement are replaced by the nearest that would not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -37,7 +34,7 @@ channels_last: [false, true]
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> SearchSpace:
+def space(tmp_path):
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
@@ -52,16 +49,14 @@ def proposals(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_known_proposal_is_replaced_by_a_neighbour(space: SearchSpace, seed: int) -> None:
+def test_a_known_proposal_is_replaced_by_a_neighbour(space, seed):
     (proposed,) = proposals(space, seed, lambda _: False)
     (replaced,) = proposals(space, seed, lambda config: config == proposed)
     assert replaced in set(space.neighbours(proposed))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_search_goes_on_behind_neighbours_that_are_all_known(
-    space: SearchSpace, seed: int
-) -> None:
+def test_the_search_goes_on_behind_neighbours_that_are_all_known(space, seed):
     (proposed,) = proposals(space, seed, lambda _: False)
     known = {proposed, *space.neighbours(proposed)}
     (replaced,) = proposals(space, seed, known.__contains__)
@@ -69,25 +64,25 @@ def test_the_search_goes_on_behind_neighbours_that_are_all_known(
     assert known & set(space.neighbours(replaced))
 
 
-def test_a_proposal_stands_where_everything_is_known(space: SearchSpace) -> None:
+def test_a_proposal_stands_where_everything_is_known(space):
     assert proposals(space, 3, lambda _: True) == proposals(space, 3, lambda _: False)
 
 
-def test_only_configurations_of_the_space_are_proposed(space: SearchSpace) -> None:
+def test_only_configurations_of_the_space_are_proposed(space):
     for config in proposals(space, 0, lambda config: config["num_workers"] == 0, count=20):
         settings = config.as_dict()
         assert settings["num_workers"] in (1, 2)
         assert all(value in space.domains[name] for name, value in settings.items())
 
 
-def test_a_sampler_is_any_class_of_optunas_that_a_seed_makes() -> None:
+def test_a_sampler_is_any_class_of_optunas_that_a_seed_makes():
     names = sampler_names()
     assert {"BruteForceSampler", "GPSampler", "NSGAIIISampler", "TPESampler"} <= {*names}
     assert not {"BaseSampler", "GridSampler", "PartialFixedSampler"} & {*names}
     assert [type(sampler_named(name, 0)).__name__ for name in names] == names
 
 
-def test_an_unknown_sampler_is_refused_with_those_that_are_known() -> None:
+def test_an_unknown_sampler_is_refused_with_those_that_are_known():
     done = CliRunner().invoke(cli, ["search", str(TINY_CONV), "--sampler", "tpesampler"])
     assert done.exit_code == 2
     said = " ".join(done.output.split())
@@ -97,13 +92,13 @@ def test_an_unknown_sampler_is_refused_with_those_that_are_known() -> None:
 class Last(BaseSampler):
     """A sampler of somebody's own: each knob's last value."""
 
-    def infer_relative_search_space(self, study, trial):  # type: ignore[no-untyped-def]
+    def infer_relative_search_space(self, study, trial):
         return {}
 
-    def sample_relative(self, study, trial, search_space):  # type: ignore[no-untyped-def]
+    def sample_relative(self, study, trial, search_space):
         return {}
 
-    def sample_independent(self, study, trial, param_name, param_distribution):  # type: ignore[no-untyped-def]
+    def sample_independent(self, study, trial, param_name, param_distribution):
         return param_distribution.choices[-1]
 
 
@@ -135,9 +130,7 @@ OWN_SAMPLERS = {
     ids=OWN_SAMPLERS,
 )
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_any_sampler_goes_through_a_space_of_three_knobs(
-    tmp_path: Path, sampler: Callable[[], BaseSampler]
-) -> None:
+def test_any_sampler_goes_through_a_space_of_three_knobs(tmp_path, sampler):
     wanted = TrainingConfig.of({"batch_size": 16, "num_workers": 1, "num_threads": 2})
     options = options_in(tmp_path, THREE_KNOBS, trials=8, storage=None, warm_start=(wanted,))
     runner = ScriptedRunner(lambda config, phase: at(10 * batch_of(config)))
@@ -174,9 +167,7 @@ NAMED = (
 
 
 @pytest.mark.parametrize(("where", "does"), FAULTS)
-def test_a_sampler_that_fails_is_named_and_leaves_no_trial_running(
-    space: SearchSpace, where: str, does: Callable[..., Any]
-) -> None:
+def test_a_sampler_that_fails_is_named_and_leaves_no_trial_running(space, where, does):
     study = study_of(space, sampler=Faulty(where, does))
     with pytest.raises(UsageError, match=NAMED):
         tell(study, 1.0, HOLDS)
@@ -185,8 +176,8 @@ def test_a_sampler_that_fails_is_named_and_leaves_no_trial_running(
     assert trial.state == state
 
 
-def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study) -> None:
-    def interrupted(*_: object) -> None:
+def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     study.use_sampler(Faulty("sample_relative", interrupted), seed=0)
@@ -195,7 +186,7 @@ def test_a_sampler_that_is_interrupted_leaves_no_trial_running(study) -> None:
     assert study.take_back() == 0
 
 
-def test_a_search_whose_sampler_fails_continues_with_another(url: str, tmp_path: Path) -> None:
+def test_a_search_whose_sampler_fails_continues_with_another(url, tmp_path):
     sampler = Faulty("sample_independent", raises)
     with pytest.raises(UsageError, match=NAMED):
         events_of(options_in(tmp_path, sampler=sampler), ScriptedRunner())

@@ -1,7 +1,5 @@
 """Trials of an unchanged script on several devices: each process sees its own and no other."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from contextlib import chdir
@@ -65,9 +63,7 @@ def searched(
         return command("search", "train.py", *flags, *words, "--", "--epochs", "9"), cards
 
 
-def test_each_trial_sees_the_one_device_that_it_runs_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_trial_sees_the_one_device_that_it_runs_on(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     done, cards = searched(tmp_path, monkeypatch, "--device", "cuda:0,cuda:1")
     assert done.code == 0, done.err
@@ -79,9 +75,7 @@ def test_each_trial_sees_the_one_device_that_it_runs_on(
     assert {job.script.arguments for job in jobs if job.script} == {("--epochs", "9")}
 
 
-def test_a_script_that_chooses_its_device_itself_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_chooses_its_device_itself_is_refused(tmp_path, monkeypatch):
     words = ("--device", "cuda:0,cuda:1")
     sets = replace(SEEN, visible_devices="0")
     done, _ = searched(tmp_path / "sets", monkeypatch, *words, observed=sets)
@@ -102,9 +96,7 @@ def test_a_script_that_chooses_its_device_itself_is_refused(
         ("GPU-a,MIG-b", "cuda:0,cuda:1", ["GPU-a", "MIG-b"]),
     ],
 )
-def test_a_device_is_named_as_the_search_itself_sees_it(
-    visible: str | None, devices: str, entries: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_is_named_as_the_search_itself_sees_it(visible, devices, entries, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -123,9 +115,7 @@ def test_a_device_is_named_as_the_search_itself_sees_it(
         (None, "xpu:1", "cores"),
     ],
 )
-def test_a_device_to_which_no_process_can_be_kept_is_refused(
-    visible: str | None, device: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_to_which_no_process_can_be_kept_is_refused(visible, device, said, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -136,7 +126,7 @@ def test_a_device_to_which_no_process_can_be_kept_is_refused(
 @pytest.mark.slow
 @pytest.mark.usefixtures("devices_to_itself")
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path: Path) -> None:
+def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path):
     source = (SCRIPTS / "plain_loop.py").read_text()
     keep = (
         "import os\nopen(f'ran-{os.getpid()}', 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
@@ -188,9 +178,7 @@ def shared_search(
     return first, second
 
 
-def test_a_worker_runs_trials_of_a_script_with_its_own_arguments(
-    server_storage: str, tmp_path: Path
-) -> None:
+def test_a_worker_runs_trials_of_a_script_with_its_own_arguments(server_storage, tmp_path):
     options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=8)
     worker = OfScript(1)
     own = ScriptOptions(CALL.arguments)
@@ -218,13 +206,7 @@ def test_a_worker_runs_trials_of_a_script_with_its_own_arguments(
         (None, UsageError, "is of a script; to have .* run as one, add --"),
     ],
 )
-def test_a_worker_with_other_arguments_is_refused(
-    script: ScriptOptions | None,
-    error: type[Exception],
-    said: str,
-    server_storage: str,
-    tmp_path: Path,
-) -> None:
+def test_a_worker_with_other_arguments_is_refused(script, error, said, server_storage, tmp_path):
     options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=3)
     list(search(options, OfScript(0)))
     runner = OfScript(1)
@@ -233,7 +215,7 @@ def test_a_worker_with_other_arguments_is_refused(
         list(joined(options, 1, runner, script=script))
 
 
-def test_a_worker_of_another_kind_of_device_is_refused(server_storage: str, tmp_path: Path) -> None:
+def test_a_worker_of_another_kind_of_device_is_refused(server_storage, tmp_path):
     options = options_in(tmp_path, SPACE, storage=server_storage, script=CALL, trials=3)
     list(search(options, OfScript(0)))
     runner = OfScript(1)

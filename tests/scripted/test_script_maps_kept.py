@@ -1,7 +1,5 @@
 """Flags that a search mapped by itself are in best.yaml, so that run and compare need no --map."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -22,7 +20,7 @@ HURRIED = Path(__file__).parents[1] / "hurried_command.py"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     """A best.yaml of a script in this folder, which was searched with a map and changed."""
     script = Path(shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py"))
     path = best(tmp_path, batch_size=32)
@@ -74,9 +72,7 @@ KEEPS = "applying only settings that preserve results"
         ),
     ],
 )
-def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(
-    path: Path, words: str, ends: str, said: str
-) -> None:
+def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(path, words, ends, said):
     source = (path.parent / "train.py").read_text()
     written(path.parent, source, "again.py")
     written(path.parent, source + "# another\n", "other.py")
@@ -85,9 +81,7 @@ def test_a_run_of_the_measured_script_or_a_copy_passes_the_setting(
     assert said in shown.err
 
 
-def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
-    tmp_path: Path, path: Path
-) -> None:
+def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(tmp_path, path):
     """A search measures mixed precision by autocast around the model, not by the script's flag."""
     changed(path, amp_dtype="bfloat16")
     refused = command("run", path, "--preset", "hf", "--print-command", tmp_path / "train.py")
@@ -108,9 +102,7 @@ def test_a_run_takes_no_flags_of_a_family_that_no_search_has_measured(
     assert f"{KEEPS} and batch_size by --bs" in shown.err
 
 
-def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
-    tmp_path: Path, path: Path
-) -> None:
+def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(tmp_path, path):
     script = tmp_path / "train.py"
     script.write_text(script.read_text() + "# another\n")
     shown = told(tmp_path, "run", "--print-command", path, script)
@@ -121,15 +113,13 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(
     assert shown.out.strip().endswith(PASSED), shown.err
 
 
-def test_settings_that_are_kept_are_not_passed(tmp_path: Path, path: Path) -> None:
+def test_settings_that_are_kept_are_not_passed(tmp_path, path):
     changed(path, **read_best(path).evidence.baseline.config)
     shown = told(tmp_path, "run", "--print-command", path, "train.py", "--batch-size", "64")
     assert shown.out.strip().endswith("train.py --batch-size 64"), shown.out + shown.err
 
 
-def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
-    tmp_path: Path, path: Path
-) -> None:
+def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(tmp_path, path):
     answer = read_best(path)
     measured = digests_of_arguments(answer, ["--samples", "64", "--batch-size", "16"])
     found = answer.provenance.model_copy(update=measured)
@@ -143,8 +133,8 @@ def test_a_training_of_other_arguments_gets_no_batch_size_that_was_not_measured(
 
 
 def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, path, monkeypatch
+):
     answer = read_best(path)
     maps = ("batch_size=--config:train.batch_size",)
     found = answer.provenance.model_copy(update={"maps": maps})
@@ -161,7 +151,7 @@ def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
 
 
 @pytest.mark.slow
-def test_a_search_writes_what_it_mapped_by_itself(tmp_path: Path) -> None:
+def test_a_search_writes_what_it_mapped_by_itself(tmp_path):
     shutil.copy(SCRIPTS / "classifies.py", tmp_path / "train.py")
     space = written(tmp_path, "batch_size: [16, 64]\n")
     command = [sys.executable, str(HURRIED), "search", "train.py", "--space", str(space)]

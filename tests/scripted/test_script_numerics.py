@@ -1,7 +1,5 @@
 """The numerics check of a script: its first losses beside those of the untouched one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +19,7 @@ from autotune.values.outcome import (
     UserError,
     outcome_to_json,
 )
-from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, unstored_in
 
 SEEN = replace(seen_script.SEEN, loss=ObservedLoss("", LOSSES.losses, moves=LOSSES.moves))
 SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
@@ -60,7 +57,7 @@ def searched(
     folder: Path, runner: ScriptedRunner, space: str = SPACE, **changes: object
 ) -> Answered:
     script = ScriptOptions(())
-    end = events_of(options_in(folder, space, script=script, trials=4, **changes), runner)[-1]
+    end = events_of(unstored_in(folder, space, script=script, trials=4, **changes), runner)[-1]
     assert isinstance(end, Answered)
     return end
 
@@ -78,8 +75,8 @@ def losses(off: float, by_chance: float) -> Losses:
     [(0.01, 0.0, True), (0.1, 0.0, False), (0.1, 0.05, True), (0.2, 0.05, False)],
 )
 def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
-    tmp_path: Path, off: float, by_chance: float, passes: bool
-) -> None:
+    tmp_path, off, by_chance, passes
+):
     best = searched(tmp_path, losses(off, by_chance)).best
     assert best.config["num_workers"] == 2
     assert (best.config["amp_dtype"] == "bfloat16") is passes
@@ -94,17 +91,17 @@ def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
     ("off", "by_chance", "passes"), [(-1.0, 0.01, False), (0.05, 0.01, True), (-0.2, 0.1, True)]
 )
 def test_the_first_steps_have_to_move_the_weights_as_far_as_the_untouched_ones(
-    tmp_path: Path, off: float, by_chance: float, passes: bool
-) -> None:
+    tmp_path, off, by_chance, passes
+):
     runner = losses(off, by_chance)
     runner.of_moves, runner.measure = True, faster_with_a_fused_optimizer
     best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
     assert (best.config["optimizer_impl"] == "fused") is passes
 
 
-def test_another_number_of_parameters_is_another_training(tmp_path: Path) -> None:
+def test_another_number_of_parameters_is_another_training(tmp_path):
     class Fewer(Losses):
-        def run(self, job: Job, folder: Path) -> TrialOutcome:
+        def run(self, job, folder):
             found = super().run(job, folder)
             if isinstance(found, FirstLosses) and job.config and job.config["optimizer_impl"]:
                 return replace(found, moves=found.moves[:1])
@@ -115,42 +112,39 @@ def test_another_number_of_parameters_is_another_training(tmp_path: Path) -> Non
     assert best.config["optimizer_impl"] is None
 
 
-def test_a_lower_precision_may_skip_first_steps_as_a_gradient_scaler_does(tmp_path: Path) -> None:
+def test_a_lower_precision_may_skip_first_steps_as_a_gradient_scaler_does(tmp_path):
     runner = losses(-0.3, 0.0)
     runner.of_moves = True
     assert searched(tmp_path, runner).best.config["amp_dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_untouched_scripts_losses_are_those_of_its_observed_run(
-    tmp_path: Path, seed: int
-) -> None:
+def test_the_untouched_scripts_losses_are_those_of_its_observed_run(tmp_path, seed):
     """A run with another seed would begin with other losses."""
     runner = losses(0.0, 0.0)
     searched(tmp_path, runner, seed=seed)
     checks = [job for job in runner.jobs if isinstance(job.task, TakeFirstSteps)]
-    run = [bool(job.task.nudge) for job in checks]  # type: ignore[union-attr]
+    run = [bool(job.task.nudge) for job in checks]
     assert run == ([True, False] if seed == 0 else [False, True, False])
 
 
-def test_checks_have_the_loaders_of_the_untouched_script_and_run_once(tmp_path: Path) -> None:
+def test_checks_have_the_loaders_of_the_untouched_script_and_run_once(tmp_path):
     runner = losses(0.0, 0.0)
-    assert SEEN.loss is not None
     few = replace(SEEN.loss, first=SEEN.loss.first[:9])
     runner.observed = replace(SEEN, loss=few)
     searched(tmp_path, runner)
     checks = [job for job in runner.jobs if isinstance(job.task, TakeFirstSteps)]
     assert [job.config["num_workers"] for job in checks if job.config] == [0, 0, 0]
     assert len({job.seed for job in checks}) == 1
-    assert [bool(job.task.nudge) for job in checks] == [False, True, False]  # type: ignore[union-attr]
+    assert [bool(job.task.nudge) for job in checks] == [False, True, False]
 
 
-def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path: Path) -> None:
+def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path):
     runner = losses(0.0, 0.0)
     runner.observed = replace(SEEN, loss=None)  # which is not looked for beside a metric
     runner.first_steps = lambda config: UserError("it calls no backward", "")
     script = ScriptOptions((), metric="accuracy (.*)")
-    options = options_in(tmp_path, SPACE, script=script, trials=4)
+    options = unstored_in(tmp_path, SPACE, script=script, trials=4)
     end = events_of(options, runner)[-1]
     assert isinstance(end, Answered)
     accuracy = end.best.constraints.accuracy
@@ -158,7 +152,7 @@ def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path: Pa
     assert (accuracy.evidence, accuracy.gate) == ("probe", None)
 
 
-def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path) -> None:
+def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path):
     """A loss that barely falls must not make another study of the same search."""
     script, path = ScriptOptions(("--epochs", "3")), tmp_path / "train.py"
     path.write_text("")
@@ -166,10 +160,10 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path
     folder.mkdir()
     asked: list[float] = []
 
-    def observing(doubt: str) -> ScriptedRunner:
+    def observing(doubt):
         runner = ScriptedRunner()
 
-        def run(job: Job, place: Path) -> TrialOutcome:
+        def run(job, place):
             assert isinstance(job.task, Observe)
             asked.append(job.task.loss_seconds)
             loss = ObservedLoss(job.task.source, LOSSES.losses, doubt=doubt, moves=LOSSES.moves)
@@ -177,10 +171,10 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path: Path
             TrialFolder(place).outcome.write_text(outcome_to_json(seen))
             return seen
 
-        runner.run = run  # type: ignore[method-assign]
+        runner.run = run
         return runner
 
-    def doubt_of(found: str) -> str:
+    def doubt_of(found):
         loss = observe(observing(found), observation(path, script, 10.0, True), folder, 6.0).loss
         assert loss is not None
         return loss.doubt

@@ -1,7 +1,5 @@
 """A search of a script that nobody changed: what it tries, what it asks, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,7 +11,7 @@ import pytest
 import seen_script
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.evidence import UNCHANGED
-from autotune.configuration.job import Job, Observe
+from autotune.configuration.job import Observe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
@@ -68,7 +66,7 @@ def _options(folder: Path, script: ScriptOptions) -> SearchOptions:
     return options_in(folder, SPACE, script=script, trials=12)
 
 
-def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: Path) -> None:
+def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path):
     runner, answered, planned = search(tmp_path, ScriptOptions(("--epochs", "3")))
     assert planned.context.space.varied() == {"num_workers": (0, 2)}
     assert {asked.phase for asked in runner.asked} <= {
@@ -88,7 +86,7 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path: P
     assert answered.best.evidence.speedup.rounds >= 6
 
 
-def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path: Path) -> None:
+def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path):
     space = f"{SPACE}compile_mode: [null, default]\n"
     options = unstored_in(tmp_path, space, script=ScriptOptions(()), trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
@@ -100,22 +98,17 @@ def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path: Path) 
     assert why in "\n".join(notes)
 
 
-def test_every_child_gets_the_scripts_own_arguments_and_the_knobs_to_put_into_force(
-    tmp_path: Path,
-) -> None:
+def test_every_child_gets_the_scripts_own_arguments_and_the_knobs_to_put_into_force(tmp_path):
     runner, _, _ = search(tmp_path, ScriptOptions(("--name", "a b")))
     calls = {job.script for job in runner.jobs[2:]}
     assert len(calls) == 1
     call = calls.pop()
-    assert call is not None
     assert call.arguments == ("--name", "a b")
     assert {"num_workers", "num_threads", "cudnn_benchmark"} <= set(call.asked)
     assert not {"batch_size", "amp_dtype", "channels_last"} & set(call.asked)
 
 
-def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
-    tmp_path: Path,
-) -> None:
+def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(tmp_path):
     script = ScriptOptions(("--bs", "16"), (Flag("batch_size", "--bs"),), metric="acc (.*)")
     runner, answered, planned = search(tmp_path, script)
     assert planned.context.space.domains["amp_dtype"] == (None, "bfloat16")
@@ -132,7 +125,7 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(
     assert accuracy.seeds >= 3
 
 
-def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path: Path) -> None:
+def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path):
     switch = Flag("amp_dtype", "--fp16", "float16")
     runner, _, _ = search(tmp_path, ScriptOptions((), (switch,), metric="acc (.*)"))
     calls = [(job.config, job.script) for job in runner.jobs if job.config and job.script]
@@ -143,7 +136,7 @@ def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path: Path) -> Non
     assert asked == {None: False, "bfloat16": True}
 
 
-def test_the_baseline_is_called_by_the_batch_size_that_was_seen(tmp_path: Path) -> None:
+def test_the_baseline_is_called_by_the_batch_size_that_was_seen(tmp_path):
     """Not by what the command line says, which the script may read as something else."""
     flags = (Flag("batch_size", "--bs"),)
     script = ScriptOptions(("--bs", "8"), flags, metric="acc (.*)")
@@ -155,7 +148,7 @@ def test_the_baseline_is_called_by_the_batch_size_that_was_seen(tmp_path: Path) 
     assert (calls[2].arguments, calls[2].by_flag) == (("--bs", "16"), ("batch_size",))
 
 
-def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
+def test_a_loss_that_rises_is_a_worse_model(tmp_path):
     script = ScriptOptions((), metric="loss (.*)", higher_is_better=False)
     runner = ScriptedRunner(
         measure=more_workers_help,
@@ -205,9 +198,7 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path: Path) -> None:
         (UserError(TOO_FEW.format(steps=6), ""), "it ended after 6 steps, too few", "longer"),
     ],
 )
-def test_a_script_that_cannot_be_observed_is_the_users_error(
-    tmp_path: Path, outcome: TrialOutcome, said: str, advice: str
-) -> None:
+def test_a_script_that_cannot_be_observed_is_the_users_error(tmp_path, outcome, said, advice):
     with pytest.raises(WorkloadError) as error:
         events_of(_options(tmp_path, ScriptOptions(())), ScriptedRunner(observed=outcome))
     assert f"run as a training script: {said}" in str(error.value)
@@ -218,8 +209,8 @@ def test_a_script_that_cannot_be_observed_is_the_users_error(
 @pytest.mark.parametrize("outcome", [TimedOut("start", 20.0), UserError(NO_STEP, "")])
 @pytest.mark.parametrize("starts", [True, False])
 def test_a_script_that_may_train_in_processes_of_its_own_is_told_of_launchers(
-    tmp_path: Path, outcome: TrialOutcome, starts: bool
-) -> None:
+    tmp_path, outcome, starts
+):
     source = "import torch.multiprocessing as mp\nmp.spawn(train, nprocs=2)\n" if starts else ""
     script = written(tmp_path, source, "train.py")
     options = _options(tmp_path, ScriptOptions(()))
@@ -229,9 +220,7 @@ def test_a_script_that_may_train_in_processes_of_its_own_is_told_of_launchers(
     assert ("and give --nproc-per-node N" in str(error.value)) == starts
 
 
-def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths_begin(
-    tmp_path: Path,
-) -> None:
+def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths_begin(tmp_path):
     failing = ScriptedRunner(observed=UserError("FileNotFoundError: data", "train.py:3"))
     for workdir in (None, "temporary"):
         with pytest.raises(WorkloadError) as error:
@@ -239,7 +228,7 @@ def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths
         assert ("(--workdir), where relative paths start" in str(error.value)) == bool(workdir)
 
 
-def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: Path) -> None:
+def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path):
     script = Path(shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py"))
     job = options_in(tmp_path, model_path=script, script=ScriptOptions(("dies",)))
     with (
@@ -249,7 +238,7 @@ def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path: 
         list(real_search(job, runner))
 
 
-def test_a_script_that_lacks_arguments_is_quoted(tmp_path: Path) -> None:
+def test_a_script_that_lacks_arguments_is_quoted(tmp_path):
     shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
     done = autotune(tmp_path, "search", "train.py", "--", "lacks arguments")
     assert done.returncode == 4
@@ -259,29 +248,29 @@ def test_a_script_that_lacks_arguments_is_quoted(tmp_path: Path) -> None:
     assert "ran with the arguments after `--`" in done.stderr
 
 
-def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path: Path) -> None:
+def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path):
     runner = ScriptedRunner(observed=TimedOut(FIRST_STEPS, 600.0))
     asked = runner.run
 
-    def run(job: Job, folder: Path) -> TrialOutcome:
+    def run(job, folder):
         folder.mkdir(parents=True, exist_ok=True)
         TrialFolder(folder).enter_phase(FIRST_STEPS)
         return asked(job, folder)
 
-    runner.run = run  # type: ignore[method-assign]
+    runner.run = run
     with pytest.raises(WorkloadError, match="too few steps to be timed within 10 min 0 s"):
         events_of(_options(tmp_path, ScriptOptions(())), runner)
 
 
 @covers("X8")
-def test_arguments_of_a_script_are_in_no_file_of_the_study(tmp_path: Path) -> None:
+def test_arguments_of_a_script_are_in_no_file_of_the_study(tmp_path):
     search(tmp_path, ScriptOptions(("--token", "planted-hunter2")))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"best.yaml", "study.db"} <= {path.name for path in files}
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
 
 
-def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_path: Path) -> None:
+def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_path):
     config = tmp_path / "conf.yaml"
     config.write_text("depth: 1\n")
     script = ScriptOptions((f"--config={config}",))
@@ -307,8 +296,8 @@ def test_a_study_goes_on_with_the_same_contents_of_its_config_files_alone(tmp_pa
     ],
 )
 def test_an_option_that_is_not_for_scripts_is_refused_before_the_script_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
-) -> None:
+    tmp_path, monkeypatch, arguments, message
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("open('ran', 'w')")
     done = command("search", "train.py", *arguments)
@@ -317,7 +306,7 @@ def test_an_option_that_is_not_for_scripts_is_refused_before_the_script_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path: Path) -> None:
+def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path):
     """From a folder in which nothing is written: of a plan nothing is kept."""
     odd = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", ""]
     said = tmp_path / "said.json"
@@ -340,8 +329,8 @@ def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path: Path) ->
     "words", [("search", "train.py"), ("compare", "train.py", "best.yaml"), ("profile", "train.py")]
 )
 def test_a_command_that_a_launcher_starts_several_times_is_refused(
-    words: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    words, text, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
     (tmp_path / "train.py").write_text(text)
@@ -350,9 +339,7 @@ def test_a_command_that_a_launcher_starts_several_times_is_refused(
     assert "WORLD_SIZE=2 is set" in done.err
 
 
-def test_flags_for_scripts_are_refused_with_a_model_py(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_for_scripts_are_refused_with_a_model_py(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("def build_model(): ...")
     done = command("search", "model.py", "--exact-only")
@@ -375,7 +362,7 @@ def held_search(folder: Path, flags: tuple[Flag, ...]) -> tuple[ScriptedRunner, 
     return runner, events[0]
 
 
-def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_path: Path) -> None:
+def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_path):
     runner, _ = held_search(tmp_path / "both", BOTH)
     calls = {job.script.arguments for job in runner.jobs if job.script and job.script.arguments}
     expected = {(str(size), str(64 // size)) for size in (8, 16, 32, 64)}
@@ -384,9 +371,7 @@ def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_p
 
 
 @pytest.mark.parametrize(("start", "own"), [(5.0, True), (30.0, False)])
-def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(
-    tmp_path: Path, start: float, own: bool
-) -> None:
+def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(tmp_path, start, own):
     around = Surroundings(packages=("sklearn.datasets",))
     seen = replace(SEEN, start_seconds=start, import_seconds=1.0, surroundings=around)
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
@@ -406,8 +391,8 @@ def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(
     ],
 )
 def test_packages_are_imported_for_each_process_where_its_time_counts_or_words_may_decide_on_them(
-    tmp_path: Path, own: str, flags: tuple[Flag, ...], objective: dict[str, int]
-) -> None:
+    tmp_path, own, flags, objective
+):
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
     script = ScriptOptions((), flags)
     options = unstored_in(tmp_path, SPACE + own, script=script, trials=1, **objective)
@@ -417,10 +402,8 @@ def test_packages_are_imported_for_each_process_where_its_time_counts_or_words_m
     assert task.shares_packages == (not (own or flags or objective))
 
 
-def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(
-    tmp_path: Path,
-) -> None:
-    def ended(config: TrainingConfig, phase: Phase) -> UserError:
+def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(tmp_path):
+    def ended(config, phase):
         return UserError(TOO_FEW.format(steps=509), "")
 
     options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()))
@@ -429,10 +412,8 @@ def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(
     assert "BASELINE" not in str(told.value)
 
 
-def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(tmp_path, monkeypatch):
+    def seconds(config, phase):
         return 60.0 if phase == "trial" else 4.0
 
     runner = timed_runner(monkeypatch, seconds=seconds, measure=lambda *_: at(100), observed=SEEN)
@@ -450,9 +431,7 @@ def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(
 SIZES = "batch_size: [16, 32]\n"
 
 
-def test_an_effective_batch_that_processes_cannot_share_is_refused_before_the_script_runs(
-    tmp_path: Path,
-) -> None:
+def test_an_effective_batch_that_processes_cannot_share_is_refused_before_the_script_runs(tmp_path):
     script = ScriptOptions((), BOTH, metric="accuracy ([0-9.]+)")
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
     options = {"effective_batch": 101, "nproc_per_node": 2}
@@ -462,9 +441,7 @@ def test_an_effective_batch_that_processes_cannot_share_is_refused_before_the_sc
 
 
 @pytest.mark.parametrize("arguments", [(), ("--batch-size", "50")])
-def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(tmp_path, arguments):
     seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "batch_size": 50}))
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
     script = ScriptOptions(arguments, BOTH, metric="accuracy ([0-9.]+)")
@@ -475,7 +452,7 @@ def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(
     assert planned.context.space.domains["batch_size"] == (25, 50, 100)
 
 
-def test_with_one_of_the_flags_alone_neither_is_changed(tmp_path: Path) -> None:
+def test_with_one_of_the_flags_alone_neither_is_changed(tmp_path):
     runner, planned = held_search(tmp_path / "one", BOTH[:1])
     assert {job.config["batch_size"] for job in runner.jobs if job.config} == {16}
     assert (

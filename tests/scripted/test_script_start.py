@@ -1,7 +1,5 @@
 """A search of a script says how much of its time the script's start took."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import dataclass, field, replace
@@ -58,9 +56,7 @@ def searched(
     return runner, answered
 
 
-def test_answer_and_report_say_how_much_of_the_search_was_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answer_and_report_say_how_much_of_the_search_was_start(tmp_path, monkeypatch):
     runner, answered = searched(tmp_path, monkeypatch, ScriptOptions(()))
     timings = sum(isinstance(job.task, Measure) for job in runner.jobs)
     started = 4.0 + 3.0 * timings
@@ -76,16 +72,14 @@ def test_answer_and_report_say_how_much_of_the_search_was_start(
     assert f"{text}." in explanation(report)
 
 
-def test_a_model_py_has_no_such_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_py_has_no_such_start(tmp_path, monkeypatch):
     _, answered = searched(tmp_path, monkeypatch, None)
     assert answered.script_start is None
     assert not [line for line in answer_lines(answered) if line.startswith("  time ")]
     assert read_report(find_study(str(tmp_path))).script_start is None
 
 
-def test_the_answer_names_settings_that_are_the_script_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_names_settings_that_are_the_script_s_own(tmp_path, monkeypatch):
     seen = replace(SEEN, fixed={"num_threads": "the script sets it itself"})
     _, answered = searched(tmp_path, monkeypatch, ScriptOptions(()), seen)
     own = answered.best.evidence.baseline.config["num_threads"]

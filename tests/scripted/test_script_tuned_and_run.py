@@ -1,7 +1,5 @@
 """Scripts as people write them: tuned by a search, then run whole under what it confirmed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -50,7 +48,7 @@ _LONG = pytest.param("lightning_fit", marks=pytest.mark.long)
 
 
 @pytest.fixture(scope="module", params=["plain_loop", "hf_trainer", _LONG])
-def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+def tuned(request, tmp_path_factory):
     if needed := NEEDS[request.param]:
         installed(needed)
     folder = tmp_path_factory.mktemp(request.param)
@@ -74,7 +72,7 @@ def arguments_of(name: str, folder: Path) -> tuple[tuple[str, ...], tuple[str, .
     return (out, LONG, READ), (out, SHORT, READ)
 
 
-def test_a_search_of_the_script_confirms_what_it_emits(tuned: Tuned) -> None:
+def test_a_search_of_the_script_confirms_what_it_emits(tuned):
     answered = tuned.events[-1]
     assert isinstance(answered, Answered)
     assert answered.best == tuned.best
@@ -87,7 +85,7 @@ def test_a_search_of_the_script_confirms_what_it_emits(tuned: Tuned) -> None:
     assert nobody_is_left(tuned.folder)
 
 
-def test_the_whole_script_runs_with_the_confirmed_settings(tuned: Tuned) -> None:
+def test_the_whole_script_runs_with_the_confirmed_settings(tuned):
     told = [line for line in tuned.run.stderr.splitlines() if line.startswith("autotune: ")]
     own = tuned.best.evidence.baseline.config
     confirmed = ", ".join(

@@ -1,7 +1,5 @@
 """A search of an unchanged script begins with what an earlier search found."""
 
-from __future__ import annotations
-
 from contextlib import chdir
 from pathlib import Path
 
@@ -39,7 +37,7 @@ class Processes(ScriptedRunner):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     written(tmp_path, "raise SystemExit('ran')\n", "train.py")
     written(tmp_path, SPACE)
     return tmp_path
@@ -53,9 +51,7 @@ def search(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> tup
     return done, runner
 
 
-def test_the_best_of_an_older_study_of_the_script_comes_first(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_of_an_older_study_of_the_script_comes_first(folder, monkeypatch):
     search(folder, monkeypatch, "--study", "older", "--trials", "14")
     older = read_best(folder / "studies" / "older" / "best.yaml").training_config
     assert older["num_workers"] == 5
@@ -69,13 +65,10 @@ def test_the_best_of_an_older_study_of_the_script_comes_first(
         assert "num_workers" in first.script.asked
 
 
-def test_of_an_answer_for_a_model_py_that_is_tried_which_reaches_the_script(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_an_answer_for_a_model_py_that_is_tried_which_reaches_the_script(folder, monkeypatch):
     own = TrainingConfig.of({**OWN, "batch_size": 32})
     found = own.replace(batch_size=256, num_workers=5, amp_dtype="bfloat16")
     write_best(best_config(found, own), folder / "best.yaml")
     _, runner = search(folder, monkeypatch, "--warm-start", "best.yaml")
     first = runner.trials[0].config
-    assert first is not None
     assert (first["num_workers"], first["batch_size"], first["amp_dtype"]) == (5, 16, None)

@@ -1,7 +1,5 @@
 """A setting reaches a script in the way that the script takes it; the user's files stay as is."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ JSON = '{"train": {"batch_size": 16, "lr": 0.001}}\n'
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with the script and its config files, in which commands are given."""
     shutil.copy(SCRIPTS / "takes_settings.py", tmp_path / "train.py")
     (tmp_path / "conf.yaml").write_text(YAML)
@@ -46,9 +44,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("way", "arguments"), WAYS)
-def test_run_passes_a_batch_size_in_each_way(
-    folder: Path, way: str, arguments: tuple[str, ...]
-) -> None:
+def test_run_passes_a_batch_size_in_each_way(folder, way, arguments):
     done = run(folder, "--map", f"batch_size={way}", "train.py", *arguments, batch_size=64)
     assert done.returncode == 0, done.stderr
     assert "batch size 64," in done.stderr
@@ -76,8 +72,8 @@ def test_run_passes_a_batch_size_in_each_way(
 )
 @pytest.mark.parametrize("name", ["search", "run", "compare"])
 def test_a_key_that_is_not_there_is_refused_before_the_script_runs(
-    folder: Path, name: str, way: str, arguments: tuple[str, ...], said: str
-) -> None:
+    folder, name, way, arguments, said
+):
     done = _given(folder, name, f"batch_size={way}", arguments)
     assert done.code == 2, done.err
     assert f"--map batch_size={way}: " in done.err
@@ -97,20 +93,18 @@ def _given(folder: Path, name: str, written: str, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(("way", "arguments"), WAYS[1::2])
-def test_a_trial_reads_back_a_batch_size_that_came_in_each_way(
-    folder: Path, way: str, arguments: tuple[str, ...]
-) -> None:
+def test_a_trial_reads_back_a_batch_size_that_came_in_each_way(folder, way, arguments):
     outcome = _trial(folder, Flag("batch_size", way), arguments)
     assert isinstance(outcome, Measured), outcome
     assert (folder / "conf.yaml").read_text() == YAML
 
 
-def test_a_variable_that_the_script_does_not_read_is_not_applied(folder: Path) -> None:
+def test_a_variable_that_the_script_does_not_read_is_not_applied(folder):
     outcome = _trial(folder, Flag("batch_size", "env:BATCHES"), ())
     assert outcome == NotApplied("batch_size", "64", "16")
 
 
-def test_each_trial_may_have_a_folder_of_its_own(folder: Path) -> None:
+def test_each_trial_may_have_a_folder_of_its_own(folder):
     (folder / "below").mkdir()
     kept = _trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), str(folder / "below"))
     assert isinstance(kept, Measured), kept
@@ -146,7 +140,7 @@ def _trial(
         ("lightning", ("--data.batch_size", "--trainer.accumulate_grad_batches")),
     ],
 )
-def test_a_preset_maps_the_batches_of_its_family(name: str, flags: tuple[str, str]) -> None:
+def test_a_preset_maps_the_batches_of_its_family(name, flags):
     config = TrainingConfig.of({"batch_size": 64, "amp_dtype": "float16"})
     size, steps = flags
     assert with_flags((), preset_maps(name, ()), config) == (size, "64", steps, "1")
@@ -154,14 +148,14 @@ def test_a_preset_maps_the_batches_of_its_family(name: str, flags: tuple[str, st
     assert with_flags((), preset_maps(name, own), config) == (steps, "1")
 
 
-def test_words_that_two_values_share_stand_there_for_either_and_for_none_of_them() -> None:
+def test_words_that_two_values_share_stand_there_for_either_and_for_none_of_them():
     ways = [
         flag_from(f"amp_dtype:{dtype}={word}")
         for dtype in ("bfloat16", "float16")
         for word in ("--amp", f"--amp-dtype={dtype}")
     ]
 
-    def words(dtype: str | None, *own: str) -> tuple[str, ...]:
+    def words(dtype, *own):
         return with_flags(own, ways, TrainingConfig.of({"amp_dtype": dtype}))
 
     bfloat16 = words("bfloat16")
@@ -180,7 +174,7 @@ def words_of(name: str, folder: Path, script: str) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", ["search", "compare", "profile"])
-def test_an_unknown_preset_is_refused(folder: Path, name: str) -> None:
+def test_an_unknown_preset_is_refused(folder, name):
     first, *words = words_of(name, folder, "train.py")
     done = command(first, "--preset", "lightening", *words)
     assert done.code == 2
@@ -189,7 +183,7 @@ def test_an_unknown_preset_is_refused(folder: Path, name: str) -> None:
 
 
 @pytest.fixture
-def package(folder: Path) -> Path:
+def package(folder):
     """The script as a module of a package, and as an installed command's file."""
     (folder / "pack").mkdir()
     (folder / "pack" / "__init__.py").write_text("")
@@ -197,7 +191,7 @@ def package(folder: Path) -> Path:
     return folder
 
 
-def test_a_module_is_searched_and_run_as_python_would(package: Path) -> None:
+def test_a_module_is_searched_and_run_as_python_would(package):
     flags = ("--space", "loader", "--dry-run")
     done = autotune(package, "search", *flags, "-m", "pack.train", "--", "forever")
     assert done.returncode == 0, done.stderr
@@ -208,8 +202,8 @@ def test_a_module_is_searched_and_run_as_python_would(package: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["search", "run", "compare", "profile", "worker"])
-def test_a_module_that_is_not_there_is_refused(package: Path, name: str) -> None:
-    def asked(module: str) -> Done:
+def test_a_module_that_is_not_there_is_refused(package, name):
+    def asked(module):
         first, *words = words_of(name, package, module)
         return command(first, "-m", *words)
 
@@ -220,14 +214,14 @@ def test_a_module_that_is_not_there_is_refused(package: Path, name: str) -> None
     assert "the package has no __main__" in asked("pack").err
 
 
-def test_no_package_is_imported_to_find_a_module(package: Path) -> None:
+def test_no_package_is_imported_to_find_a_module(package):
     (package / "pack" / "__init__.py").write_text("open('imported', 'w')\n")
     command("run", best(package), "--print-command", "-m", "pack.train")
     assert not (package / "imported").exists()
 
 
 @pytest.fixture
-def tool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tool(folder, monkeypatch):
     """The script as an installed command, `train-it`."""
     monkeypatch.setenv("PATH", str(folder / "bin"), prepend=":")
     text = (folder / "train.py").read_text()
@@ -254,9 +248,7 @@ class Executed:
 
 
 @pytest.mark.parametrize("is_module", [True, False])
-def test_each_command_calls_the_script_that_a_search_calls(
-    tool: Path, package: Path, monkeypatch: pytest.MonkeyPatch, is_module: bool
-) -> None:
+def test_each_command_calls_the_script_that_a_search_calls(tool, package, monkeypatch, is_module):
     executed = Executed()
     places = ("search.execute_search", "compare.execute_comparison")
     for place in (*places, "profile.execute_profile", "execute.execute_worker"):
@@ -271,7 +263,7 @@ def test_each_command_calls_the_script_that_a_search_calls(
     assert found == [(path, name if is_module else None, ("forever",))] * 4
 
 
-def test_an_installed_command_is_found_as_a_shell_finds_it(folder: Path, tool: Path) -> None:
+def test_an_installed_command_is_found_as_a_shell_finds_it(folder, tool):
     done = autotune(folder, "search", "train-it", "--dry-run", "--", "forever")
     assert done.returncode == 0, done.stderr
     assert "DataLoader train-it:" in done.stderr

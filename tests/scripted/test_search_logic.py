@@ -235,9 +235,7 @@ def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
 
 
 @covers("U15")
-def test_the_settings_are_kept_if_all_others_train_worse_and_each_says_by_how_much(
-    tmp_path,
-):
+def test_the_settings_are_kept_if_all_others_train_worse_and_each_says_by_how_much(tmp_path):
     def worse(config, seed):
         return 0.95 if batch_of(config) == 8 else 0.5
 

@@ -1,7 +1,5 @@
 """A search begins with a diagnosis and leaves out what cannot matter, resumed ones too."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,12 +49,12 @@ def configs(events: list[Event]) -> list[tuple[object, ...]]:
     return [tuple(trial.config[name] for name in names) for trial in trials]
 
 
-def test_settings_that_cannot_matter_are_not_searched(tmp_path: Path) -> None:
+def test_settings_that_cannot_matter_are_not_searched(tmp_path):
     events = searched(tmp_path, runner())
     assert sorted(configs(events)) == [(8, 0, None), (16, 0, None), (32, 0, None)]
 
 
-def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> None:
+def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path):
     said: list[str] = []
     progress = PlainProgress(said.append)
     for event in searched(tmp_path, runner()):
@@ -68,7 +66,7 @@ def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path: Path) -> No
     assert "3 configurations remain" in text
 
 
-def test_a_stream_that_workers_do_not_share_is_never_loaded_with_them(tmp_path: Path) -> None:
+def test_a_stream_that_workers_do_not_share_is_never_loaded_with_them(tmp_path):
     facts = replace(FACTS, workers_obstacle="all of it")
     scripted = ScriptedRunner(diagnosed=STAGES, inspected=Inspected(cuda_machine(), facts))
     events = searched(tmp_path, scripted)
@@ -77,14 +75,14 @@ def test_a_stream_that_workers_do_not_share_is_never_loaded_with_them(tmp_path: 
     assert timed == (0,)
 
 
-def test_without_a_diagnosis_everything_is_searched(tmp_path: Path) -> None:
+def test_without_a_diagnosis_everything_is_searched(tmp_path):
     wanted = options_in(tmp_path, SPACE, trials=40, storage=None)
     events = events_of(wanted, runner(Lost("no process")))
     assert len(set(configs(events))) == 18
     assert not any(isinstance(event, StagesTimed) for event in events)
 
 
-def test_a_resumed_search_reads_the_diagnosis_from_the_study(tmp_path: Path, url: str) -> None:
+def test_a_resumed_search_reads_the_diagnosis_from_the_study(tmp_path, url):
     searched(tmp_path, runner(), trials=2, storage=url)
     again = runner(replace(STAGES, loading=(Loading(0, 5.0),)))
     events = searched(tmp_path, again, storage=url)
@@ -92,7 +90,7 @@ def test_a_resumed_search_reads_the_diagnosis_from_the_study(tmp_path: Path, url
     assert {workers for _, workers, _ in configs(events)} == {0}
 
 
-def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path: Path, url: str) -> None:
+def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path, url):
     searched(tmp_path, runner(Lost("no process")), trials=2, storage=url)
     again = runner()
     searched(tmp_path, again, trials=4, storage=url)
@@ -100,9 +98,7 @@ def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("trials", "ended"), [(None, FEWEST), (45, 45)])
-def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(
-    tmp_path: Path, trials: int | None, ended: int
-) -> None:
+def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(tmp_path, trials, ended):
     space = (
         "trials: 50\nbatch_size: {low: 8, high: 16}\nnum_workers: [0, 1, 2]\nnum_threads: [1, 2]\n"
     )
@@ -111,7 +107,7 @@ def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(
     assert len(configs(events)) == ended
 
 
-def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path: Path) -> None:
+def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path):
     stages = replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1)))
     rates = {0: 20.0, 1: 50.0, 2: 79.0}
     scripted = ScriptedRunner(
@@ -125,7 +121,7 @@ def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path: P
     assert configs(events)[-1][1] == 2
 
 
-def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path: Path) -> None:
+def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path):
     scripted = ScriptedRunner(
         lambda config, phase: at(79.0 if config["num_workers"] else 20.0),
         diagnosed=replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1))),
@@ -136,10 +132,8 @@ def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path: 
     assert "95 % of 80.0/s" in ended
 
 
-def test_stages_that_training_outruns_leave_nothing_out_of_a_search(
-    tmp_path: Path, url: str
-) -> None:
-    def outrun() -> ScriptedRunner:
+def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path, url):
+    def outrun():
         return ScriptedRunner(lambda config, phase: at(40 * batch_of(config)), diagnosed=STAGES)
 
     said: list[str] = []

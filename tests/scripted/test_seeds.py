@@ -9,8 +9,7 @@ from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.outcome import TimedOut
-from scripted_runner import ScriptedRunner, batch_of, changed
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, batch_of, changed, unstored_in
 from study_factories import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
@@ -28,7 +27,7 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3):
         return own - (losses[seed % len(losses)] if batch_of(config) == 64 else 0.0)
 
     runner = ScriptedRunner(quality=quality)
-    options = options_in(folder)
+    options = unstored_in(folder)
     context = survey(options, runner)
     study = opened(options.study.storage, context.space)
     prober = AccuracyProber(context, runner, study, samples=640)

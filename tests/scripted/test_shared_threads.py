@@ -1,7 +1,5 @@
 """The state that the devices of one process share is whole whenever another thread looks."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -14,8 +12,7 @@ from autotune.study.knowledge import Knowledge
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Crashed
 from covering import covers
-from scripted_runner import ScriptedRunner, at, batch_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, at, batch_of, unstored_in
 from study_factories import CRASHED, SMALL, trial
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
@@ -29,11 +26,11 @@ def compiled(config: TrainingConfig, mode: str) -> TrainingConfig:
 
 
 @pytest.mark.usefixtures("restless")
-def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
+def test_finished_trials_and_broken_modes_are_whole_while_more_come():
     knowledge, learning = Knowledge(), threading.Event()
     knowledge.learn(trial(0))
 
-    def learn() -> None:
+    def learn():
         try:
             for number in range(1, TRIALS):
                 config = compiled(SMALL, f"mode {(number - 1) // 2}")  # each fails twice
@@ -55,21 +52,21 @@ def test_finished_trials_and_broken_modes_are_whole_while_more_come() -> None:
 
 
 @covers("R15")
-def test_failures_of_all_devices_count_together(tmp_path) -> None:
+def test_failures_of_all_devices_count_together(tmp_path):
     """One for each device may run when the last of them is told."""
 
     def breaks(config, phase):
         return Crashed("killed by SIGSEGV") if phase == "trial" else at(100)
 
     first, second = ScriptedRunner(breaks), ScriptedRunner(breaks)
-    options = options_in(tmp_path, space=SPACE, trials=20, max_failures=4, at_once=2)
+    options = unstored_in(tmp_path, space=SPACE, trials=20, max_failures=4, at_once=2)
     with pytest.raises(TooManyLostError, match="trials in a row failed"):
         list(search(options, first, None, {Device("xpu:1"): second}))
     tried = len(first.batches("trial")) + len(second.batches("trial"))
     assert 4 <= tried <= 5
 
 
-def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path) -> None:
+def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path):
     def breaks(config, phase):
         if config["compile_mode"] == "default" and phase == "trial":
             return Crashed("the compiler crashed")
@@ -78,7 +75,7 @@ def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path) -> None:
     space = "batch_size: [8, 16, 32, 64]\ncompile_mode: [null, default]\n"
     runners = ScriptedRunner(breaks), ScriptedRunner(breaks)
     own = {"batch_size": 32}
-    options = options_in(tmp_path, space=space, trials=12, baseline=own, at_once=2)
+    options = unstored_in(tmp_path, space=space, trials=12, baseline=own, at_once=2)
     events = list(search(options, runners[0], None, {Device("xpu:1"): runners[1]}))
     assert len([event for event in events if isinstance(event, LeftOut)]) == 1
     tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]

@@ -1,7 +1,5 @@
 """Faults of a storage are told in a line with what helps; nothing is overwritten."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,6 @@ import psutil
 import pytest
 from sqlalchemy import event
 
-from autotune.configuration.search_space import SearchSpace
 from autotune.study import storage as database
 from autotune.values.errors import StorageError, UsageError
 from covering import covers
@@ -22,7 +19,7 @@ Reopened = Callable[[], Any]
 
 
 @pytest.fixture
-def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Reopened:
+def reopened(nine, url, tmp_path):
     """Opens the study, which has a trial."""
     tell(opened(url, nine), 80.0, HOLDS)
     return lambda: opened(url, nine)
@@ -30,11 +27,8 @@ def reopened(nine: SearchSpace, url: str, tmp_path: Path) -> Reopened:
 
 @covers("S1")
 def test_a_database_that_is_locked_is_waited_for_and_then_refused(
-    reopened: Reopened,
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    reopened, url, tmp_path, monkeypatch
+):
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.2)
     study = reopened()
     number, config = study.ask()
@@ -55,9 +49,7 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
 
 
 @covers("S2")
-def test_a_truncated_database_is_refused_and_left_as_it_is(
-    reopened: Reopened, tmp_path: Path
-) -> None:
+def test_a_truncated_database_is_refused_and_left_as_it_is(reopened, tmp_path):
     file = tmp_path / "study.db"
     half = file.read_bytes()[: file.stat().st_size // 2]
     file.write_bytes(half)
@@ -68,8 +60,8 @@ def test_a_truncated_database_is_refused_and_left_as_it_is(
 
 @covers("S5")
 def test_a_trial_that_a_full_disk_refused_is_measured_when_there_is_space_again(
-    reopened: Reopened, url: str, tmp_path: Path
-) -> None:
+    reopened, url, tmp_path
+):
     study = reopened()
     number, config = study.ask()
     engine = study._storage.engine
@@ -77,7 +69,7 @@ def test_a_trial_that_a_full_disk_refused_is_measured_when_there_is_space_again(
     pages = (tmp_path / "study.db").stat().st_size // 4096
 
     @event.listens_for(engine, "connect")
-    def limit(connection: sqlite3.Connection, _: object) -> None:
+    def limit(connection, _):
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
     large = {"blocks": ["x" * 2000] * 20}
@@ -92,16 +84,14 @@ def test_a_trial_that_a_full_disk_refused_is_measured_when_there_is_space_again(
 
 
 @pytest.mark.usefixtures("url")
-def test_a_database_that_cannot_be_written_is_refused(nine: SearchSpace, tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_written_is_refused(nine, tmp_path):
     url = f"sqlite:///file:{tmp_path / 'study.db'}?mode=ro&uri=true"
     with pytest.raises(StorageError, match="check its permissions"), database.storage_errors(url):
         opened(url, nine)
 
 
 @covers("S12")
-def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(tmp_path, monkeypatch):
     mounts = {"/": "ext4", str(tmp_path / "home"): "nfs4", str(tmp_path / "home" / "disk"): "xfs"}
     partitions = [SimpleNamespace(mountpoint=m, fstype=t) for m, t in mounts.items()]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: partitions)
@@ -113,7 +103,7 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(
 @pytest.mark.parametrize(
     "url", ["mysql://me:x@host/db", "mysql+pymysql://me:x@host/db", "mssql://"]
 )
-def test_a_database_that_was_never_tried_is_refused(url: str) -> None:
+def test_a_database_that_was_never_tried_is_refused(url):
     with pytest.raises(
         UsageError, match=r"names m.*sql, which was never tried.*postgresql://"
     ) as refused:
@@ -122,7 +112,7 @@ def test_a_database_that_was_never_tried_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a.db", "postgresql+psycopg://host/db", None])
-def test_a_file_and_a_server_are_taken(url: str | None) -> None:
+def test_a_file_and_a_server_are_taken(url):
     database.check_storage(url)
 
 
@@ -137,17 +127,17 @@ def test_a_file_and_a_server_are_taken(url: str | None) -> None:
         (None, None),
     ],
 )
-def test_the_file_of_a_storage(url: str | None, path: Path | None) -> None:
+def test_the_file_of_a_storage(url, path):
     assert database.file_of(url) == path
 
 
-def test_a_postgresql_url_gets_the_driver_and_keeps_its_password() -> None:
+def test_a_postgresql_url_gets_the_driver_and_keeps_its_password():
     assert database._with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
     assert database._with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
     assert database.is_server("postgresql://host/db")
     assert not database.is_server("sqlite:///a.db")
 
 
-def test_a_password_is_not_shown() -> None:
+def test_a_password_is_not_shown():
     shown = database.masked("postgresql://me:secret@db/autotune")
     assert shown == "postgresql://me:***@db/autotune"

@@ -1,7 +1,5 @@
 """A stream keeps its workers only where they were seen to share its samples."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re
@@ -180,21 +178,19 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("stream", SHARED)
-def test_a_stream_that_its_workers_share_keeps_them(stream: str) -> None:
+def test_a_stream_that_its_workers_share_keeps_them(stream):
     assert workers_obstacle(SHARED[stream]) == ""
 
 
 @pytest.mark.parametrize("stream", WHOLE)
-def test_a_stream_that_each_worker_gives_whole_gets_none(stream: str) -> None:
+def test_a_stream_that_each_worker_gives_whole_gets_none(stream):
     dataset, seen = WHOLE[stream]
     why = workers_obstacle(dataset)
     assert why.startswith("the dataset is an IterableDataset, all of which each worker would load")
     assert re.search(seen, why)
 
 
-def test_workers_that_each_shuffle_the_whole_stream_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_that_each_shuffle_the_whole_stream_are_refused(monkeypatch):
     """Two beginnings of 1000 of 30000 samples have some 33 in common, too few for a copy."""
     monkeypatch.setattr(sharding, "_SECONDS", 60.0)  # however slow the machine is
     why = workers_obstacle(Stream(shuffled_whole, 30_000))
@@ -202,16 +198,14 @@ def test_workers_that_each_shuffle_the_whole_stream_are_refused(
 
 
 @pytest.mark.parametrize(("common", "is_refused"), [(0, False), (2, False), (3, True)])
-def test_three_common_samples_at_the_beginning_of_a_stream_are_too_many(
-    common: int, is_refused: bool
-) -> None:
+def test_three_common_samples_at_the_beginning_of_a_stream_are_too_many(common, is_refused):
     numbers = [str(each).encode() for each in range(2000)]
     alone = Reading((numbers[:1000],))
     shared = Reading((numbers[:1000], numbers[1000 - common : 2000 - common]))
     assert bool(finding(alone, shared)) == is_refused
 
 
-def test_workers_that_leave_samples_out_are_refused() -> None:
+def test_workers_that_leave_samples_out_are_refused():
     why = workers_obstacle(Stream(a_quarter_each, 400))
     assert why.endswith("loses samples: an epoch has 200 samples with 2 workers, 400 without")
 
@@ -225,21 +219,19 @@ def test_workers_that_leave_samples_out_are_refused() -> None:
     ],
     ids=["long and drawn anew", "long and not comparable", "failing in workers"],
 )
-def test_a_stream_of_which_nobody_can_tell_gets_none(stream: Stream, seen: str) -> None:
+def test_a_stream_of_which_nobody_can_tell_gets_none(stream, seen):
     why = workers_obstacle(stream)
     assert "whether workers would share its samples cannot be told" in why
     assert re.search(seen, why)
 
 
-def test_no_worker_is_started_for_a_stream_whose_first_sample_is_slow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_worker_is_started_for_a_stream_whose_first_sample_is_slow(monkeypatch):
     monkeypatch.setattr(sharding, "_SLOW_SECONDS", 0.2)
     why = workers_obstacle(Stream(interleaved, 400, slow))
     assert "cannot be told: its first sample takes 0." in why
 
 
-def test_reading_ends_by_the_clock_where_samples_do_not() -> None:
+def test_reading_ends_by_the_clock_where_samples_do_not():
     """Samples take 0.3 s each; counting them leaves the time of the machine out of account."""
     alone = sharding._read(Stream(every, LONG, slow), 0)
     assert 2 <= alone.samples <= 5
@@ -253,9 +245,7 @@ def facts_of(folder: Path, model: Path) -> WorkloadFacts:
     return outcome.workload
 
 
-def test_an_inspection_observes_a_stream_and_reads_no_more_of_a_map_style_dataset(
-    tmp_path: Path,
-) -> None:
+def test_an_inspection_observes_a_stream_and_reads_no_more_of_a_map_style_dataset(tmp_path):
     assert "each worker would load" in facts_of(tmp_path, WORKLOADS / "stream.py").workers_obstacle
     model = written(tmp_path, COUNTED, "model.py")
     assert facts_of(tmp_path, model).workers_obstacle == ""
@@ -287,7 +277,7 @@ class Counted(torch.utils.data.Dataset):
 """
 
 
-def test_a_plan_says_why_a_stream_gets_no_workers(tmp_path: Path) -> None:
+def test_a_plan_says_why_a_stream_gets_no_workers(tmp_path):
     model, space = WORKLOADS / "stream.py", written(tmp_path, SPACE)
     done = autotune(tmp_path, "search", model, "--space", space, "--device", "cpu", "--dry-run")
     assert done.returncode == 0, done.stderr

@@ -1,10 +1,7 @@
 """A study that is continued by another process, and storages that cannot be used."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -12,16 +9,13 @@ import pytest
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
-from autotune.configuration.search_space import SearchSpace
 from autotune.study.identity import FORMAT
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
 from study_factories import CRASHED, HOLDS, OOM, finish, opened, reported, tell
 
 
-def test_a_second_study_on_the_same_database_reads_everything_back(
-    nine: SearchSpace, url: str
-) -> None:
+def test_a_second_study_on_the_same_database_reads_everything_back(nine, url):
     first = opened(url, nine)
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, CRASHED)):
         tell(first, value, margins)
@@ -31,9 +25,7 @@ def test_a_second_study_on_the_same_database_reads_everything_back(
         assert old.details == new.details
 
 
-def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(
-    nine: SearchSpace, url: str
-) -> None:
+def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(nine, url):
     proposed = []
     for _ in range(3):  # three runs that draw the same random numbers
         study = opened(url, nine)
@@ -42,9 +34,7 @@ def test_a_continued_study_does_not_repeat_what_an_earlier_run_measured(
 
 
 @covers("R6")
-def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
-    nine: SearchSpace, url: str
-) -> None:
+def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(nine, url):
     dead = opened(url, nine)
     left = {dead.ask()[1], dead.ask()[1]}
     study = opened(url, nine)
@@ -56,9 +46,7 @@ def test_trials_that_a_dead_process_left_running_are_failed_and_come_again(
 
 
 @covers("R5")
-def test_a_configuration_that_kills_its_process_twice_is_not_tried_again(
-    nine: SearchSpace, url: str
-) -> None:
+def test_a_configuration_that_kills_its_process_twice_is_not_tried_again(nine, url):
     deadly = opened(url, nine).claim(9)[1]
     for _ in range(2):
         study = opened(url, nine)
@@ -69,14 +57,12 @@ def test_a_configuration_that_kills_its_process_twice_is_not_tried_again(
 
 
 @pytest.mark.parametrize("step", ["set_trial_system_attr", "set_trial_state_values"])
-def test_a_trial_that_was_half_told_is_measured_again(
-    step: str, nine: SearchSpace, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_was_half_told_is_measured_again(step, nine, url, monkeypatch):
     study = opened(url, nine)
     tell(study, 80.0, HOLDS)
     number, config = study.ask()
 
-    def dies(*_: object, **__: object) -> int:
+    def dies(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as crash:
@@ -94,8 +80,8 @@ def test_a_trial_that_was_half_told_is_measured_again(
 
 
 def test_a_study_is_backed_up_when_it_is_opened_and_restored_by_the_command_that_is_named(
-    nine: SearchSpace, url: str, tmp_path: Path
-) -> None:
+    nine, url, tmp_path
+):
     file = tmp_path / "study.db"
     first = opened(url, nine)
     tell(first, 80.0, HOLDS)
@@ -117,9 +103,7 @@ def test_a_study_is_backed_up_when_it_is_opened_and_restored_by_the_command_that
 
 
 @covers("R11")
-def test_a_study_of_something_else_is_refused_with_every_difference(
-    nine: SearchSpace, url: str
-) -> None:
+def test_a_study_of_something_else_is_refused_with_every_difference(nine, url):
     opened(url, nine).check_identity({"a": 1, "b": [2], "c": "x"})
     with pytest.raises(StudyMismatchError) as caught:
         opened(url, nine).check_identity({"a": 1, "b": [3], "c": "y"})
@@ -131,9 +115,7 @@ def test_a_study_of_something_else_is_refused_with_every_difference(
     ]
 
 
-def test_of_facts_in_facts_only_those_that_differ_are_named_and_digests_are_not_shown(
-    nine: SearchSpace, url: str
-) -> None:
+def test_of_facts_in_facts_only_those_that_differ_are_named_and_digests_are_not_shown(nine, url):
     script = {"arguments_sha256": "a" * 64, "metric": [None, True]}
     space = {"num_threads": [1, 2], "num_workers": [0, 1]}
     opened(url, nine).check_identity({"script": script, "domains": space})
@@ -150,9 +132,7 @@ def test_of_facts_in_facts_only_those_that_differ_are_named_and_digests_are_not_
 
 
 @covers("R12")
-def test_a_study_in_another_form_is_refused_and_left_as_it_is(
-    nine: SearchSpace, url: str, tmp_path: Path
-) -> None:
+def test_a_study_in_another_form_is_refused_and_left_as_it_is(nine, url, tmp_path):
     study = opened(url, nine)
     study.check_identity({"format": FORMAT + 1})
     study.disconnect()
@@ -166,16 +146,14 @@ def test_a_study_in_another_form_is_refused_and_left_as_it_is(
     assert (tmp_path / "study.db").read_bytes() == before
 
 
-def test_a_study_with_another_direction_is_refused(nine: SearchSpace, url: str) -> None:
+def test_a_study_with_another_direction_is_refused(nine, url):
     optuna.create_study(study_name="s", storage=url, direction="minimize")
     with pytest.raises(StudyMismatchError, match="another direction than throughput"):
         opened(url, nine)
 
 
 @pytest.mark.parametrize("content", [None, "this is no database, however long it may be" * 9])
-def test_a_storage_that_cannot_be_used_is_a_message(
-    tmp_path: Path, nine: SearchSpace, content: str | None
-) -> None:
+def test_a_storage_that_cannot_be_used_is_a_message(tmp_path, nine, content):
     path = tmp_path / "no such folder" / "study.db"
     if content is not None:
         path.parent.mkdir()
@@ -197,9 +175,7 @@ HOSTILE: list[dict[str, Any]] = [
 
 @covers("X5")
 @pytest.mark.parametrize("attributes", HOSTILE)
-def test_trials_that_someone_else_told_are_data_and_refused(
-    nine: SearchSpace, url: str, attributes: dict[str, Any]
-) -> None:
+def test_trials_that_someone_else_told_are_data_and_refused(nine, url, attributes):
     foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
     margins = {"constraints": [-1.0, -1.0, -1.0]}
     trial = optuna.create_trial(value=1.0, user_attrs=attributes, system_attrs=margins)
@@ -213,9 +189,7 @@ def test_trials_that_someone_else_told_are_data_and_refused(
 
 
 @pytest.mark.parametrize("margins", [None, [-1.0], ["a", "b", "c"], 7, {"memory": -1.0}])
-def test_constraints_that_someone_else_told_are_data_and_refused(
-    nine: SearchSpace, url: str, margins: object
-) -> None:
+def test_constraints_that_someone_else_told_are_data_and_refused(nine, url, margins):
     foreign = optuna.create_study(study_name="s", storage=url, direction="maximize")
     told = {"config": {}, "value": 1.0, "reason": ""}
     system = {} if margins is None else {"constraints": margins}

@@ -1,11 +1,8 @@
 """The default sampler: what it proposes, what it learns, and Optuna's contract with it."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ Law = Callable[[TrainingConfig], float | None]
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> SearchSpace:
+def space(tmp_path):
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
@@ -68,12 +65,12 @@ def additive(config: TrainingConfig) -> float:
     )
 
 
-def test_no_configuration_is_proposed_twice(space: SearchSpace) -> None:
+def test_no_configuration_is_proposed_twice(space):
     proposed = searched(space, additive, 40)
     assert len(set(proposed)) == 40
 
 
-def test_the_best_of_effects_that_add_up_is_found_in_few_trials(space: SearchSpace) -> None:
+def test_the_best_of_effects_that_add_up_is_found_in_few_trials(space):
     best = max(map(additive, space.configurations()))
     for seed in range(3):
         found = max(map(additive, searched(space, additive, 14, seed)))
@@ -81,9 +78,7 @@ def test_the_best_of_effects_that_add_up_is_found_in_few_trials(space: SearchSpa
 
 
 @pytest.mark.parametrize("pays", [True, False])
-def test_what_the_diagnosis_tells_of_batches_decides_which_come_first(
-    space: SearchSpace, pays: bool
-) -> None:
+def test_what_the_diagnosis_tells_of_batches_decides_which_come_first(space, pays):
     rates = {size: float(size or 1) if pays else 8.0 for size in space.domains["batch_size"]}
     told = replace(space, batch_rates=rates)
     sizes = [int(config["batch_size"] or 1) for config in searched(told, lambda _: 1.0, 3)]
@@ -99,9 +94,7 @@ channels_last: [false, true]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_faster_kernels_come_with_larger_batches_where_launching_bounds_a_step(
-    tmp_path: Path, seed: int
-) -> None:
+def test_faster_kernels_come_with_larger_batches_where_launching_bounds_a_step(tmp_path, seed):
     """A step of 64 samples is launched in 24 ms and takes its kernels 32.
 
     In bfloat16 they take 27, and 11 with the channels last.
@@ -112,20 +105,20 @@ def test_faster_kernels_come_with_larger_batches_where_launching_bounds_a_step(
     sizes = [int(size or 1) for size in space.domains["batch_size"]]
     rates: dict[Value, float] = {size: size / max(launch, kernels * size) for size in sizes}
 
-    def law(config: TrainingConfig) -> float:
+    def law(config):
         in_half = half_last if config["channels_last"] else half
         each = in_half if config["amp_dtype"] else kernels
         size = int(config["batch_size"] or 1)
         return size / max(launch, each * size)
 
-    def best_of(told: SearchSpace, trials: int) -> float:
+    def best_of(told, trials):
         return max(map(law, searched(told, law, trials, seed)))
 
     told = replace(space, batch_rates=rates, launch_seconds=launch)
     assert best_of(told, 3) >= 2 * law(TrainingConfig.of(own))
 
 
-def test_cuda_graphs_need_no_launches(tmp_path: Path) -> None:
+def test_cuda_graphs_need_no_launches(tmp_path):
     text = "batch_size: [8, 16]\ncompile_mode: [null, default, reduce-overhead]\n"
     space = narrowed(written(tmp_path, text), cuda_machine(), {"batch_size": 8})
     told = replace(space, batch_rates={8: 80.0, 16: 160.0}, launch_seconds=0.2)
@@ -140,11 +133,11 @@ def test_cuda_graphs_need_no_launches(tmp_path: Path) -> None:
     assert compiled - plain == pytest.approx(0.1), "the prior of compiling"
 
 
-def test_configurations_that_cost_much_come_later(space: SearchSpace) -> None:
-    def dear(configs: Sequence[TrainingConfig]) -> list[float]:
+def test_configurations_that_cost_much_come_later(space):
+    def dear(configs):
         return [1.0 if config["batch_size"] == 8 else 1000.0 for config in configs]
 
-    def cheap(cost: surrogate_sampler.TrialCost) -> list[int]:
+    def cheap(cost):
         proposed = enumerate(searched(space, additive, 7, cost=cost))
         return [number for number, config in proposed if config["batch_size"] == 8]
 
@@ -168,7 +161,7 @@ def short_of_memory(config: TrainingConfig) -> tuple[float, float]:
     return batch**0.8 * (0.8 if kept else 1.0), peak
 
 
-def test_peaks_tell_what_fits_before_it_is_tried(tmp_path: Path) -> None:
+def test_peaks_tell_what_fits_before_it_is_tried(tmp_path):
     narrow_space = narrowed(written(tmp_path, MEMORY), cpu_machine(), {"batch_size": 4})
     told = replace(narrow_space, batch_rates={b: b**0.8 for b in (4, 8, 16, 32, 64)})
     for seed in range(3):
@@ -191,10 +184,8 @@ def test_peaks_tell_what_fits_before_it_is_tried(tmp_path: Path) -> None:
         assert ran_out <= 5, "half of the configurations do not fit"
 
 
-def test_a_device_on_which_nothing_was_allocated_tells_nothing_of_what_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def proposed(memory: float) -> list[TrainingConfig]:
+def test_a_device_on_which_nothing_was_allocated_tells_nothing_of_what_fits(tmp_path, monkeypatch):
+    def proposed(memory):
         study = study_of(narrowed(written(tmp_path, MEMORY), cpu_machine(), {"batch_size": 4}))
         study.use_sampler("auto", 0)
         found = []
@@ -210,16 +201,16 @@ def test_a_device_on_which_nothing_was_allocated_tells_nothing_of_what_fits(
     assert proposed(-0.01) != tight, "a peak does tell"
 
 
-def test_a_crash_is_not_walked_into_again_and_again(space: SearchSpace) -> None:
-    def law(config: TrainingConfig) -> float | None:
+def test_a_crash_is_not_walked_into_again_and_again(space):
+    def law(config):
         return None if config["amp_dtype"] else additive(config)
 
     crashed = [config for config in searched(space, law, 20) if config["amp_dtype"]]
     assert 1 <= len(crashed) <= 7
 
 
-def test_two_settings_that_pay_only_together_are_found(space: SearchSpace) -> None:
-    def law(config: TrainingConfig) -> float:
+def test_two_settings_that_pay_only_together_are_found(space):
+    def law(config):
         half, last = bool(config["amp_dtype"]), bool(config["channels_last"])
         return 100 * (1.6 if half and last else 0.85 if half or last else 1.0)
 
@@ -227,13 +218,11 @@ def test_two_settings_that_pay_only_together_are_found(space: SearchSpace) -> No
         assert max(map(law, searched(space, law, 12, seed))) == pytest.approx(160)
 
 
-def test_the_best_is_tried_with_hardly_tried_values_when_nothing_gains(
-    space: SearchSpace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def law(config: TrainingConfig) -> float:
+def test_the_best_is_tried_with_hardly_tried_values_when_nothing_gains(space, monkeypatch):
+    def law(config):
         return 50.0 if config["num_threads"] == 1 else additive(config) / 2
 
-    def explored(proposed: list[TrainingConfig]) -> list[int]:
+    def explored(proposed):
         """In how many settings what explores differs from the best by then."""
         numbers = range(24, 40, surrogate_sampler.EXPLORE_EVERY)
         bests = (max(proposed[:number], key=law) for number in numbers)
@@ -245,14 +234,14 @@ def test_the_best_is_tried_with_hardly_tried_values_when_nothing_gains(
     assert max(explored(searched(space, law, 40))) > 1
 
 
-def test_a_proposal_is_a_configuration_even_if_all_are_known(space: SearchSpace) -> None:
+def test_a_proposal_is_a_configuration_even_if_all_are_known(space):
     small = SearchSpace({n: v[:1] if n != "batch_size" else v for n, v in space.domains.items()})
     proposed = searched(small, additive, 6)
     assert set(proposed[:4]) == set(small.configurations())
     assert set(proposed[4:]) <= set(small.configurations())
 
 
-def test_in_a_large_space_the_way_leads_uphill(space: SearchSpace, monkeypatch) -> None:
+def test_in_a_large_space_the_way_leads_uphill(space, monkeypatch):
     monkeypatch.setattr(surrogate_sampler, "_MOST_ENUMERATED", 0)
     monkeypatch.setattr(surrogate_sampler, "_SAMPLED", 5)
     best = max(map(additive, space.configurations()))

@@ -1,6 +1,5 @@
 """A search keeps to its time, uses all of it, and says nothing that it had no time to measure."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.process.stop import Stop
@@ -42,7 +40,7 @@ SPACE = "batch_size: [8, 16, 24, 32, 48, 64, 96, 128]\nnum_workers: [0, 1]\n"
 
 
 @pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedRunner]:
+def timed(monkeypatch):
     """A runner whose clock is that of the search."""
 
     return partial(timed_runner, monkeypatch)
@@ -124,14 +122,14 @@ def test_a_gpu_has_time_to_try_the_kernels_of_convolutions(timed, tmp_path):
 def test_a_first_process_that_took_long_is_timed_again_before_it_ends_the_trials(timed, tmp_path):
     """As where a GPU's libraries are read from disk, and kernels chosen, for the first time."""
 
-    def is_first(phase: str) -> bool:
+    def is_first(phase):
         return phase == "trial" and len(runner.batches("trial")) == 1
 
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         run = measurement(100 * (1.4 if config["num_workers"] else 1))
         return Measured(replace(run, warmup_step_seconds=(17.0, 0.1)) if is_first(phase) else run)
 
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 20.0 if is_first(phase) else 3.0
 
     runner = timed(measure=rate, seconds=seconds)
@@ -149,14 +147,14 @@ def test_a_first_process_that_took_long_is_timed_again_before_it_ends_the_trials
 def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
     budget, timed, tmp_path
 ):
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         faster = (1.6 if config["num_workers"] else 1) * (1.3 if batch_of(config) > 8 else 1)
         return at(100 * faster)
 
-    def quality(config: TrainingConfig, seed: int) -> float:
+    def quality(config, seed):
         return 0.9 - (0.018 * (seed % 2) if batch_of(config) > 8 else 0.0)
 
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         seeds = 7.0 * len(runner.asked[-1].seeds)
         return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 4.5}.get(phase, 3.0)
 
@@ -172,11 +170,11 @@ def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
 def test_a_candidate_that_needs_seeds_is_not_given_up_for_one_that_gains_hardly_anything(
     budget, timed, tmp_path
 ):
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         faster = (1.1 if config["num_workers"] else 1) * (1.9 if batch_of(config) > 8 else 1)
         return at(100 * faster)
 
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         seeds = 7.0 * len(runner.asked[-1].seeds)
         return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 4.5}.get(phase, 3.0)
 
@@ -189,10 +187,10 @@ def test_a_candidate_that_needs_seeds_is_not_given_up_for_one_that_gains_hardly_
 
 
 def test_a_first_process_that_is_slow_for_once_does_not_refuse_the_search(timed, tmp_path):
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 3.0
 
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         is_first = [asked.phase for asked in runner.asked].count("baseline") == 1
         run = measurement(100.0 + batch_of(config))
         return Measured(replace(run, start_seconds=24.0) if is_first else run)
@@ -204,7 +202,7 @@ def test_a_first_process_that_is_slow_for_once_does_not_refuse_the_search(timed,
 
 @pytest.mark.parametrize("hanging", ["num_workers", "batch_size", "everything but the baseline"])
 def test_a_hanging_trial_takes_no_more_than_the_time_that_is_left(hanging, timed, tmp_path):
-    def hangs(config: TrainingConfig) -> bool:
+    def hangs(config):
         by_workers, by_batch = bool(config["num_workers"]), batch_of(config) > 32
         found = {"num_workers": by_workers, "batch_size": by_batch}
         return found.get(hanging, by_workers or batch_of(config) > 8)
@@ -223,7 +221,7 @@ def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
     runner = timed(measure=larger_is_faster)
     plain = ScriptedRunner.run
 
-    def run(self: ScriptedRunner, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         outcome = plain(self, job, folder)
         left = 200.0 - (runner.now - runner.begun)
         phase = self.asked[-1].phase
@@ -231,11 +229,11 @@ def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
         seen[phase] = max(over, seen.get(phase, over))
         return outcome
 
-    ScriptedRunner.run, restore = run, plain  # type: ignore[method-assign]
+    ScriptedRunner.run, restore = run, plain
     try:
         events_of(options_with(tmp_path, 200.0, SPACE + "optimizer_impl: [null, fused]\n"), runner)
     finally:
-        ScriptedRunner.run = restore  # type: ignore[method-assign]
+        ScriptedRunner.run = restore
     assert {"inspection", "baseline", "diagnosis", "trial", "accuracy", "confirmation"} <= set(seen)
     assert {phase for phase, over in seen.items() if over > 0.1} == set(), seen
 
@@ -248,7 +246,7 @@ def test_a_budget_too_short_for_the_only_trial_says_so_in_the_singular(timed, tm
 
 
 def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path, url):
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 60.0 if phase == "trial" else 4.0
 
     runner = timed(measure=all_alike, seconds=seconds)
@@ -310,7 +308,7 @@ COMPILING = (
     [(110.0, {None}), (200.0, {None, "default"}), (4000.0, {None, "default", "max-autotune"})],
 )
 def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed, tmp_path):
-    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def measure(config, phase):
         mode = config["compile_mode"]
         run = measurement(400.0 if mode else 100.0 + batch_of(config))
         return Measured(replace(run, compile_seconds=20.0 if mode else 0.0))
@@ -334,7 +332,7 @@ def test_the_seconds_of_a_trial_a_round_and_a_seed_are_told(timed, tmp_path):
 
 
 def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(timed, tmp_path):
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 14.0 if config is not None and batch_of(config) > 8 else 3.0
 
     answers = set()
@@ -352,7 +350,7 @@ def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(
 
 
 def test_a_candidate_that_lacks_seeds_is_told_so(timed, tmp_path):
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 40.0 * len(runner.asked[-1].seeds) if phase == "accuracy" else 5.0
 
     runner = timed(measure=larger_is_faster, seconds=seconds, seed_seconds=40.0)
@@ -363,7 +361,7 @@ def test_a_candidate_that_lacks_seeds_is_told_so(timed, tmp_path):
 
 @pytest.mark.parametrize("trials", [1, 50])
 def test_few_trials_are_enough_if_the_space_and_not_the_time_ends_the_search(trials, tmp_path):
-    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def measure(config, phase):
         return at(100) if batch_of(config) < 32 else OutOfMemory("host", "too large", 2 << 30)
 
     options = unstored_in(tmp_path, trials=trials)
@@ -374,10 +372,10 @@ def test_few_trials_are_enough_if_the_space_and_not_the_time_ends_the_search(tri
 
 
 def test_seeds_that_take_long_are_no_fault_of_the_workload(timed, tmp_path):
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 50.0 * len(runner.asked[-1].seeds) if phase == "accuracy" else 5.0
 
-    def quality(config: TrainingConfig, seed: int) -> float:
+    def quality(config, seed):
         return 0.9 - (0.02 if batch_of(config) > 8 and seed == 0 else 0.0)
 
     runner = timed(measure=larger_is_faster, seconds=seconds, quality=quality, seed_seconds=50.0)
@@ -391,18 +389,18 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(tim
 
     space = "batch_size: [8]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
 
-    def measure(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def measure(config, phase):
         return at(200.0 if config["optimizer_impl"] else 100.0)
 
     class Slow(TimedRunner):
-        def run(self, job: Job, folder: Path) -> TrialOutcome:
+        def run(self, job, folder):
             if job.task.kind == "gate" and job.deadline_seconds < 40.0:
                 self.now += job.deadline_seconds
                 cut_off.append(job.config)
                 return TimedOut("gate", job.deadline_seconds)
             return super().run(job, folder)
 
-    def runner() -> Slow:
+    def runner():
         made = timed(measure=measure)
         made.__class__ = Slow
         return made
@@ -424,7 +422,7 @@ def modes_of(runner: TimedRunner) -> set[object]:
 
 
 def test_compiling_may_take_the_time_that_nothing_else_is_left_for(timed, tmp_path):
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return 23.0 if phase == "trial" and config and config["compile_mode"] else 3.0
 
     runner = timed(measure=all_alike, seconds=seconds)
@@ -435,7 +433,7 @@ def test_compiling_may_take_the_time_that_nothing_else_is_left_for(timed, tmp_pa
 
 
 def test_training_that_stays_eager_in_one_compile_mode_is_not_compiled_in_another(timed, tmp_path):
-    def outcome(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def outcome(config, phase):
         mode = config["compile_mode"]
         return NotApplied("compile_mode", str(mode), "null") if mode else at(100)
 
@@ -450,7 +448,7 @@ def test_the_next_look_comes_past_the_budget_if_a_candidate_can_win_there(wins, 
     """It loses one of the first six rounds, which nine decide."""
     rounds = []
 
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         if phase == "confirmation" and batch_of(config) > 8:
             rounds.append(batch_of(config))
             return at(90 if len(rounds) in ((2,) if wins else (2, 4)) else 200)
@@ -476,13 +474,13 @@ def test_rounds_that_a_candidate_wins_are_finished_a_tenth_past_the_budget(
     """Its rounds take longer than they were estimated."""
     rounds = []
 
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         if phase == "confirmation" and batch_of(config) > 8:
             rounds.append(batch_of(config))
             return at(90 if not wins and len(rounds) == 2 else 200)
         return larger_is_faster(config, phase)
 
-    def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def seconds(config, phase):
         return (14.0 if is_late else 9.0) if phase == "confirmation" else 5.0
 
     budget = 160.0

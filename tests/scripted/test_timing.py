@@ -1,7 +1,5 @@
 """Warm-up and blocks, on a clock that moves only when a test says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,7 +21,7 @@ MakeBench = Callable[..., Bench]
 
 
 @pytest.fixture
-def endless() -> Callable[[list[float]], Bench]:
+def endless():
     """Steps of given seconds on an epoch that does not end."""
     return lambda seconds: Bench(Loader(Clock(), epoch=10**9), seconds)
 
@@ -37,9 +35,7 @@ def endless() -> Callable[[list[float]], Bench]:
     ],
     ids=["calm", "a stall begins the count again", "a step that is only slower is none"],
 )
-def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(
-    seconds: list[float], taken: tuple[float, ...], endless: MakeBench
-) -> None:
+def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(seconds, taken, endless):
     assert endless(seconds).timer().warm_up(PLAN).step_seconds == taken
 
 
@@ -51,36 +47,32 @@ def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(
         ([900.0] + [1.0] * 9, (900.0, 1.0, 1.0, 1.0)),
     ],
 )
-def test_a_warm_up_ends_when_its_time_after_the_first_step_is_up(
-    seconds: list[float], taken: tuple[float, ...], endless: MakeBench
-) -> None:
+def test_a_warm_up_ends_when_its_time_after_the_first_step_is_up(seconds, taken, endless):
     found = endless(seconds).timer().warm_up(MeasurePlan(warmup_steps=3, max_seconds=100.0))
     assert found.step_seconds == taken
     assert found.steady is (found.calm_seconds == 1.0)
 
 
-def test_every_step_of_the_warm_up_is_waited_for(endless: MakeBench) -> None:
+def test_every_step_of_the_warm_up_is_waited_for(endless):
     bench = endless([1.0])
     bench.timer().warm_up(PLAN)
     assert set(bench.synchronised) == {0, 1, 2, 3}
 
 
-def test_waiting_for_data_is_no_stall_for_it_leaves_nothing_ready() -> None:
+def test_waiting_for_data_is_no_stall_for_it_leaves_nothing_ready():
     loader = Loader(Clock(), epoch=10**9, batch_seconds=50.0)
     found = Bench(loader, [1.0]).timer().warm_up(PLAN)
     assert found.step_seconds == (51.0, 51.0, 51.0)
 
 
-def test_a_calm_step_is_the_mean_since_the_last_stall_for_batches_come_in_bursts(
-    endless: MakeBench,
-) -> None:
+def test_a_calm_step_is_the_mean_since_the_last_stall_for_batches_come_in_bursts(endless):
     found = endless([1.0, 30.0, 2.0, 1.0, 3.0]).timer().warm_up(PLAN)
     assert found.calm_seconds == 2.0
     assert found.steady
 
 
 @covers("T19")
-def test_blocks_hold_nothing_of_the_warm_up(endless: MakeBench) -> None:
+def test_blocks_hold_nothing_of_the_warm_up(endless):
     timer = endless([100.0, 1.0]).timer()
     timer.warm_up(PLAN)
     blocks = timer.time_blocks(PLAN, step_seconds=1.0, batch_size=8)
@@ -90,14 +82,12 @@ def test_blocks_hold_nothing_of_the_warm_up(endless: MakeBench) -> None:
 @pytest.mark.parametrize(
     ("step", "block"), [(3.0, (12.0, 32)), (25.0, (25.0, 8))], ids=["four", "one, longer than it"]
 )
-def test_a_block_has_as_many_whole_steps_as_fill_its_seconds(
-    step: float, block: tuple[float, int], endless: MakeBench
-) -> None:
+def test_a_block_has_as_many_whole_steps_as_fill_its_seconds(step, block, endless):
     blocks = endless([step]).timer().time_blocks(PLAN, step_seconds=step, batch_size=8)
     assert {(block.seconds, block.samples) for block in blocks} == {block}
 
 
-def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless: MakeBench) -> None:
+def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless):
     bench = endless([5.0])
     bench.timer().time_blocks(PLAN, step_seconds=5.0, batch_size=8)  # 6 blocks of 2 steps
     assert sorted(set(bench.synchronised)) == [0, 2, 4, 6, 8, 10, 12]
@@ -114,15 +104,13 @@ def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless: MakeBench
     ids=["narrow", "wide at the first look", "wide at the last", "its time is up"],
 )
 def test_timing_goes_on_from_look_to_look_while_the_interval_is_wide(
-    seconds: list[float], max_seconds: float, blocks: int, endless: MakeBench
-) -> None:
+    seconds, max_seconds, blocks, endless
+):
     plan = replace(PLAN, max_seconds=max_seconds)
     assert len(endless(seconds).timer().time_blocks(plan, 10.0, batch_size=8)) == blocks
 
 
-def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(
-    endless: MakeBench,
-) -> None:
+def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(endless):
     plan = replace(PLAN, max_seconds=65.0, looks=(6, 9, 12, 17, 25))
     even = endless([10.0, 12.0] * 20).timer().time_blocks(plan, 10.0, batch_size=8)
     uneven = endless([10.0] * 5 + [60.0] + [10.0] * 6).timer().time_blocks(plan, 10.0, batch_size=8)
@@ -130,16 +118,14 @@ def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(
     assert len(uneven) > 12
 
 
-def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(
-    endless: MakeBench,
-) -> None:
+def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(endless):
     plan = replace(PLAN, incumbent_seconds_per_sample=1.0, least_samples=80)
     timer = endless([40.0] * 4 + [2.0] * 100).timer()
     timer.time_blocks(plan, 10.0, batch_size=8)
     assert timer.flags == {UNEVEN}
 
 
-def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless: MakeBench) -> None:
+def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless):
     plan = replace(PLAN, looks=(4,), warmup_samples=80, block_samples=32)
     bench = endless([1.0])
     timer = bench.timer()
@@ -150,7 +136,7 @@ def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless: MakeBench) 
     assert blocks[0].seconds == 4.0
 
 
-def test_as_many_samples_take_four_times_the_planned_seconds_at_most(endless: MakeBench) -> None:
+def test_as_many_samples_take_four_times_the_planned_seconds_at_most(endless):
     plan = replace(PLAN, looks=(6,), max_seconds=30.0, block_samples=16)
     assert len(endless([10.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 6
     assert len(endless([15.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 5
@@ -159,7 +145,7 @@ def test_as_many_samples_take_four_times_the_planned_seconds_at_most(endless: Ma
     assert bench.timer().warm_up(more, batch_size=8).samples == (PLAN.warmup_steps + 3) * 8
 
 
-def test_waiting_for_data_is_noted_and_part_of_the_block() -> None:
+def test_waiting_for_data_is_noted_and_part_of_the_block():
     bench = Bench(Loader(Clock(), epoch=10**9, batch_seconds=2.0), [3.0])
     blocks = bench.timer().time_blocks(PLAN, step_seconds=5.0, batch_size=8)  # 2 steps
     assert {(block.seconds, block.wait_seconds) for block in blocks} == {(10.0, 4.0)}
@@ -200,7 +186,7 @@ def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Driven:
     [([4, 4, 4, 4, 3, 2, 1, 0], 6), ([4], 3 + 5), ([None], 3 + 5)],
     ids=["used up", "it stays, so it is gone through", "nobody can count it"],
 )
-def test_the_warm_up_uses_up_what_lay_ready(stock: list[int | None], steps: int) -> None:
+def test_the_warm_up_uses_up_what_lay_ready(stock, steps):
     assert len(stocked(stock).warm_up(PLAN).step_seconds) == steps
 
 
@@ -225,22 +211,22 @@ ONE_BLOCK = MeasurePlan(block_seconds=10.0, looks=(1,))
     ],
 )
 def test_the_loader_is_credited_with_what_it_loaded_in_the_block(
-    stock: list[int | None], batch_seconds: float, counted: float, credited: float
-) -> None:
+    stock, batch_seconds, counted, credited
+):
     timer = stocked(stock, batch_seconds)
     (block,) = timer.time_blocks(ONE_BLOCK, 1.0 + batch_seconds, batch_size=1)
     found = block.samples / block.seconds, 1 / block.seconds_per_sample
     assert found == pytest.approx((counted, credited))
 
 
-def test_a_first_block_that_is_too_short_is_replaced_by_a_longer_one() -> None:
+def test_a_first_block_that_is_too_short_is_replaced_by_a_longer_one():
     loader = Loader(Clock(), epoch=10**9)
     timer = Bench(loader, [1.0]).timer()
     blocks = timer.time_blocks(PLAN, step_seconds=5.0, batch_size=8)  # two steps would fill it
     assert {block.seconds for block in blocks} == {10.0}
 
 
-def test_a_block_in_which_something_was_compiled_is_void(endless: MakeBench) -> None:
+def test_a_block_in_which_something_was_compiled_is_void(endless):
     bench = endless([10.0, 10.0, 90.0, 10.0])
     bench.compiling = {2}
     timer = bench.timer()
@@ -250,7 +236,7 @@ def test_a_block_in_which_something_was_compiled_is_void(endless: MakeBench) -> 
 
 
 @covers("T19")
-def test_compiling_without_end_is_flagged(endless: MakeBench) -> None:
+def test_compiling_without_end_is_flagged(endless):
     bench = endless([10.0])
     bench.compiling = set(range(1000))
     timer = bench.timer()
@@ -265,16 +251,14 @@ def is_disturbed(blocks: tuple[Block, ...]) -> list[bool]:
     return [block.is_disturbed for block in blocks]
 
 
-def test_a_disturbed_block_is_marked_and_another_one_timed_in_its_place(
-    endless: MakeBench,
-) -> None:
+def test_a_disturbed_block_is_marked_and_another_one_timed_in_its_place(endless):
     bench = endless([10.0, 40.0, 10.0])
     bench.noises = [QUIET, BUSY]
     blocks = bench.timer().time_blocks(PLAN, 10.0, batch_size=8)
     assert is_disturbed(blocks) == [False, True, *[False] * 5]
 
 
-def test_after_some_patience_disturbed_blocks_count_as_well(endless: MakeBench) -> None:
+def test_after_some_patience_disturbed_blocks_count_as_well(endless):
     bench = endless([10.0])
     bench.noises = [BUSY] * 100
     plan = replace(PLAN, most_disturbed=4)
@@ -291,15 +275,13 @@ def test_after_some_patience_disturbed_blocks_count_as_well(endless: MakeBench) 
     ],
     ids=["hopeless", "one block as fast keeps it going", "clearly slower", "it may be the best"],
 )
-def test_a_trial_slower_than_the_best_one_is_stopped_early(
-    seconds: list[float], found: tuple[int, set[str]], endless: MakeBench
-) -> None:
+def test_a_trial_slower_than_the_best_one_is_stopped_early(seconds, found, endless):
     plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
     timer = endless(seconds).timer()
     assert (len(timer.time_blocks(plan, 10.0, batch_size=8)), timer.flags) == found
 
 
-def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench) -> None:
+def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless):
     bench = endless([20.0])
     bench.noises = [BUSY, QUIET]
     plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
@@ -308,23 +290,23 @@ def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless: MakeBench)
 
 @covers("R13")
 @pytest.mark.parametrize("jump", [0.0, -30.0])
-def test_a_block_in_which_the_clock_jumped_back_is_void(jump: float, endless: MakeBench) -> None:
+def test_a_block_in_which_the_clock_jumped_back_is_void(jump, endless):
     timer = endless([10.0, jump, 10.0]).timer()
     blocks = timer.time_blocks(PLAN, 10.0, batch_size=8)
     assert {block.seconds for block in blocks} == {10.0}
     assert timer.flags == {"clock"}
 
 
-def test_a_clock_that_jumps_ahead_is_one_slow_block(endless: MakeBench) -> None:
+def test_a_clock_that_jumps_ahead_is_one_slow_block(endless):
     blocks = endless([10.0, 9000.0, 10.0]).timer().time_blocks(PLAN, 10.0, batch_size=8)
     assert sorted(block.seconds for block in blocks)[-2:] == [10.0, 9000.0]
 
 
-def test_a_warm_up_survives_a_clock_that_jumps_back(endless: MakeBench) -> None:
+def test_a_warm_up_survives_a_clock_that_jumps_back(endless):
     assert len(endless([1.0, -30.0, 1.0]).timer().warm_up(PLAN).step_seconds) < 20
 
 
-def test_nobody_is_beaten_by_blocks_that_others_disturbed(endless: MakeBench) -> None:
+def test_nobody_is_beaten_by_blocks_that_others_disturbed(endless):
     bench = endless([12.0])
     bench.noises = [BUSY] * 100
     plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
@@ -334,9 +316,7 @@ def test_nobody_is_beaten_by_blocks_that_others_disturbed(endless: MakeBench) ->
 
 
 @pytest.mark.parametrize(("step_seconds", "blocks"), [(0.05, 6), (0.25, 6), (1.0, 3)])
-def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(
-    endless: MakeBench, step_seconds: float, blocks: int
-) -> None:
+def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(endless, step_seconds, blocks):
     seconds = [step_seconds * (1 + 0.001 * number) for number in range(50)]
     timed = endless(seconds).timer().time_blocks(ROUND, step_seconds, 8)
     assert len(timed) == blocks
@@ -360,9 +340,7 @@ class Workers(Loader):
         (Workers, 0.02, True, 112),
     ],
 )
-def test_slow_steps_are_timed_no_longer_than_tells(
-    loader: type[Loader], step_seconds: float, is_disturbed: bool, steps: int
-) -> None:
+def test_slow_steps_are_timed_no_longer_than_tells(loader, step_seconds, is_disturbed, steps):
     """Four workers deliver in bursts, so that a block has four steps or more."""
     bench = Bench(loader(Clock(), epoch=10**9), [step_seconds])
     bench.noises = [BUSY if is_disturbed else QUIET] * 100
@@ -371,7 +349,7 @@ def test_slow_steps_are_timed_no_longer_than_tells(
     assert sum(block.samples for block in blocks) == steps
 
 
-def test_workers_and_accumulated_batches_share_a_multiple() -> None:
+def test_workers_and_accumulated_batches_share_a_multiple():
     bench = Bench(Workers(Clock(), epoch=10**9), [1.0])
     timer = bench.timer(per_step=2)
     blocks = timer.time_blocks(replace(PLAN, block_seconds=1.0), 1.0, batch_size=1)

@@ -1,12 +1,8 @@
 """Throughput in tokens: counted beside the timed steps, told beside samples/s, never chosen by."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,41 +39,39 @@ def in_tokens(config: TrainingConfig, phase: str) -> TrialOutcome:
 
 def loader_of(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
     rows = [torch.ones(length) for length in lengths]
-    return DataLoader(rows, batch_size=batch_size, collate_fn=torch.cat)  # type: ignore[arg-type]
+    return DataLoader(rows, batch_size=batch_size, collate_fn=torch.cat)
 
 
-def test_every_sample_of_a_small_set_is_counted_once() -> None:
+def test_every_sample_of_a_small_set_is_counted_once():
     assert count_tokens(loader_of([1, 2, 3, 4]), len) == TokenCount(10, 4)
 
 
-def test_counting_ends_with_the_time_but_has_a_batch() -> None:
+def test_counting_ends_with_the_time_but_has_a_batch():
     seconds = chain([0.0], repeat(1.0))
     counted = count_tokens(loader_of([3] * 100), len, lambda: next(seconds))
     assert counted == TokenCount(6, 2)
 
 
-def test_each_configuration_counts_the_same_samples() -> None:
+def test_each_configuration_counts_the_same_samples():
     lengths = [number % 50 + 1 for number in range(10_000)]
     small, large = (count_tokens(loader_of(lengths, size), len, lambda: 0.0) for size in (10, 100))
     assert small == large
-    assert small is not None
     assert small.samples == 1000
 
 
-def test_a_stream_without_a_full_batch_has_no_count() -> None:
+def test_a_stream_without_a_full_batch_has_no_count():
     class Stream(IterableDataset[Tensor]):
-        def __iter__(self) -> Iterator[Tensor]:
+        def __iter__(self):
             yield torch.ones(3)
 
     assert count_tokens(DataLoader(Stream(), batch_size=2, collate_fn=torch.cat), len) is None
 
 
-def test_a_child_counts_the_tokens_of_the_samples_if_it_is_asked(tmp_path: Path) -> None:
+def test_a_child_counts_the_tokens_of_the_samples_if_it_is_asked(tmp_path):
     job = job_for(WORKLOADS / "counts_tokens.py")
     found = run_child(tmp_path, replace(job, count_tokens=True))
     assert isinstance(found, Measured)
     counted, rate = found.measurement.token_count, found.measurement.samples_per_second
-    assert counted is not None
     assert counted.samples >= 8
     assert 1 < counted.tokens / counted.samples < 9
     assert found.measurement.tokens_per_second == rate * counted.tokens / counted.samples
@@ -86,9 +80,7 @@ def test_a_child_counts_the_tokens_of_the_samples_if_it_is_asked(tmp_path: Path)
     assert silent.measurement.token_count is None
 
 
-def test_a_count_that_is_no_number_of_tokens_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_count_that_is_no_number_of_tokens_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("MISCOUNTS", "1")
     job = replace(job_for(WORKLOADS / "counts_tokens.py"), count_tokens=True)
     found = run_child(tmp_path, job)
@@ -97,7 +89,7 @@ def test_a_count_that_is_no_number_of_tokens_is_refused(
     assert "it returned 0.5" in found.detail
 
 
-def test_it_is_told_wherever_a_person_reads_the_throughput(tmp_path: Path) -> None:
+def test_it_is_told_wherever_a_person_reads_the_throughput(tmp_path):
     events = events_of(options_in(tmp_path), ScriptedRunner(in_tokens, inspected=COUNTS))
     lines = lines_of(events)
     assert any(line.split()[:4] == ["0", "8.0/s", "400", "tokens/s"] for line in lines)
@@ -112,28 +104,26 @@ def test_it_is_told_wherever_a_person_reads_the_throughput(tmp_path: Path) -> No
     assert "6,400 tokens/s" in " ".join(Page(page(data)).text.split())
 
 
-def test_jobs_ask_for_a_count_where_the_workload_has_one_and_nobody_objects(
-    tmp_path: Path,
-) -> None:
+def test_jobs_ask_for_a_count_where_the_workload_has_one_and_nobody_objects(tmp_path):
     for unit, asks in {None: True, "tokens": True, "samples": False}.items():
         context = survey(unstored_in(tmp_path, unit=unit), ScriptedRunner(inspected=COUNTS))
         assert context.counts_tokens is asks
     assert not survey(unstored_in(tmp_path), ScriptedRunner()).counts_tokens
 
 
-def test_a_search_without_tokens_says_nothing_of_them(tmp_path: Path) -> None:
+def test_a_search_without_tokens_says_nothing_of_them(tmp_path):
     lines = lines_of(events_of(unstored_in(tmp_path), ScriptedRunner(inspected=COUNTS)))
     assert "tokens/s" not in "\n".join(lines)
     assert "tokens_per_second" not in (tmp_path / "best.yaml").read_text()
     assert read_best(tmp_path / "best.yaml").evidence.tokens_per_second is None
 
 
-def test_tokens_of_a_workload_that_counts_none_are_an_error(tmp_path: Path) -> None:
+def test_tokens_of_a_workload_that_counts_none_are_an_error(tmp_path):
     with pytest.raises(UsageError, match=r"(?s)--unit tokens needs a function.*def count_tokens\("):
         survey(unstored_in(tmp_path, unit="tokens"), ScriptedRunner())
 
 
-def test_tokens_of_a_script_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_tokens_of_a_script_are_refused_with_the_reason(tmp_path):
     (tmp_path / "train.py").write_text("print('trains')\n")
     done = command("search", tmp_path / "train.py", "--unit", "tokens")
     assert done.code == 2

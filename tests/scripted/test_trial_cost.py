@@ -1,7 +1,6 @@
 """A search that would spend its time on accuracy tries first what needs none."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,7 @@ from scripted_runner import (
     at,
     batch_of,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    unstored_in,
 )
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
@@ -32,33 +29,29 @@ def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
 
 
 @pytest.mark.parametrize(("seed_seconds", "needs_a_seed"), [(0.0, True), (10_000.0, False)])
-def test_the_first_trial_needs_no_seed_if_seeds_take_long(
-    seed_seconds: float, needs_a_seed: bool, tmp_path: Path
-) -> None:
+def test_the_first_trial_needs_no_seed_if_seeds_take_long(seed_seconds, needs_a_seed, tmp_path):
     runner = ScriptedRunner(speed, seed_seconds=seed_seconds)
-    events = events_of(options_in(tmp_path, HALF, trials=2), runner)
+    events = events_of(unstored_in(tmp_path, HALF, trials=2), runner)
     _, trial = [event.trial for event in events if isinstance(event, TrialEnded)]
     assert (trial.config["amp_dtype"] is not None) == needs_a_seed
 
 
 @pytest.mark.parametrize(("trial_seconds", "compiles"), [(2.0, False), (20_000.0, True)])
 def test_the_first_trial_compiles_only_if_that_is_a_small_share_of_its_seconds(
-    trial_seconds: float, compiles: bool, tmp_path: Path
-) -> None:
-    def slow_to_start(config: TrainingConfig, phase: str) -> TrialOutcome:
+    trial_seconds, compiles, tmp_path
+):
+    def slow_to_start(config, phase):
         return Measured(replace(measurement(), start_seconds=trial_seconds))
 
     space = SPACE + "compile_mode: [null, default, max-autotune-no-cudagraphs]\n"
-    events = events_of(options_in(tmp_path, space, trials=2), ScriptedRunner(slow_to_start))
+    events = events_of(unstored_in(tmp_path, space, trials=2), ScriptedRunner(slow_to_start))
     own, first = [event.trial.config for event in events if isinstance(event, TrialEnded)]
     assert (first["compile_mode"] is not None) == compiles
     assert first != own
 
 
 @pytest.mark.parametrize(("tensors", "compiles"), [(10, True), (200, False)])
-def test_a_large_model_is_not_compiled_where_little_time_is_left(
-    tensors: int, compiles: bool, tmp_path: Path
-) -> None:
+def test_a_large_model_is_not_compiled_where_little_time_is_left(tensors, compiles, tmp_path):
     """A quarter of the time left may go to a compilation: of 200 tensors it takes a minute."""
     facts = replace(FACTS, model_tensors=tensors)
     runner = ScriptedRunner(
@@ -66,7 +59,7 @@ def test_a_large_model_is_not_compiled_where_little_time_is_left(
         inspected=Inspected(cpu_machine(), facts),
     )
     space = "compile_mode: [null, default]\nnum_threads: [2, 1]\nnum_workers: [0, 1, 2]\n"
-    options = options_in(tmp_path, space, trials=6, time_budget_seconds=200.0)
+    options = unstored_in(tmp_path, space, trials=6, time_budget_seconds=200.0)
     events = events_of(options, runner)
     tried = {event.config["compile_mode"] for event in events if isinstance(event, TrialStarted)}
     assert tried == ({None, "default"} if compiles else {None})
@@ -74,9 +67,9 @@ def test_a_large_model_is_not_compiled_where_little_time_is_left(
     assert said == ([] if compiles else [f"compile_mode=default for now: {TOO_DEAR}"])
 
 
-def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path: Path) -> None:
+def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path):
     runner = ScriptedRunner(speed, seed_seconds=10_000.0)
-    events_of(options_in(tmp_path, SPACE, trials=6), runner)
+    events_of(unstored_in(tmp_path, SPACE, trials=6), runner)
     batches = runner.batches("trial")
     dear = [batch for at_, batch in enumerate(batches) if batch not in {8, *batches[:at_]}]
     assert len(dear) <= 3, "every other proposal at most, of five"

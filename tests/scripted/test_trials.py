@@ -15,9 +15,7 @@ from scripted_runner import (
     at,
     batch_of,
     events_of,
-)
-from scripted_runner import (
-    unstored_in as options_in,
+    unstored_in,
 )
 
 MANY = "batch_size: [8, 16, 32, 64, 128, 256, 512, 1024]\n"
@@ -36,7 +34,7 @@ def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
         return Measured(replace(measurement(100), peak_memory_bytes=peak))
 
     runner = ScriptedRunner(grows)
-    trials = ended_in(events_of(options_in(tmp_path, space=MANY, trials=8), runner))
+    trials = ended_in(events_of(unstored_in(tmp_path, space=MANY, trials=8), runner))
     verdicts = {batch_of(t.config): t.verdict for t in trials}
     assert not verdicts[512].feasible
     not_run = {batch for batch in verdicts if verdicts[batch].reason.startswith("not run: about")}
@@ -54,7 +52,7 @@ def test_batches_that_would_not_fit_into_shared_memory_are_not_run(tmp_path, mon
     facts = replace(FACTS, sample_bytes=1 << 12)
     runner = ScriptedRunner(inspected=Inspected(cpu_machine(), facts))
     space = "batch_size: [8, 64]\nnum_workers: [0, 2]\n"
-    trials = ended_in(events_of(options_in(tmp_path, space=space, trials=4), runner))
+    trials = ended_in(events_of(unstored_in(tmp_path, space=space, trials=4), runner))
     reasons = {
         (batch_of(t.config), t.config["num_workers"]): t.verdict.reason
         for t in trials
@@ -74,7 +72,7 @@ def test_the_child_is_told_how_fast_the_best_trial_surely_is(tmp_path):
             return super().run(job, folder)
 
     runner = Remembering(lambda config, phase: at(10 * batch_of(config)))
-    trials = ended_in(events_of(options_in(tmp_path), runner))
+    trials = ended_in(events_of(unstored_in(tmp_path), runner))
     incumbents = [p.incumbent_seconds_per_sample for p in plans if p.looks[-1] == 25]
     best = [max(t.verdict.value for t in trials[: n + 1]) for n in range(len(trials) - 1)]
     assert incumbents == [None, None, None, *[1 / value for value in best]]
@@ -88,7 +86,7 @@ def test_a_trial_that_was_given_up_is_put_to_the_test_where_it_may_be_the_fastes
         return outcome
 
     runner = ScriptedRunner(given_up)
-    events = events_of(options_in(tmp_path), runner)
+    events = events_of(unstored_in(tmp_path), runner)
     assert events[-1].best.config["batch_size"] == 128
     stopped = [t for t in ended_in(events) if "stopped_early" in t.details.flags]
     assert [t.verdict.value for t in stopped] == [1280], "the sampler still learns from it"
@@ -100,7 +98,7 @@ def test_a_graph_that_is_compiled_again_and_again_cannot_win(tmp_path):
         flags = ("recompiled", "unsteady") if batch_of(config) == 128 else ()
         return Measured(replace(outcome.measurement, flags=flags))
 
-    events = events_of(options_in(tmp_path), ScriptedRunner(never_steady))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(never_steady))
     assert events[-1].best.config["batch_size"] == 64
 
 
@@ -112,7 +110,7 @@ def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):
         return at(50 if late else 100)
 
     runner.measure = slowing
-    trials = ended_in(events_of(options_in(tmp_path, space=MANY + WORKERS, trials=14), runner))
+    trials = ended_in(events_of(unstored_in(tmp_path, space=MANY + WORKERS, trials=14), runner))
     drift_checks = [at for at, asked in enumerate(runner.asked) if asked.phase == "anchor"]
     timed = [asked.phase for asked in runner.asked[: drift_checks[0]]]
     assert timed.count("trial") == 8, "which took eight times as long as it does"
@@ -127,7 +125,7 @@ def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
     def uneven(config, phase):
         return at(100 * batch_of(config) / 7)
 
-    trials = ended_in(events_of(options_in(tmp_path), ScriptedRunner(uneven)))
+    trials = ended_in(events_of(unstored_in(tmp_path), ScriptedRunner(uneven)))
     for attributes in (trial.details.as_attributes() for trial in trials):
         told = {**attributes, **attributes["details"]}
         names = {name for name in told if name.endswith("seconds")} | {"samples_per_second"}
@@ -143,7 +141,7 @@ def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
 def test_a_trial_is_timed_no_finer_than_processes_differ_or_a_tenth(rates, precision, tmp_path):
     runs = iter(rates)
     runner = ScriptedRunner(lambda config, phase: at(next(runs) if phase == "baseline" else 100))
-    events_of(options_in(tmp_path, trials=2), runner)
+    events_of(unstored_in(tmp_path, trials=2), runner)
     jobs = zip(runner.jobs, runner.asked, strict=True)
     (plan,) = [job.task.plan for job, asked in jobs if asked.phase == "trial"]
     assert plan.precision == pytest.approx(precision, rel=0.01)

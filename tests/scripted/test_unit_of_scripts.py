@@ -1,9 +1,6 @@
 """Every output is in steps/s if nothing tells the samples of a script's step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import optuna
 import pytest
@@ -11,7 +8,7 @@ import pytest
 from autotune.configuration.script import ScriptOptions
 from autotune.console.tables import show_profile
 from autotune.production import Best
-from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded
+from autotune.searching.run.events import Answered, StagesTimed, TrialEnded
 from autotune.values.outcome import Diagnosed, Observed, Profiled, WorkloadFacts
 from drawn_search import frame
 from reporting import Page
@@ -36,7 +33,7 @@ TOLD = "steps/s"
 
 
 @pytest.fixture
-def events(tmp_path: Path) -> list[Event]:
+def events(tmp_path):
     """A search in which one thread is twice as fast."""
     options = options_in(tmp_path, "num_threads: [1, 2]\n", script=ScriptOptions(()), trials=3)
     runner = ScriptedRunner(
@@ -45,9 +42,7 @@ def events(tmp_path: Path) -> list[Event]:
     return events_of(options, runner)
 
 
-def test_every_output_of_a_search_that_counts_steps_says_so(
-    events: list[Event], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_output_of_a_search_that_counts_steps_says_so(events, tmp_path, capsys):
     answered = events[-1]
     assert isinstance(answered, Answered), answered
     url = f"sqlite:///{tmp_path / 'study.db'}"
@@ -67,7 +62,7 @@ def test_every_output_of_a_search_that_counts_steps_says_so(
     assert {name for name, text in outputs.items() if "samples/s" in text} == set()
 
 
-def test_a_study_without_an_answer_knows_its_unit(events: list[Event], tmp_path: Path) -> None:
+def test_a_study_without_an_answer_knows_its_unit(events, tmp_path):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     study = optuna.load_study(study_name="scripted", storage=url)
     study.set_user_attr("answer", None)
@@ -77,7 +72,7 @@ def test_a_study_without_an_answer_knows_its_unit(events: list[Event], tmp_path:
     assert "samples/s" not in told
 
 
-def test_samples_are_told_where_they_are_known(tmp_path: Path) -> None:
+def test_samples_are_told_where_they_are_known(tmp_path):
     options = options_in(tmp_path, "num_threads: [1, 2]\n", script=ScriptOptions(()), trials=3)
     seen = replace(SEEN, counts_samples=True)
     found = events_of(options, ScriptedRunner(observed=seen))

@@ -9,8 +9,7 @@ from autotune.configuration.best_config import read_best
 from autotune.searching.run.events import TrialEnded
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured
-from scripted_runner import ScriptedRunner, at, batch_of, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
 
 
 def under_a_quota(*batch_sizes):
@@ -29,7 +28,7 @@ def under_a_quota(*batch_sizes):
 @pytest.mark.parametrize("batch_sizes", [(8, 64), (8,), (64,)])
 def test_the_answer_does_not_count_what_nobody_watched(batch_sizes, tmp_path):
     runner = under_a_quota(*batch_sizes)
-    events = events_of(options_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
+    events = events_of(unstored_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
     blocks = events[-1].best.evidence.blocks
     assert blocks.timed > 0
     assert blocks.disturbed is None
@@ -40,7 +39,7 @@ def test_the_answer_does_not_count_what_nobody_watched(batch_sizes, tmp_path):
 
 def test_a_trial_says_that_nobody_watched_it(tmp_path):
     runner = under_a_quota(64)
-    events = events_of(options_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
+    events = events_of(unstored_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
     trials = [event.trial for event in events if isinstance(event, TrialEnded)]
     told = {
         batch_of(trial.config): (trial.details.disturbed_blocks, trial.details.flags)

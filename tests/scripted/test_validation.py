@@ -58,7 +58,7 @@ class FailingLater(ScriptedRunner):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def clock(monkeypatch):
     """The clock of the time budget, which shows `now`."""
     clock = SimpleNamespace(now=time.monotonic())
     monkeypatch.setattr(

@@ -1,15 +1,12 @@
 """A disturbed round is void and repeated, as long as repeats are left."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from autotune.comparison.rounds import Participant
 from autotune.values.measurement import Measurement, Noise
-from autotune.values.outcome import Crashed, Failure
+from autotune.values.outcome import Crashed
 from factories import measurement
 from scripted_rounds import ONE_CHANGE, THREE_CHANGES, TWO_CHANGES, ScriptedRounds
 
@@ -21,8 +18,8 @@ def disturbed(samples_per_second: float) -> Measurement:
     return replace(run, blocks=blocks)
 
 
-def test_a_round_is_void_for_all_where_one_of_them_was_disturbed() -> None:
-    def script(name: str, number: int) -> Measurement:
+def test_a_round_is_void_for_all_where_one_of_them_was_disturbed():
+    def script(name, number):
         rate = {"baseline": 100.0, "one": 150.0, "three": 120.0}[name]
         return disturbed(0.1 * rate) if (name, number) == ("three", 1) else measurement(rate)
 
@@ -34,10 +31,10 @@ def test_a_round_is_void_for_all_where_one_of_them_was_disturbed() -> None:
     assert scripted.set_aside == {"three": "one"}
 
 
-def test_void_rounds_come_back_where_no_repeat_is_left() -> None:
+def test_void_rounds_come_back_where_no_repeat_is_left():
     """Seventeen repeats, then four calm rounds, and one that cannot be repeated."""
 
-    def script(name: str, number: int) -> Measurement:
+    def script(name, number):
         if name == "baseline":
             return measurement(100)
         return disturbed(160) if number < 17 or number == 21 else measurement(150)
@@ -50,11 +47,11 @@ def test_void_rounds_come_back_where_no_repeat_is_left() -> None:
     assert (comparison.disturbed, len(comparison.repeated)) == (18, 17)
 
 
-def test_rounds_that_come_back_are_judged_as_many_as_they_are() -> None:
+def test_rounds_that_come_back_are_judged_as_many_as_they_are():
     """A few of eighteen rounds may be lost; with most of them there is no winner."""
 
-    def of(*lost: int) -> Participant | None:
-        def script(name: str, number: int) -> Measurement:
+    def of(*lost):
+        def script(name, number):
             return disturbed(150 if name == "one" and number not in lost else 100)
 
         return ScriptedRounds(script).hold(ONE_CHANGE)
@@ -63,15 +60,15 @@ def test_rounds_that_come_back_are_judged_as_many_as_they_are() -> None:
     assert of(*range(3, 18)) is None
 
 
-def test_beside_others_that_stay_everyone_comes_first_as_often() -> None:
+def test_beside_others_that_stay_everyone_comes_first_as_often():
     scripted = ScriptedRounds(lambda name, _: disturbed(150 if name == "one" else 100))
     assert scripted.hold(ONE_CHANGE) == ONE_CHANGE
     firsts = Counter(name for name, _ in scripted.asked[::2])
     assert firsts["one"] == firsts["baseline"] == 9
 
 
-def test_a_candidate_that_fails_in_a_disturbed_round_leaves_and_it_is_repeated() -> None:
-    def script(name: str, number: int) -> Measurement | Failure:
+def test_a_candidate_that_fails_in_a_disturbed_round_leaves_and_it_is_repeated():
+    def script(name, number):
         if name == "two":
             return Crashed("killed by SIGSEGV")
         rate = 150 if name == "one" else 100

@@ -1,9 +1,5 @@
 """Configurations of an earlier search are tried first, as far as this search space has them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import optuna
 import pytest
 
@@ -36,35 +32,31 @@ def beside_it(nine: SearchSpace, url: str) -> TrainingConfig:
 
 
 @pytest.mark.parametrize("name", ["study.db", "."])
-def test_the_best_few_of_a_study_come_first(
-    nine: SearchSpace, url: str, tmp_path: Path, name: str
-) -> None:
+def test_the_best_few_of_a_study_come_first(nine, url, tmp_path, name):
     configs = earlier(nine, url)
     assert warm_start_from(str(tmp_path / name)) == (configs[1], configs[3], configs[0])
 
 
-def test_an_answer_has_one_configuration(tmp_path: Path) -> None:
+def test_an_answer_has_one_configuration(tmp_path):
     wanted = BASELINE.replace(num_workers=2)
     write_best(best_config(wanted, BASELINE), tmp_path / "best.yaml")
     assert warm_start_from(str(tmp_path / "best.yaml")) == (wanted,)
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere.db", "nowhere.yaml"])
-def test_a_missing_study_or_file_is_named(tmp_path: Path, source: str) -> None:
+def test_a_missing_study_or_file_is_named(tmp_path, source):
     with pytest.raises(UsageError, match="nowhere"):
         warm_start_from(str(tmp_path / source))
 
 
-def test_a_study_without_a_feasible_trial_has_nothing_to_give(
-    nine: SearchSpace, url: str, tmp_path: Path
-) -> None:
+def test_a_study_without_a_feasible_trial_has_nothing_to_give(nine, url, tmp_path):
     with opened(url, nine, name="earlier") as study:
         tell(study, None, CRASHED)
     with pytest.raises(UsageError, match=r"no trial of study 'earlier' .* was feasible"):
         warm_start_from(str(tmp_path / "study.db"))
 
 
-def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path) -> None:
+def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path):
     seeds = (TrainingConfig.of({"batch_size": 64}), TrainingConfig.of({"batch_size": 999}))
     runner = ScriptedRunner()
     events = events_of(unstored_in(tmp_path, trials=4, warm_start=seeds), runner)
@@ -74,16 +66,14 @@ def test_a_search_tries_the_seeds_first_and_measures_them_itself(tmp_path: Path)
     assert len({trial.config for trial in trials}) == 4, "what is outside is no trial of its own"
 
 
-def test_a_study_that_is_not_ours_is_refused(tmp_path: Path, url: str) -> None:
+def test_a_study_that_is_not_ours_is_refused(tmp_path, url):
     optuna.create_study(storage=url).add_trial(optuna.trial.create_trial(value=1.0))
     with pytest.raises(UsageError, match=r"--warm-start: .* was not made by autotune"):
         warm_start_from(str(tmp_path / "study.db"))
 
 
 @pytest.mark.parametrize("name", ["resnet.v2", "my net", "../x"])
-def test_a_study_of_any_name_is_found_by_it(
-    nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_study_of_any_name_is_found_by_it(nine, url, tmp_path, monkeypatch, name):
     configs = earlier(nine, url)
     folder = tmp_path / study_folder(name)
     folder.mkdir(parents=True)
@@ -92,9 +82,7 @@ def test_a_study_of_any_name_is_found_by_it(
     assert warm_start_from(name) == (configs[1], configs[3], configs[0])
 
 
-def test_the_named_one_of_several_studies_is_read(
-    nine: SearchSpace, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_named_one_of_several_studies_is_read(nine, url, tmp_path, monkeypatch):
     earlier(nine, url)
     meant = beside_it(nine, url)
     with pytest.raises(UsageError, match=r"holds several studies: 'earlier', 'my net'\. Choose"):
@@ -107,14 +95,12 @@ def test_the_named_one_of_several_studies_is_read(
 
 
 @pytest.fixture(params=["url", "server_storage"])
-def storage(request: pytest.FixtureRequest) -> str:
+def storage(request):
     """A database of its own: a file, or one of a server."""
     return str(request.getfixturevalue(request.param))
 
 
-def test_a_name_may_be_one_in_the_storage_of_the_search(
-    nine: SearchSpace, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_may_be_one_in_the_storage_of_the_search(nine, storage, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     configs = earlier(nine, storage)
     best = (configs[1], configs[3], configs[0])

@@ -1,7 +1,5 @@
 """A search of a large space begins with the values of a smaller one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,7 @@ from autotune.searching.search import search
 from autotune.values.errors import UsageError
 from autotune.values.outcome import TrialOutcome
 from factories import written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of
-from scripted_runner import unstored_in as options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
 from search_clock import timed_runner
 
 # Of `quick` are 16, 32, 64 and num_workers; of the whole also 24, 48, 96 and optimizer_impl.
@@ -32,7 +29,7 @@ def is_first(config: TrainingConfig) -> bool:
 def tried(
     folder: Path, runner: ScriptedRunner, space: str = SPACE, **changes
 ) -> list[TrainingConfig]:
-    events = events_of(options_in(folder, space, **changes), runner)
+    events = events_of(unstored_in(folder, space, **changes), runner)
     return [event.trial.config for event in events if isinstance(event, TrialEnded)]
 
 
@@ -54,7 +51,7 @@ def test_the_first_part_has_as_many_seconds_as_the_smaller_space(monkeypatch, tm
         monkeypatch, measure=slower_when_larger, seconds=lambda config, phase: 16.0
     )
     ended: list[tuple[float, TrainingConfig]] = []
-    for event in search(options_in(tmp_path, SPACE, trials=50, time_budget_seconds=400.0), runner):
+    for event in search(unstored_in(tmp_path, SPACE, trials=50, time_budget_seconds=400.0), runner):
         if isinstance(event, TrialEnded):
             ended.append((runner.elapsed - 16.0, event.trial.config))
     early = [config for begun, config in ended if begun < 150]
@@ -86,7 +83,7 @@ def test_a_search_that_gains_nothing_more_widens_before_it_ends(tmp_path):
         "num_workers: [0, 1, 2, 4, 8]\naccumulation_steps: [1, 2]\n"
     )
 
-    def rate(config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(config, phase):
         return at(150 if config["accumulation_steps"] == 2 else 100)
 
     counts = [
@@ -105,7 +102,7 @@ def test_a_search_that_gains_nothing_more_widens_before_it_ends(tmp_path):
         ("first: [1]", "mine.yaml:1:8: first must be the name of a shipped space, not [1]."),
     ],
 )
-def test_a_first_space_that_is_none_is_refused_with_its_place(line: str, said: str, tmp_path):
+def test_a_first_space_that_is_none_is_refused_with_its_place(line, said, tmp_path):
     with pytest.raises(UsageError) as caught:
         read_space(written(tmp_path, f"{line}\nnum_workers: [0]\n", name="mine.yaml"))
     assert str(caught.value).endswith(said)

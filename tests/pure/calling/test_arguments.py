@@ -1,9 +1,5 @@
 """Arguments of a script are compared by digests, which tell the same training from another."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from autotune.calling.arguments import arguments_digest, files_digest
@@ -32,9 +28,7 @@ def digest(*words: str, maps: tuple[str, ...] = ()) -> str:
         (*BEFORE, "--batch-size", "64"),
     ],
 )
-def test_length_seed_places_secrets_and_mapped_flags_are_the_same_training(
-    words: tuple[str, ...],
-) -> None:
+def test_length_seed_places_secrets_and_mapped_flags_are_the_same_training(words):
     maps = ("batch_size=--batch-size",)
     assert digest(*words, maps=maps) == digest(*BEFORE, maps=maps)
 
@@ -61,11 +55,11 @@ def test_length_seed_places_secrets_and_mapped_flags_are_the_same_training(
         (*BEFORE, "--lr", "-1"),
     ],
 )
-def test_anything_else_is_another_training(words: tuple[str, ...]) -> None:
+def test_anything_else_is_another_training(words):
     assert digest(*words) != digest(*BEFORE)
 
 
-def test_a_config_file_counts_by_its_contents_and_not_by_its_place(tmp_path: Path) -> None:
+def test_a_config_file_counts_by_its_contents_and_not_by_its_place(tmp_path):
     one, same = tmp_path / "one.yaml", tmp_path / "same.yaml"
     one.write_text("depth: 1\n")
     same.write_text("depth: 1\n")
@@ -77,7 +71,7 @@ def test_a_config_file_counts_by_its_contents_and_not_by_its_place(tmp_path: Pat
     assert files_digest([str(one)]) is not None
 
 
-def test_places_of_results_data_and_missing_files_are_no_config_files(tmp_path: Path) -> None:
+def test_places_of_results_data_and_missing_files_are_no_config_files(tmp_path):
     found = tmp_path / "found.json"
     found.write_text("{}")
     data = tmp_path / "data.npy"

@@ -1,9 +1,5 @@
 """Settings reach a script by its own flags, beside it, or not at all."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from autotune.calling.flag import Flag, flag_from
@@ -29,13 +25,11 @@ LARGE = TrainingConfig.of({"batch_size": 64})
         (("--bs",), ("--bs", "--bs", "64")),
     ],
 )
-def test_a_flag_takes_the_place_of_the_scripts_own(
-    before: tuple[str, ...], after: tuple[str, ...]
-) -> None:
+def test_a_flag_takes_the_place_of_the_scripts_own(before, after):
     assert with_flags(before, [BATCH], LARGE) == after
 
 
-def test_a_switch_stands_only_where_its_value_is_set() -> None:
+def test_a_switch_stands_only_where_its_value_is_set():
     switch = flag_from("amp_dtype:float16=--fp16")
     half = TrainingConfig.of({"amp_dtype": "float16"})
     assert with_flags(("x",), [switch], half) == ("x", "--fp16")
@@ -55,7 +49,7 @@ def test_a_switch_stands_only_where_its_value_is_set() -> None:
         "amp_dtype:float16=env:HALF",
     ],
 )
-def test_a_map_of_nothing_is_refused(text: str) -> None:
+def test_a_map_of_nothing_is_refused(text):
     with pytest.raises(UsageError):
         flag_from(text)
 
@@ -88,15 +82,13 @@ def test_a_map_of_nothing_is_refused(text: str) -> None:
         ("def broken(:\n", False),
     ],
 )
-def test_a_file_is_a_script_if_it_has_no_part_of_a_model_py(
-    tmp_path: Path, source: str, expected: bool
-) -> None:
+def test_a_file_is_a_script_if_it_has_no_part_of_a_model_py(tmp_path, source, expected):
     (tmp_path / "parts.py").touch()
     (tmp_path / "train.py").write_text(source)
     assert is_script(tmp_path / "train.py") is expected
 
 
-def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:
+def test_a_plan_holds_back_what_changes_the_arithmetic():
     config = LARGE.replace(amp_dtype="bfloat16", num_workers=2, compile_mode="default")
     plan = plan_run(config, {"compile_mode": "default"}, [], allow_numerics=False)
     assert plan.withheld == {"amp_dtype=bfloat16": "needs --allow-numerics"}
@@ -107,14 +99,14 @@ def test_a_plan_holds_back_what_changes_the_arithmetic() -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_a_batch_size_goes_through_a_flag_or_not_at_all() -> None:
+def test_a_batch_size_goes_through_a_flag_or_not_at_all():
     withheld = {"batch_size=64": "needs --map batch_size=--FLAG"}
     assert plan_run(LARGE, {"batch_size": 8}, [], allow_numerics=True).withheld == withheld
     assert plan_run(LARGE, {"batch_size": 64}, [], allow_numerics=True).withheld == {}
     assert plan_run(LARGE, {"batch_size": 8}, [BATCH], allow_numerics=True).withheld == {}
 
 
-def test_accumulation_that_the_script_does_itself_is_not_applied_again() -> None:
+def test_accumulation_that_the_script_does_itself_is_not_applied_again():
     config = LARGE.replace(accumulation_steps=2)
     plan = plan_run(config, {"batch_size": 64, "accumulation_steps": 2}, [], allow_numerics=True)
     assert plan.withheld == {}
@@ -123,7 +115,7 @@ def test_accumulation_that_the_script_does_itself_is_not_applied_again() -> None
     assert plan.withheld == {"accumulation_steps=2": "needs --map accumulation_steps=--FLAG"}
 
 
-def test_float16_goes_through_a_flag_or_not_at_all() -> None:
+def test_float16_goes_through_a_flag_or_not_at_all():
     config = LARGE.replace(amp_dtype="float16")
     plan = plan_run(config, {}, [], allow_numerics=True)
     assert "--map amp_dtype:float16=--FLAG" in plan.withheld["amp_dtype=float16"]
@@ -133,7 +125,7 @@ def test_float16_goes_through_a_flag_or_not_at_all() -> None:
     assert mapped.withheld == {}
 
 
-def test_a_setting_is_passed_by_a_flag_only_where_the_flag_stands_for_its_value() -> None:
+def test_a_setting_is_passed_by_a_flag_only_where_the_flag_stands_for_its_value():
     half, brain = (flag_from(f"amp_dtype:{f}=--{f}") for f in ("float16", "bfloat16"))
     short = LARGE.replace(amp_dtype="bfloat16")
     plan = plan_run(short, {}, [half], allow_numerics=False)
@@ -145,13 +137,13 @@ def test_a_setting_is_passed_by_a_flag_only_where_the_flag_stands_for_its_value(
         assert "amp_dtype" not in plan.asked
 
 
-def test_null_is_passed_by_no_flag() -> None:
+def test_null_is_passed_by_no_flag():
     flag = flag_from("amp_dtype=--dtype")
     assert plan_run(LARGE, {}, [flag], allow_numerics=True).by_flag == {}
     assert with_flags(("x",), [flag], LARGE) == ("x",)
 
 
-def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another() -> None:
+def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another():
     own: dict[str, Value] = {"compile_mode": "default", "float32_matmul_precision": "high"}
     plan = plan_run(LARGE, own, [], allow_numerics=True)
     assert {"compile_mode", "float32_matmul_precision"} <= set(plan.asked)

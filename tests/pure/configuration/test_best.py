@@ -1,7 +1,5 @@
 """best.yaml: written whole, read strictly."""
 
-from __future__ import annotations
-
 import re
 import resource
 import signal
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autotune.configuration.best_config import BestConfig, read_best, write_best
+from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.errors import UsageError
 from covering import covers
@@ -23,12 +21,12 @@ FASTER = BASELINE.replace(batch_size=256, num_workers=2, amp_dtype="bfloat16", c
 
 
 @pytest.fixture
-def best() -> BestConfig:
+def best():
     return best_config(FASTER, BASELINE)
 
 
 @pytest.fixture
-def path(tmp_path: Path, best: BestConfig) -> Path:
+def path(tmp_path, best):
     write_best(best, tmp_path / "best.yaml")
     return tmp_path / "best.yaml"
 
@@ -64,12 +62,12 @@ def line_of(path: Path, word: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if word in line)
 
 
-def test_a_written_answer_is_read_back(path: Path, best: BestConfig) -> None:
+def test_a_written_answer_is_read_back(path, best):
     assert read_best(path) == best
     assert read_best(path).training_config == FASTER
 
 
-def test_the_file_can_be_read_without_autotune(path: Path) -> None:
+def test_the_file_can_be_read_without_autotune(path):
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert list(document)[:4] == ["autotune", "config", "evidence", "constraints"]
     assert document["config"] == FASTER.as_dict()
@@ -80,7 +78,7 @@ def test_the_file_can_be_read_without_autotune(path: Path) -> None:
     }
 
 
-def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path) -> None:
+def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path):
     change(path, "autotune: 1\n", "autotune: 3\nsomething_new: 1\n")
     (fault,) = faults(path)
     assert fault.startswith("best.yaml:1:11: autotune: 3 is not the format that this version reads")
@@ -94,13 +92,13 @@ def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path: Path)
         "null",
     ],
 )
-def test_an_unknown_format_is_refused_with_its_place(path: Path, version: str) -> None:
+def test_an_unknown_format_is_refused_with_its_place(path, version):
     (fault,) = faults(change(path, "autotune: 1\n", f"autotune: {version}\n"))
     assert fault.startswith("best.yaml:1:11: autotune: ")
 
 
 @covers("C1")
-def test_an_unknown_key_is_shown_with_its_place(path: Path) -> None:
+def test_an_unknown_key_is_shown_with_its_place(path):
     change(path, "    rounds: 6", "    round: 6\n    rounds: 6")
     assert faults(path) == [
         f"best.yaml:{line_of(path, 'round: 6')}:5: evidence.speedup.round is not known. Remove it."
@@ -108,7 +106,7 @@ def test_an_unknown_key_is_shown_with_its_place(path: Path) -> None:
 
 
 @covers("C10", "C13")
-def test_settings_that_contradict_each_other_are_refused(path: Path) -> None:
+def test_settings_that_contradict_each_other_are_refused(path):
     change(path, "  num_workers: 2", "  num_workers: 0")
     assert faults(path) == [
         "best.yaml:5:20: prefetch_factor=2 contradicts the other settings, "
@@ -116,14 +114,14 @@ def test_settings_that_contradict_each_other_are_refused(path: Path) -> None:
     ]
 
 
-def test_a_missing_part_is_named(path: Path) -> None:
+def test_a_missing_part_is_named(path):
     text = path.read_text(encoding="utf-8")
     path.write_text(re.sub(r"machine:\n(  .*\n)+", "", text), encoding="utf-8")
     assert faults(path) == ["best.yaml:1:1: machine: Field required."]
 
 
 @covers("C2")
-def test_all_faults_are_named_at_once_each_with_its_line(path: Path) -> None:
+def test_all_faults_are_named_at_once_each_with_its_line(path):
     change(path, "    ratio: 1.5", "    ratio: fast")
     change(path, "  cores: 2", "  cores: 2.5")
     change(path, "  study: tiny", "  study: 5")
@@ -132,7 +130,7 @@ def test_all_faults_are_named_at_once_each_with_its_line(path: Path) -> None:
     ]
 
 
-def test_wrong_settings_are_named_beside_what_the_schema_refuses(path: Path) -> None:
+def test_wrong_settings_are_named_beside_what_the_schema_refuses(path):
     change(path, "    ratio: 1.5", "    ratio: fast")
     change(path, "  num_workers: 2", "  num_workers: -2")
     said = "\n".join(faults(path))
@@ -140,14 +138,14 @@ def test_wrong_settings_are_named_beside_what_the_schema_refuses(path: Path) -> 
     assert "num_workers=-2 is not possible" in said
 
 
-def test_writing_replaces_an_older_answer_as_a_whole(path: Path) -> None:
+def test_writing_replaces_an_older_answer_as_a_whole(path):
     write_best(best_config(BASELINE, BASELINE), path)
     assert read_best(path).keeps_baseline
     assert list(path.parent.iterdir()) == [path]
 
 
 @covers("S6")
-def test_an_older_answer_survives_when_the_new_one_cannot_be_written(path: Path) -> None:
+def test_an_older_answer_survives_when_the_new_one_cannot_be_written(path):
     before = path.read_bytes()
     with full_disk(), pytest.raises(OSError, match="File too large"):
         write_best(best_config(BASELINE, BASELINE), path)

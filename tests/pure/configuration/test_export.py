@@ -1,7 +1,5 @@
 """The answer in other forms: what each says, and what each says that it leaves out."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess
@@ -40,7 +38,7 @@ def shown_by(script: str, *names: str) -> str:
     return run.stdout.strip()
 
 
-def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named() -> None:
+def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named():
     names: dict[str, object] = {}
     exec(export(SCALED, "python").text, names)
     assert names["LR_FACTOR"] == 4
@@ -56,7 +54,7 @@ def is_set(knob: Knob, best: BestConfig) -> bool:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
-def test_no_setting_vanishes(form: str, knob: Knob) -> None:
+def test_no_setting_vanishes(form, knob):
     """Taking a setting back changes what is said, or what is said to be left out."""
     best = next(one for one in (on_gpu(), on_four_gpus(), sharded()) if is_set(knob, one))
     config = best.training_config.replace(**{knob.name: knob.default}).as_dict()
@@ -64,13 +62,13 @@ def test_no_setting_vanishes(form: str, knob: Knob) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMATS if form not in ("json", "python")])
-def test_hosts_with_unequally_many_processes_are_refused(form: str) -> None:
+def test_hosts_with_unequally_many_processes_are_refused(form):
     best = on_two_hosts().model_copy(update={"processes": 5, "processes_per_host": 4})
     with pytest.raises(UsageError, match="5 processes, at most 4 on a host"):
         export(best, form)
 
 
-def test_no_form_trains_a_sharded_model_by_ddp_without_a_word() -> None:
+def test_no_form_trains_a_sharded_model_by_ddp_without_a_word():
     for form in FORMATS.keys() - {"json", "python"}:
         exported = export(sharded(), form)
         assert exported.dropped["sharding"]
@@ -79,7 +77,7 @@ def test_no_form_trains_a_sharded_model_by_ddp_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("form", COMMENTED)
-def test_a_setting_that_is_left_out_is_a_comment_as_well(form: str) -> None:
+def test_a_setting_that_is_left_out_is_a_comment_as_well(form):
     exported = export(on_gpu(), form)
     comments = [line for line in exported.text.splitlines() if line.startswith("#")]
     for way in exported.dropped.values():
@@ -89,31 +87,31 @@ def test_a_setting_that_is_left_out_is_a_comment_as_well(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", COMMENTED)
-def test_nothing_in_the_file_can_leave_its_comment(form: str) -> None:
+def test_nothing_in_the_file_can_leave_its_comment(form):
     nasty = "x\ntouch here\r\x85y\u2028z: [\ufffe"
     source = BEST.provenance.model_copy(update={"study": nasty})
     machine = BEST.machine.model_copy(update={"cpu": nasty})
     strange = BEST.model_copy(update={"provenance": source, "machine": machine})
 
-    def code(best: BestConfig) -> list[str]:
+    def code(best):
         return [x for x in export(best, form).text.splitlines() if not x.startswith("#")]
 
     assert code(strange) == code(BEST)
 
 
-def test_python_runs_and_gives_the_same_settings() -> None:
+def test_python_runs_and_gives_the_same_settings():
     names: dict[str, object] = {}
     exec(export(on_gpu(), "python").text, names)
     assert names["SETTINGS"] == on_gpu().config
 
 
 @covers("X3")
-def test_a_shell_reads_the_environment_that_was_exported() -> None:
+def test_a_shell_reads_the_environment_that_was_exported():
     script = export(BEST, "env").text
     assert shown_by(script, "OMP_NUM_THREADS", "TORCH_COMPILE_DISABLE") == "3 1"
 
 
-def test_variables_that_a_process_must_be_started_with_are_exported() -> None:
+def test_variables_that_a_process_must_be_started_with_are_exported():
     best = best_config(CONFIG.replace(omp_wait_policy="passive"), TrainingConfig.of({}))
     assert shown_by(export(best, "env").text, "OMP_WAIT_POLICY") == "PASSIVE"
     assert "omp_wait_policy" not in export(best, "env").dropped
@@ -132,9 +130,7 @@ def test_variables_that_a_process_must_be_started_with_are_exported() -> None:
         ("highest", "default", False),
     ],
 )
-def test_transformers_is_told_of_tf32_wherever_it_would_decide_itself(
-    precision: str, mode: str | None, tf32: bool | None
-) -> None:
+def test_transformers_is_told_of_tf32_wherever_it_would_decide_itself(precision, mode, tf32):
     best = on_gpu()
     config = best.training_config.replace(float32_matmul_precision=precision, compile_mode=mode)
     best = best.model_copy(update={"config": config.as_dict()})
@@ -142,7 +138,7 @@ def test_transformers_is_told_of_tf32_wherever_it_would_decide_itself(
     assert "float32_matmul_precision" not in export(best, "hf").dropped
 
 
-def test_the_optimizer_of_transformers_is_named_only_where_it_is_fused() -> None:
+def test_the_optimizer_of_transformers_is_named_only_where_it_is_fused():
     assert "optim" not in values(on_cpu(), "hf"), "which one it is, is the user's"
     assert (
         export(on_cpu(), "hf")
@@ -157,9 +153,7 @@ def test_the_optimizer_of_transformers_is_named_only_where_it_is_fused() -> None
 
 
 @pytest.mark.parametrize("dynamic", [None, False, True])
-def test_accelerate_has_no_word_for_the_compilers_own_choice_of_shapes(
-    dynamic: bool | None,
-) -> None:
+def test_accelerate_has_no_word_for_the_compilers_own_choice_of_shapes(dynamic):
     best = on_gpu()
     config = best.training_config.replace(compile_dynamic=dynamic).as_dict()
     exported = export(best.model_copy(update={"config": config}), "accelerate")
@@ -168,14 +162,14 @@ def test_accelerate_has_no_word_for_the_compilers_own_choice_of_shapes(
     assert ("compile_dynamic" in exported.dropped) == (dynamic is None)
 
 
-def test_float16_on_a_cpu_is_left_out_where_lightning_would_change_it_silently() -> None:
+def test_float16_on_a_cpu_is_left_out_where_lightning_would_change_it_silently():
     best = on_cpu(amp_dtype="float16")
-    assert values(best, "lightning")["trainer"]["precision"] == "32-true"  # type: ignore[index]
+    assert values(best, "lightning")["trainer"]["precision"] == "32-true"
     assert "bfloat16" in export(best, "lightning").dropped["amp_dtype"]
     assert "amp_dtype" not in export(on_cpu(amp_dtype="bfloat16"), "lightning").dropped
 
 
-def test_float16_on_a_cpu_is_left_out_where_it_would_be_refused() -> None:
+def test_float16_on_a_cpu_is_left_out_where_it_would_be_refused():
     best = on_cpu(amp_dtype="float16")
     assert values(best, "accelerate")["mixed_precision"] == "no"
     assert not values(best, "hf").get("fp16")
@@ -184,9 +178,9 @@ def test_float16_on_a_cpu_is_left_out_where_it_would_be_refused() -> None:
         assert "amp_dtype" not in export(on_gpu(), form).dropped
 
 
-def test_the_command_line_offers_exactly_the_formats_that_exist() -> None:
+def test_the_command_line_offers_exactly_the_formats_that_exist():
     from autotune.cli import cli
 
     command = cli.commands["export"]
     (choice,) = [option.type for option in command.params if option.name == "form"]
-    assert list(choice.choices) == list(FORMATS)  # type: ignore[attr-defined]
+    assert list(choice.choices) == list(FORMATS)

@@ -1,9 +1,6 @@
 """Values of options as people type them are read, or refused with an example."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 
 import click
 import pytest
@@ -24,7 +21,7 @@ from covering import covers
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (90, 90), (0.5, 0.5)]
 )
-def test_a_duration_is_read_in_its_unit(text: object, seconds: float) -> None:
+def test_a_duration_is_read_in_its_unit(text, seconds):
     assert duration(text) == seconds
 
 
@@ -43,7 +40,7 @@ def test_a_duration_is_read_in_its_unit(text: object, seconds: float) -> None:
         (2 << 30, 2 << 30),
     ],
 )
-def test_a_size_is_read_in_the_unit_that_it_names(text: object, count: int) -> None:
+def test_a_size_is_read_in_the_unit_that_it_names(text, count):
     assert memory(text) == count
 
 
@@ -51,7 +48,7 @@ NO_SIZES = ["-1", "-16GB", "0", "0GB", "0.5B", "16,5GB", "1.5.2GB", "16 GB 2", "
 
 
 @pytest.mark.parametrize("text", [*NO_SIZES, "GB", "", "nan", "1e9", "9" * 400 + "GB", True])
-def test_a_text_that_is_no_size_above_zero_is_named_with_an_example(text: object) -> None:
+def test_a_text_that_is_no_size_above_zero_is_named_with_an_example(text):
     with pytest.raises(click.BadParameter) as raised:
         memory(text)
     assert raised.value.message.startswith(f"{text!r} is not an amount of memory; write 16GB")
@@ -60,17 +57,17 @@ def test_a_text_that_is_no_size_above_zero_is_named_with_an_example(text: object
 @pytest.mark.parametrize(
     ("text", "limit"), [("92%", 0.92), (0.92, 0.92), ("16GB", 16 * 10**9), (7, 7)]
 )
-def test_a_limit_of_memory_is_a_share_or_a_size(text: object, limit: float) -> None:
+def test_a_limit_of_memory_is_a_share_or_a_size(text, limit):
     read = memory(text)
     assert (type(read), read) == (type(limit), pytest.approx(limit))
 
 
-def test_a_tolerance_with_percent_is_relative_and_without_it_absolute() -> None:
+def test_a_tolerance_with_percent_is_relative_and_without_it_absolute():
     assert tolerance("2%") == Tolerance(0.02, relative=True)
     assert tolerance("0.02") == Tolerance(0.02, relative=False)
 
 
-def test_settings_are_read_with_the_spelling_of_yaml() -> None:
+def test_settings_are_read_with_the_spelling_of_yaml():
     found = settings("batch_size=64, amp_dtype=null,channels_last=true")
     assert found == {"batch_size": 64, "amp_dtype": None, "channels_last": True}
 
@@ -89,21 +86,19 @@ def test_settings_are_read_with_the_spelling_of_yaml() -> None:
         (settings, "batch_size"),
     ],
 )
-def test_a_text_that_cannot_be_read_is_named_with_an_example(
-    kind: Callable[[object], object], text: object
-) -> None:
+def test_a_text_that_cannot_be_read_is_named_with_an_example(kind, text):
     with pytest.raises(click.BadParameter, match=r"write|is not"):
         kind(text)
 
 
-def test_every_wrong_setting_is_named_at_once() -> None:
+def test_every_wrong_setting_is_named_at_once():
     with pytest.raises(click.BadParameter) as raised:
         settings("batchsize=64,num_workers=-1")
     assert "Did you mean 'batch_size'?" in raised.value.message
     assert "num_workers=-1" in raised.value.message
 
 
-def test_a_plain_study_name_is_its_own_folder() -> None:
+def test_a_plain_study_name_is_its_own_folder():
     assert folder_name("digits_cnn-2.1") == "digits_cnn-2.1"
 
 
@@ -112,18 +107,18 @@ def test_a_plain_study_name_is_its_own_folder() -> None:
     "name",
     ["../../etc/passwd", "a/b", "", ".hidden", "-rf", "x" * 300, "a\x00b", "ünï\ncode", ".."],
 )
-def test_any_other_study_name_becomes_one_safe_folder_name(name: str) -> None:
+def test_any_other_study_name_becomes_one_safe_folder_name(name):
     folder = folder_name(name)
     assert len(folder) <= 64
     assert all(letter.isascii() and (letter.isalnum() or letter in "-_.") for letter in folder)
     assert folder[0].isalnum()
 
 
-def test_different_study_names_never_share_a_folder() -> None:
+def test_different_study_names_never_share_a_folder():
     assert folder_name("a/b") != folder_name("a:b")
 
 
-def test_the_help_of_a_search_has_each_option_once_in_a_section() -> None:
+def test_the_help_of_a_search_has_each_option_once_in_a_section():
     told = command("search", "--help").out
     options = [one for one in search.params if isinstance(one, click.Option)]
     for one in options:
@@ -134,7 +129,7 @@ def test_the_help_of_a_search_has_each_option_once_in_a_section() -> None:
     assert titles[0] < told.index("\n  --time-budget ") < titles[1]
 
 
-def test_the_front_page_has_the_options_that_most_people_need() -> None:
+def test_the_front_page_has_the_options_that_most_people_need():
     told = command("search", "-h").out
     assert told.count("\n  -") == len(FRONT)
     assert "autotune search --help" in told

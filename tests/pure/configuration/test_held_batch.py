@@ -1,7 +1,5 @@
 """A search space that holds the effective batch: the batch sizes left, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 
@@ -29,7 +27,7 @@ def pairs(space: SearchSpace) -> list[tuple[Value, Value]]:
     return sorted(found)
 
 
-def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path: Path) -> None:
+def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path):
     space = held(written(tmp_path, SIZES), 64, batch_size=64)
     assert pairs(space) == [(8, 8), (16, 4), (32, 2), (64, 1)]
     assert space.size == 8
@@ -39,7 +37,7 @@ def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path: Pat
     )
 
 
-def test_every_way_to_a_configuration_holds_the_effective_batch(tmp_path: Path) -> None:
+def test_every_way_to_a_configuration_holds_the_effective_batch(tmp_path):
     space = held(written(tmp_path, SIZES), 64, batch_size=64)
     code, whole = Encoding(space), set(space.configurations())
     outside = TrainingConfig.of({"batch_size": 48, "accumulation_steps": 3, "num_threads": 1})
@@ -52,16 +50,14 @@ def test_every_way_to_a_configuration_holds_the_effective_batch(tmp_path: Path) 
     assert {config.effective_batch for config in whole} == {64}
 
 
-def test_no_configuration_of_one_effective_batch_is_suspected_of_fewer_updates(
-    tmp_path: Path,
-) -> None:
+def test_no_configuration_of_one_effective_batch_is_suspected_of_fewer_updates(tmp_path):
     space = held(written(tmp_path, SIZES), 64, batch_size=8, accumulation_steps=8)
     code = Encoding(space)
     (own,) = code.rows([TrainingConfig.of({"batch_size": 8, "num_threads": 1})])
     assert not code.doublings(code.every_row, own).any()
 
 
-def test_a_free_search_counts_doublings_of_the_effective_batch(tmp_path: Path) -> None:
+def test_a_free_search_counts_doublings_of_the_effective_batch(tmp_path):
     path = written(tmp_path, "batch_size: [8, 16]\naccumulation_steps: [1, 4]\n")
     settings = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
     code = Encoding(narrow(read_space(path), cpu_machine(), IMAGE_FACTS, settings))
@@ -72,17 +68,17 @@ def test_a_free_search_counts_doublings_of_the_effective_batch(tmp_path: Path) -
     np.testing.assert_array_equal(code.doublings(rows, rows[0]), [0, 2, 1, 3])
 
 
-def test_a_shipped_space_offers_smaller_batches_than_the_baselines() -> None:
+def test_a_shipped_space_offers_smaller_batches_than_the_baselines():
     space = held(find_space("cuda"), 8, batch_size=8)
     assert pairs(space) == [(1, 8), (2, 4), (4, 2), (8, 1)]
 
 
-def test_numbers_of_batches_that_the_space_offers_are_the_only_ones(tmp_path: Path) -> None:
+def test_numbers_of_batches_that_the_space_offers_are_the_only_ones(tmp_path):
     path = written(tmp_path, "batch_size: [8, 16, 32, 64]\naccumulation_steps: [2, 4]\n")
     assert pairs(held(path, 64, batch_size=64)) == [(16, 4), (32, 2), (64, 1)]
 
 
-def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_path):
     path = written(tmp_path, "num_threads: [1, 2]\nbatch_size: [16, 32]\n")
     with pytest.raises(UsageError) as caught:
         held(path, 100, batch_size=64)
@@ -93,13 +89,13 @@ def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_
     )
 
 
-def test_batch_sizes_that_do_not_make_up_the_kept_batch_are_named(tmp_path: Path) -> None:
+def test_batch_sizes_that_do_not_make_up_the_kept_batch_are_named(tmp_path):
     space = held(written(tmp_path, "batch_size: [5, 8, 12]\n"), 16, batch_size=16)
     assert pairs(space) == [(8, 2), (16, 1)]
     assert "batch_size=5, 12 dropped: no number of them makes up the effective batch" in space.notes
 
 
-def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path: Path) -> None:
+def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path):
     with pytest.raises(UsageError, match="20000: the dataset has 10000 samples"):
         held(written(tmp_path, SIZES), 20_000, batch_size=8)
 
@@ -115,15 +111,15 @@ def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path: Path) -> Non
     ],
 )
 def test_a_baseline_that_accumulates_keeps_its_effective_batch_unless_told_otherwise(
-    asked: str | int | None, baseline: tuple[int, int], expected: int | None, tmp_path: Path
-) -> None:
+    asked, baseline, expected, tmp_path
+):
     size, count = baseline
     own = TrainingConfig.of({"batch_size": size, "accumulation_steps": count})
-    options = WorkloadOptions(tmp_path / "model.py", effective_batch=asked)  # type: ignore[arg-type]
+    options = WorkloadOptions(tmp_path / "model.py", effective_batch=asked)
     assert options.held_batch(own) == expected
 
 
-def test_a_shipped_space_has_parts_and_multiples_of_a_batch_that_divide(tmp_path: Path) -> None:
+def test_a_shipped_space_has_parts_and_multiples_of_a_batch_that_divide(tmp_path):
     """So that an accumulation of what would fit at once is given up."""
     text = "portable: true\nbatch_size: [8, 16, 32]\n"
     space = held(written(tmp_path, text), 24, batch_size=12, accumulation_steps=2)

@@ -1,7 +1,5 @@
 """Jobs as JSON."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.configuration.job import (
@@ -12,7 +10,6 @@ from autotune.configuration.job import (
     Measure,
     MeasurePlan,
     Probe,
-    Task,
     job_from_json,
     job_to_json,
 )
@@ -43,14 +40,13 @@ FULL = Job(
     ],
     ids=lambda t: t.kind,
 )
-def test_a_job_with_any_task_comes_back_from_json_as_it_was(task: Task) -> None:
+def test_a_job_with_any_task_comes_back_from_json_as_it_was(task):
     job = Job(task, "cpu")
     assert job_from_json(job_to_json(job)) == job
 
 
-def test_a_configuration_in_a_job_keeps_the_types_of_its_values() -> None:
+def test_a_configuration_in_a_job_keeps_the_types_of_its_values():
     config = job_from_json(job_to_json(FULL)).config
-    assert config is not None
     assert config["persistent_workers"] is False
     assert type(config["num_workers"]) is int
     assert config["compile_mode"] is None
@@ -60,6 +56,6 @@ def test_a_configuration_in_a_job_keeps_the_types_of_its_values() -> None:
     "text",
     ["", "{}", '{"task": {"kind": "dance"}, "device": "cpu"}', '{"task": {"kind": "inspect"}}'],
 )
-def test_a_text_that_is_no_job_is_refused(text: str) -> None:
+def test_a_text_that_is_no_job_is_refused(text):
     with pytest.raises(AutotuneError, match="no readable job"):
         job_from_json(text)

@@ -1,7 +1,5 @@
 """A best.yaml that was made for something else says so, once and in full, or is refused."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -20,12 +18,12 @@ SLOWER = TrainingConfig.of({"batch_size": 8})
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     return written(tmp_path, "# trains\n", "model.py")
 
 
 @pytest.fixture
-def best(model: Path) -> BestConfig:
+def best(model):
     """Found here: nothing differs."""
     return found_here(best_config(SLOWER.replace(batch_size=16), SLOWER), model)
 
@@ -39,7 +37,7 @@ def saved(folder: Path, best: BestConfig) -> Path:
     return folder / "best.yaml"
 
 
-def test_equal_machines_have_no_mismatch(tmp_path: Path, best: BestConfig) -> None:
+def test_equal_machines_have_no_mismatch(tmp_path, best):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = autotune.load(saved(tmp_path, best), strict=True)
@@ -47,7 +45,7 @@ def test_equal_machines_have_no_mismatch(tmp_path: Path, best: BestConfig) -> No
     assert loaded.answer == best
 
 
-def test_torchs_own_version_is_that_of_the_installed_package(best: BestConfig) -> None:
+def test_torchs_own_version_is_that_of_the_installed_package(best):
     assert mismatches(elsewhere(best, torch=torch.__version__)) == []
 
 
@@ -61,9 +59,7 @@ def test_torchs_own_version_is_that_of_the_installed_package(best: BestConfig) -
         ({"driver": "12.34"}, "driver: 12.34 in the file, "),
     ],
 )
-def test_a_difference_is_named_with_both_values(
-    best: BestConfig, machine: dict[str, object], line: str
-) -> None:
+def test_a_difference_is_named_with_both_values(best, machine, line):
     (found,) = mismatches(elsewhere(best, **machine))
     assert found.startswith(line)
     assert found.endswith(" here")
@@ -83,9 +79,7 @@ H100 = "NVIDIA H100 80GB HBM3"
         ("AMD Instinct MI300X", [], []),
     ],
 )
-def test_a_gpu_is_compared_with_those_that_the_kernel_lists(
-    tmp_path: Path, device: str, models: list[str], found: list[str]
-) -> None:
+def test_a_gpu_is_compared_with_those_that_the_kernel_lists(tmp_path, device, models, found):
     for number, name in enumerate(models):
         folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{number:02}:00.0"
         folder.mkdir(parents=True)
@@ -93,16 +87,14 @@ def test_a_gpu_is_compared_with_those_that_the_kernel_lists(
     assert gpu_mismatches(device, None, nvidia_gpus(tmp_path)) == found
 
 
-def test_too_little_memory_is_named(best: BestConfig) -> None:
+def test_too_little_memory_is_named(best):
     memory = best.constraints.memory.model_copy(update={"peak_bytes": 1 << 60})
     held = best.constraints.model_copy(update={"memory": memory})
     (found,) = mismatches(best.model_copy(update={"constraints": held}))
     assert found.startswith(f"memory: the settings need {(1 << 60) // GIB // 1024} TiB")
 
 
-def test_everything_is_one_warning_that_points_at_the_caller(
-    tmp_path: Path, best: BestConfig
-) -> None:
+def test_everything_is_one_warning_that_points_at_the_caller(tmp_path, best):
     path = saved(tmp_path, elsewhere(best, cpu="Z80", cores=1000))
     with pytest.warns(autotune.MismatchWarning) as caught:
         autotune.load(path)
@@ -114,22 +106,20 @@ def test_everything_is_one_warning_that_points_at_the_caller(
     assert "autotune compare" in said
 
 
-def test_strict_raises_what_would_have_been_a_warning(tmp_path: Path, best: BestConfig) -> None:
+def test_strict_raises_what_would_have_been_a_warning(tmp_path, best):
     path = saved(tmp_path, elsewhere(best, cpu="Z80", cores=1000))
     with pytest.raises(autotune.MismatchError, match=r"CPU: Z80(.|\n)*usable cores") as raised:
         autotune.load(path, strict=True)
     assert raised.value.exit_code == 6
 
 
-def test_a_model_that_changed_since_is_named(best: BestConfig, model: Path) -> None:
+def test_a_model_that_changed_since_is_named(best, model):
     written(model.parent, "# trains otherwise\n", "model.py")
     assert mismatches(best) == [f"{model}: changed since the search"]
     assert mismatches(best, model) == [f"{model}: changed since the search"]
 
 
-def test_without_a_path_the_model_is_looked_for_where_the_file_says(
-    best: BestConfig, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_path_the_model_is_looked_for_where_the_file_says(best, model, monkeypatch):
     source = best.provenance.model_copy(update={"model": "model.py"})
     best = best.model_copy(update={"provenance": source})
     written(model.parent, "# trains otherwise\n", "model.py")
@@ -139,14 +129,12 @@ def test_without_a_path_the_model_is_looked_for_where_the_file_says(
     assert mismatches(best) == [], "the file was moved; nobody said where the model is"
 
 
-def test_a_model_that_was_named_has_to_be_there(tmp_path: Path, best: BestConfig) -> None:
+def test_a_model_that_was_named_has_to_be_there(tmp_path, best):
     with pytest.raises(UsageError, match=r"absent\.py: cannot be read"):
         autotune.load(saved(tmp_path, best), model=tmp_path / "absent.py")
 
 
-def test_another_accelerator_is_noticed_when_settings_are_put_into_force(
-    tmp_path: Path, best: BestConfig
-) -> None:
+def test_another_accelerator_is_noticed_when_settings_are_put_into_force(tmp_path, best):
     path = saved(tmp_path, elsewhere(best, device="Test GPU"))
     loaded = autotune.load(path)
     with pytest.warns(autotune.MismatchWarning, match="device: Test GPU in the file, ") as caught:
@@ -154,9 +142,7 @@ def test_another_accelerator_is_noticed_when_settings_are_put_into_force(
     assert caught[0].filename == __file__
 
 
-def test_a_variable_that_the_process_should_have_begun_with_is_told(
-    tmp_path: Path, best: BestConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_the_process_should_have_begun_with_is_told(tmp_path, best, monkeypatch):
     config = {**best.config, "omp_wait_policy": "passive"}
     loaded = autotune.load(saved(tmp_path, best.model_copy(update={"config": config})))
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
@@ -168,9 +154,7 @@ def test_a_variable_that_the_process_should_have_begun_with_is_told(
         loaded.apply_to_process()
 
 
-def test_strict_refuses_another_accelerator_before_anything_is_changed(
-    tmp_path: Path, best: BestConfig
-) -> None:
+def test_strict_refuses_another_accelerator_before_anything_is_changed(tmp_path, best):
     threads = torch.get_num_threads()
     changed = {**best.config, "num_threads": threads + 1}
     path = saved(

@@ -1,7 +1,5 @@
 """Knobs of the user's own: their names, their place in a space, in configurations and in files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -48,7 +46,7 @@ def answer(**settings: Value) -> BestConfig:
     )
 
 
-def test_a_space_offers_them_beside_the_others_by_their_flat_names(tmp_path: Path) -> None:
+def test_a_space_offers_them_beside_the_others_by_their_flat_names(tmp_path):
     file = read(tmp_path, "num_workers: [0, 2]\n" + SPACE)
     assert dict(file.offers) == {
         "num_workers": (0, 2),
@@ -64,7 +62,7 @@ def test_a_space_offers_them_beside_the_others_by_their_flat_names(tmp_path: Pat
     assert file.own.effects == effects
 
 
-def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_path: Path) -> None:
+def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_path):
     space = narrowed(written(tmp_path, SPACE), cpu_machine(), {"options.width": 48})
     assert space.domains["options.width"] == (16, 32, 64, 48)
     assert space.domains["env.MALLOC_ARENA_MAX"] == (None, "2")
@@ -96,9 +94,7 @@ def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_pat
         ("flags:\n  --a: [true, x]\n", "space.yaml:2:8: flags.--a: true and false switch a flag"),
     ],
 )
-def test_what_is_wrong_with_one_is_told_with_its_place(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_what_is_wrong_with_one_is_told_with_its_place(tmp_path, text, said):
     (line,) = faults(tmp_path, text)
     assert line.startswith(said)
 
@@ -108,16 +104,16 @@ HARMLESS = ["env.TOKENIZERS_PARALLELISM", "env.KEYS", "options.max_tokens", "fla
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_is_known_by_its_name(name: str) -> None:
+def test_a_secret_is_known_by_its_name(name):
     assert "looks like a secret" in str(own_fault(name))
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_a_word_that_only_begins_like_a_secret_is_none(name: str) -> None:
+def test_a_word_that_only_begins_like_a_secret_is_none(name):
     assert own_fault(name) is None
 
 
-def test_a_configuration_holds_them_by_name_and_not_where_they_are_null() -> None:
+def test_a_configuration_holds_them_by_name_and_not_where_they_are_null():
     config = TrainingConfig.of({**OWN, "env.OTHER": None})
     assert config == TrainingConfig.of(config.as_dict())
     assert {name: config[name] for name in OWN} == OWN
@@ -132,11 +128,11 @@ def test_a_configuration_holds_them_by_name_and_not_where_they_are_null() -> Non
         config["nothing"]
 
 
-def test_a_process_gets_the_variables_and_nothing_of_the_others() -> None:
+def test_a_process_gets_the_variables_and_nothing_of_the_others():
     assert environ_of(TrainingConfig.of(OWN)) == {"MALLOC_ARENA_MAX": "2"}
 
 
-def test_a_setting_of_a_file_that_names_no_such_knob_is_refused() -> None:
+def test_a_setting_of_a_file_that_names_no_such_knob_is_refused():
     settings = {"env.LD_PRELOAD": "evil.so", "env.A": 1, "envs.A": "x", "options.a": float("nan")}
     assert list(setting_faults(settings)) == list(settings)
 
@@ -156,28 +152,23 @@ def test_a_setting_of_a_file_that_names_no_such_knob_is_refused() -> None:
         (("--lr", "1"), "--lr", 0.5, ("--lr", "0.5")),
     ],
 )
-def test_a_flag_is_put_into_a_scripts_arguments(
-    before: tuple[str, ...], name: str, value: Value, after: tuple[str, ...]
-) -> None:
+def test_a_flag_is_put_into_a_scripts_arguments(before, name, value, after):
     config = TrainingConfig.of({f"flags.{name}": value})
     assert with_flags(before, (), config) == after
     if not isinstance(value, bool) or not name.startswith("-"):
         assert own_flags(config)[0].given(after) == str(value).lower()
 
 
-def test_best_yaml_with_one_says_its_effect(tmp_path: Path) -> None:
+def test_best_yaml_with_one_says_its_effect(tmp_path):
     best = answer(**OWN)
     write_best(best, tmp_path / "best.yaml")
     assert read_best(tmp_path / "best.yaml") == best
     assert best.training_config["dataset_options.size"] == 0.5
-    assert best.effects is not None
     assert best.effects["env.MALLOC_ARENA_MAX"] == "exact"
     assert best.effects["options.checkpoint"] == "numerics"
 
 
-def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     text = 'portable: true\nenv:\n  PYTORCH_ALLOC_CONF: [null, "expandable_segments:True"]\n'
     path, name = written(tmp_path, text), "env.PYTORCH_ALLOC_CONF"
@@ -195,9 +186,7 @@ def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(
         ("2.11.0a0+nv", "PYTORCH_ALLOC_CONF"),
     ],
 )
-def test_a_variable_is_written_by_the_name_that_torch_reads(
-    monkeypatch: pytest.MonkeyPatch, torch: str, name: str
-) -> None:
+def test_a_variable_is_written_by_the_name_that_torch_reads(monkeypatch, torch, name):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     own: dict[str, Value] = {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     config = TrainingConfig.of({**own, "env.MALLOC_ARENA_MAX": "2"})
@@ -205,9 +194,7 @@ def test_a_variable_is_written_by_the_name_that_torch_reads(
     assert environ_of(config, torch) == expected
 
 
-def test_a_program_is_told_of_the_older_variable_that_torch_reads_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_is_told_of_the_older_variable_that_torch_reads_first(monkeypatch):
     config = TrainingConfig.of({"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"})
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:native")
@@ -219,7 +206,7 @@ def test_a_program_is_told_of_the_older_variable_that_torch_reads_first(
     assert missing_variables(config) == []
 
 
-def test_run_applies_what_cannot_change_the_model_and_the_rest_with_permission() -> None:
+def test_run_applies_what_cannot_change_the_model_and_the_rest_with_permission():
     config = TrainingConfig.of(OWN)
     effects = answer(**OWN).effects or {}
     plan = plan_run(config, {}, [], allow_numerics=False, effects=effects)

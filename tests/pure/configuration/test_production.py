@@ -1,11 +1,7 @@
 """A best.yaml put into force in a training loop that is not ours."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -37,7 +33,7 @@ ROWS = TensorDataset(torch.ones(40, 3, 4, 4))
 
 
 @pytest.fixture
-def best(tmp_path: Path) -> Best:
+def best(tmp_path):
     write_best(best_config(FASTER, MINE), tmp_path / "best.yaml")
     return autotune.load(tmp_path / "best.yaml")
 
@@ -46,9 +42,7 @@ def changed(best: Best, **changes: object) -> Best:
     return Best(best.answer.model_copy(update=changes))
 
 
-def test_a_torch_that_is_too_old_is_refused_by_name(
-    best: Best, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_that_is_too_old_is_refused_by_name(best, monkeypatch):
     here = own_interpreter()
     packages = {**here.packages, "torch": "2.5.1+cu124"}
     monkeypatch.setattr(interpreter, "own_interpreter", lambda: replace(here, packages=packages))
@@ -61,7 +55,7 @@ def test_a_torch_that_is_too_old_is_refused_by_name(
             use()
 
 
-def test_what_arguments_of_another_library_leave_out_is_said() -> None:
+def test_what_arguments_of_another_library_leave_out_is_said():
     own = TrainingConfig.of({"batch_size": 8})
     found = {"channels_last": True, "compile_mode": "default", "optimizer_impl": "fused"}
     some = Best(best_config(own.replace(**found, num_threads=2, cudnn_benchmark=True), own))
@@ -77,7 +71,7 @@ def test_what_arguments_of_another_library_leave_out_is_said() -> None:
         Best(best_config(own, own)).arguments("hf")
 
 
-def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None:
+def test_a_training_loop_of_ones_own_runs_under_the_settings(best):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -104,11 +98,11 @@ def test_a_training_loop_of_ones_own_runs_under_the_settings(best: Best) -> None
     assert sizes == [16, 16], "full batches only, as it was measured"
 
 
-def test_arguments_of_the_loader_win_over_the_file(best: Best) -> None:
+def test_arguments_of_the_loader_win_over_the_file(best):
     assert [len(b[0]) for b in best.loader(ROWS, batch_size=10, drop_last=False)] == [10] * 4
 
 
-def test_settings_that_a_loader_refuses_beside_its_arguments_are_left_out() -> None:
+def test_settings_that_a_loader_refuses_beside_its_arguments_are_left_out():
     settings = {"num_workers": 1, "prefetch_factor": 4, "persistent_workers": True}
     best = Best(best_config(MINE.replace(**settings), MINE))
     alone = best.loader(ROWS, num_workers=0)
@@ -119,7 +113,7 @@ def test_settings_that_a_loader_refuses_beside_its_arguments_are_left_out() -> N
     assert (single.batch_size, single.persistent_workers) == (None, True)
 
 
-def test_it_says_what_it_changes_and_what_that_brings(best: Best) -> None:
+def test_it_says_what_it_changes_and_what_that_brings(best):
     first, *_ = best.explain().splitlines()
     assert "batch_size=16" in first
     assert "num_threads=1" in first
@@ -127,7 +121,7 @@ def test_it_says_what_it_changes_and_what_that_brings(best: Best) -> None:
     assert first in repr(best)
 
 
-def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best: Best) -> None:
+def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best):
     said = dict(facts(with_not_proven(best.answer)))
     assert said["allowed"].startswith("up to 0.009 worse")
     assert "4096 samples each" in said["probes"]
@@ -145,7 +139,7 @@ def of_two(best: Best, **settings: Value) -> Best:
 
 
 @pytest.fixture
-def alone_in_a_group() -> Iterator[None]:
+def alone_in_a_group():
     """A process group of this process alone."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
@@ -153,7 +147,7 @@ def alone_in_a_group() -> Iterator[None]:
 
 
 @pytest.fixture
-def a_group() -> Iterator[None]:
+def a_group():
     """A process group of two, of which the other is never there: nothing is sent."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -164,16 +158,14 @@ def a_group() -> Iterator[None]:
 
 @pytest.mark.usefixtures("alone_in_a_group")
 @pytest.mark.parametrize("sharding", [None, "fsdp"])
-def test_a_process_that_is_alone_in_its_group_has_nothing_to_wrap(
-    sharding: str | None, best: Best
-) -> None:
+def test_a_process_that_is_alone_in_its_group_has_nothing_to_wrap(sharding, best):
     model = nn.Linear(2, 2)
     assert of_two(best, sharding=sharding).wrap(model) is model
     assert type(model) is nn.Linear
 
 
 @pytest.mark.usefixtures("a_group")
-def test_a_model_is_wrapped_with_the_settings_of_the_file(best: Best) -> None:
+def test_a_model_is_wrapped_with_the_settings_of_the_file(best):
     settings = {"ddp_bucket_mb": 50, "gradient_as_bucket_view": True, "ddp_comm_dtype": "float16"}
     ddp = of_two(best, **settings).wrap(nn.Linear(2, 2))
     assert isinstance(ddp, DistributedDataParallel)
@@ -190,7 +182,7 @@ class Wrapped:
 
 
 @pytest.mark.usefixtures("a_group")
-def test_a_model_is_sharded_where_the_file_says_so(best: Best) -> None:
+def test_a_model_is_sharded_where_the_file_says_so(best):
     from torch.distributed.fsdp import FSDPModule
 
     model = of_two(best, sharding="fsdp").wrap(nn.Linear(2, 2))
@@ -201,16 +193,14 @@ def test_a_model_is_sharded_where_the_file_says_so(best: Best) -> None:
 
 
 @pytest.mark.usefixtures("a_group")
-def test_gradients_stay_with_the_process_in_no_sync(best: Best) -> None:
+def test_gradients_stay_with_the_process_in_no_sync(best):
     ddp = of_two(best).wrap(nn.Linear(2, 2))
     with best.no_sync(ddp):
         assert ddp.require_backward_grad_sync is False
     assert ddp.require_backward_grad_sync is True
 
 
-def test_a_process_that_trains_alone_has_nothing_to_wrap(
-    best: Best, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_trains_alone_has_nothing_to_wrap(best, monkeypatch):
     model = nn.Linear(2, 2)
     assert best.wrap(model) is model
     with best.no_sync(model):

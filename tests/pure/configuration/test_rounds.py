@@ -1,7 +1,5 @@
 """Rounds: who goes when, and what a round says when somebody fails in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -31,7 +29,7 @@ LARGE = Participant("large", TrainingConfig.of({"batch_size": 128}))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_everyone_stands_in_each_place_once_in_every_block_of_rounds(size: int) -> None:
+def test_everyone_stands_in_each_place_once_in_every_block_of_rounds(size):
     rounds = list(islice(orders(size, seed=7), 5 * size))
     for start in range(0, len(rounds), size):
         block = rounds[start : start + size]
@@ -39,20 +37,20 @@ def test_everyone_stands_in_each_place_once_in_every_block_of_rounds(size: int) 
             assert sorted(order[place] for order in block) == list(range(size))
 
 
-def test_two_take_turns_and_every_pair_of_rounds_is_a_turn_and_its_opposite() -> None:
+def test_two_take_turns_and_every_pair_of_rounds_is_a_turn_and_its_opposite():
     rounds = list(islice(orders(2, seed=1), 20))
     pairs = list(zip(rounds[::2], rounds[1::2], strict=True))
     assert all(first == second[::-1] for first, second in pairs)
     assert len(set(pairs)) == 2, "which of the two goes first is drawn anew"
 
 
-def test_blocks_are_shuffled_so_that_neighbours_change() -> None:
+def test_blocks_are_shuffled_so_that_neighbours_change():
     rounds = islice(orders(4, seed=3), 40)
     neighbours = Counter(pair for order in rounds for pair in pairwise(order))
     assert len(neighbours) == 12, "everyone follows everyone else at some time"
 
 
-def test_the_same_seed_gives_the_same_schedule_and_another_another() -> None:
+def test_the_same_seed_gives_the_same_schedule_and_another_another():
     assert list(islice(orders(3, 5), 9)) == list(islice(orders(3, 5), 9))
     assert list(islice(orders(3, 5), 9)) != list(islice(orders(3, 6), 9))
 
@@ -67,7 +65,7 @@ def course(timed: dict[int, Measurement | Failure], asked: list[str]) -> Course:
     return Course(time, lambda _, run: run.samples_per_second, OWN, Path("confirm"))
 
 
-def test_a_round_asks_for_everyone_in_the_order_that_it_is_given() -> None:
+def test_a_round_asks_for_everyone_in_the_order_that_it_is_given():
     asked: list[str] = []
     timed: dict[int, Measurement | Failure] = {8: measurement(100), 64: measurement(150)}
     results = play_round(course(timed, asked), [FAST, OWN], 4)
@@ -75,7 +73,7 @@ def test_a_round_asks_for_everyone_in_the_order_that_it_is_given() -> None:
     assert results == {"fast": timed[64], "baseline": timed[8]}
 
 
-def test_one_candidates_failure_does_not_end_the_round_of_the_others() -> None:
+def test_one_candidates_failure_does_not_end_the_round_of_the_others():
     asked: list[str] = []
     timed = {8: measurement(100), 64: Crashed("killed by SIGSEGV"), 128: measurement(150)}
     play_round(course(timed, asked), [FAST, OWN, LARGE], 0)
@@ -86,9 +84,7 @@ def test_one_candidates_failure_does_not_end_the_round_of_the_others() -> None:
     ("order", "asked_for"),
     [([OWN, FAST, LARGE], ["0-baseline"]), ([FAST, LARGE, OWN], ["0-fast", "0-large"])],
 )
-def test_a_round_ends_where_nothing_is_left_to_compare(
-    order: list[Participant], asked_for: list[str]
-) -> None:
+def test_a_round_ends_where_nothing_is_left_to_compare(order, asked_for):
     asked: list[str] = []
     play_round(course(dict.fromkeys((8, 64, 128), Crashed("killed")), asked), order, 0)
     assert asked == asked_for
@@ -114,12 +110,12 @@ def hosts(*participants: Participant, host_seconds: float = 2.5) -> list[str | N
     return found
 
 
-def test_all_of_a_round_are_forked_from_one_interpreter_and_each_round_from_another() -> None:
+def test_all_of_a_round_are_forked_from_one_interpreter_and_each_round_from_another():
     found = hosts(OWN, FAST, LARGE)
     assert [found.index(host) for host in found] == [0] * 3 + [3] * 3 + [6] * 3 + [9] * 3
 
 
-def test_rounds_share_the_searchs_host_where_a_dataset_is_dear() -> None:
+def test_rounds_share_the_searchs_host_where_a_dataset_is_dear():
     assert hosts(OWN, FAST, host_seconds=12.5) == ["search"] * 8
     assert len(set(hosts(OWN, FAST, host_seconds=5.0))) == 4
     # Three processes take longer than two.
@@ -127,7 +123,7 @@ def test_rounds_share_the_searchs_host_where_a_dataset_is_dear() -> None:
     assert len(set(hosts(OWN, FAST, LARGE, host_seconds=8.0))) == 4
 
 
-def test_nobody_is_forked_where_one_of_them_cannot_be() -> None:
+def test_nobody_is_forked_where_one_of_them_cannot_be():
     waiting = Participant("waits", OWN.config.replace(omp_wait_policy="active"))
     assert hosts(OWN, waiting) == [None] * 8
     assert hosts(FAST, OWN, waiting) == [None] * 12
@@ -145,20 +141,20 @@ class Recording:
         return self.outcomes.pop(0)
 
 
-def test_a_timing_is_repeated_once_where_it_was_lost() -> None:
+def test_a_timing_is_repeated_once_where_it_was_lost():
     runner = Recording(Lost("disk full"), Measured(measurement(100)))
     job = Job(Measure(PLAN), "cpu", "model.py", FAST.config.as_dict())
     assert time_in_round(runner, job, Path("folder")) == measurement(100)
     assert runner.jobs == [job, job]
 
 
-def test_a_run_that_is_lost_twice_is_a_failure() -> None:
+def test_a_run_that_is_lost_twice_is_a_failure():
     runner = Recording(Lost("disk full"), Lost("disk still full"))
     job = Job(Measure(PLAN), "cpu", "model.py", FAST.config.as_dict())
     assert time_in_round(runner, job, Path("folder")) == Lost("disk still full")
 
 
-def test_the_ratio_of_a_comparison_is_that_of_the_seconds_of_all_rounds() -> None:
+def test_the_ratio_of_a_comparison_is_that_of_the_seconds_of_all_rounds():
     comparison = PairedComparison()
     for costs in ((2.0, 1.0), (1.0, 2.0), (3.0, 1.0)):
         comparison = comparison.after(measurement(100), measurement(100), costs)
@@ -175,11 +171,11 @@ def timed_by(block_samples: int, blocks: int, warmup: int) -> Measurement:
     return replace(measurement(100), blocks=(block,) * blocks, warmup_samples=warmup)
 
 
-def test_both_sides_take_the_samples_of_the_slower_one() -> None:
+def test_both_sides_take_the_samples_of_the_slower_one():
     plans: list[MeasurePlan] = []
     seeds: list[int] = []
 
-    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement:
+    def time(config, folder, conditions):
         plans.append(conditions.plan)
         seeds.append(conditions.seed)
         return timed_by(80, 3, 40) if config == OWN.config else timed_by(128, 3, 320)

@@ -1,7 +1,5 @@
 """Tables of answers: what is written is read back, and what is wrong is said."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -49,14 +47,14 @@ def rated(config: TrainingConfig, rate: float) -> Row:
 
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.xz"])
-def test_a_written_table_is_read_back(tmp_path: Path, name: str) -> None:
+def test_a_written_table_is_read_back(tmp_path, name):
     table = Table(header(), (rated(BASELINE, 100.0), timed(LARGER, Crashed("killed by SIGSEGV"))))
     write_table(table, tmp_path / name)
     assert read_table(tmp_path / name) == table
 
 
 @covers("S4")
-def test_a_table_cut_off_at_any_byte_of_its_last_line_keeps_all_the_others(tmp_path: Path) -> None:
+def test_a_table_cut_off_at_any_byte_of_its_last_line_keeps_all_the_others(tmp_path):
     path = tmp_path / "table.jsonl"
     first, second = (timed(config, Crashed("aborted")) for config in (BASELINE, LARGER))
     write_table(Table(header(), (first, second)), path)
@@ -69,7 +67,7 @@ def test_a_table_cut_off_at_any_byte_of_its_last_line_keeps_all_the_others(tmp_p
     assert path.read_bytes() == whole[:last]
 
 
-def test_a_rate_is_drawn_towards_what_others_tell_where_the_table_tells_its_noise() -> None:
+def test_a_rate_is_drawn_towards_what_others_tell_where_the_table_tells_its_noise():
     own = [rated(BASELINE, rate) for rate in (80.0, 90.0, 100.0, 110.0, 120.0)]
     settings = [BASELINE.replace(num_workers=workers) for workers in range(1, 9)]
     others = [rated(config, 100.0) for config in settings[:-1]]
@@ -80,7 +78,7 @@ def test_a_rate_is_drawn_towards_what_others_tell_where_the_table_tells_its_nois
     assert 100.0 < rate < 130.0
 
 
-def test_timings_are_replayed_as_much_off_as_the_recorded_ones_were_in_their_order() -> None:
+def test_timings_are_replayed_as_much_off_as_the_recorded_ones_were_in_their_order():
     rates = [80.0, 90.0, 100.0, 110.0, 120.0]
     table = Table(header(), tuple(rated(BASELINE, rate) for rate in rates))
     truth = table.rate(BASELINE)

@@ -1,7 +1,5 @@
 """The seconds of each stage decide which settings are frozen and which values dropped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,14 +42,14 @@ def loading(alone: float) -> tuple[Loading, ...]:
     return (Loading(0, alone), Loading(2, alone / 2))
 
 
-def test_larger_batches_gain_what_is_left_of_their_overhead() -> None:
+def test_larger_batches_gain_what_is_left_of_their_overhead():
     """A step takes 0.01 + 0.09 seconds, of which the second part grows, as loading does."""
     rates = diagnosis(loading=loading(0.02), transfer_seconds=0.0).batch_rates((16, 32, 64, 128))
     seconds = {16: 0.01 + 0.045 + 0.01, 32: 0.12, 64: 0.01 + 0.18 + 0.04, 128: 0.01 + 0.36 + 0.08}
     assert rates == pytest.approx({size: size / taken for size, taken in seconds.items()})
 
 
-def test_a_batch_twice_as_large_that_computes_no_longer_doubles_the_rate() -> None:
+def test_a_batch_twice_as_large_that_computes_no_longer_doubles_the_rate():
     """Until the fastest loader, which two workers are here, or the copies are all that is left."""
     own = OWN.replace(num_workers=2)
     free = diagnosis(own=own, double_compute_seconds=0.095, transfer_seconds=0.0)
@@ -62,7 +60,7 @@ def test_a_batch_twice_as_large_that_computes_no_longer_doubles_the_rate() -> No
 
 
 @pytest.mark.parametrize("double", [0.195, 0.2, 0.25])
-def test_some_of_a_step_never_grows_whatever_the_noise_of_its_timing(double: float) -> None:
+def test_some_of_a_step_never_grows_whatever_the_noise_of_its_timing(double):
     """A twentieth of a step of 0.1 seconds; else all sizes would have one rate, small ones too."""
     slow = diagnosis(loading=(), transfer_seconds=0.0, double_compute_seconds=double)
     rates = slow.batch_rates((8, 32, 128))
@@ -70,25 +68,25 @@ def test_some_of_a_step_never_grows_whatever_the_noise_of_its_timing(double: flo
     assert rates == pytest.approx(expected)
 
 
-def test_kernels_bound_the_rate_of_a_batch_that_seemed_free() -> None:
+def test_kernels_bound_the_rate_of_a_batch_that_seemed_free():
     free = diagnosis(
         loading=(), transfer_seconds=0.0, double_compute_seconds=0.1, busy_seconds=0.02
     )
     assert free.batch_rates((4096,)) == pytest.approx({4096: 32 / 0.02})
 
 
-def test_an_idle_gpu_takes_larger_batches_until_its_kernels_fill_a_step() -> None:
+def test_an_idle_gpu_takes_larger_batches_until_its_kernels_fill_a_step():
     """As in a script, which chooses its batch itself."""
     idle = diagnosis(loading=(), transfer_seconds=0, double_compute_seconds=None, busy_seconds=0.01)
     rates = idle.batch_rates((16, 32, 320, 3200))
     assert rates == pytest.approx({16: 160, 32: 320, 320: 3200, 3200: 3200})
 
 
-def test_nothing_is_expected_of_batches_where_nothing_tells() -> None:
+def test_nothing_is_expected_of_batches_where_nothing_tells():
     assert diagnosis(double_compute_seconds=None).batch_rates((32, 64)) == {}
 
 
-def test_the_narrowed_space_has_the_rates_of_the_batches_in_it() -> None:
+def test_the_narrowed_space_has_the_rates_of_the_batches_in_it():
     space = space_of(batch_size=(16, 32, 64))
     assert narrowed(space, diagnosis()).batch_rates.keys() == {16, 32, 64}
 
@@ -104,7 +102,7 @@ def test_the_narrowed_space_has_the_rates_of_the_batches_in_it() -> None:
         ({"loading": ()}, False),  # a step contains whatever makes its batch
     ],
 )
-def test_threads_pay_where_a_step_is_mostly_arithmetic(changed: dict[str, Any], pays: bool) -> None:
+def test_threads_pay_where_a_step_is_mostly_arithmetic(changed, pays):
     """On a CPU; a GPU leaves its host's cores to loading."""
     stages, space = {"loading": loading(0.001), **changed}, space_of(num_threads=(1, 2))
     own = cpu_machine()
@@ -113,7 +111,7 @@ def test_threads_pay_where_a_step_is_mostly_arithmetic(changed: dict[str, Any], 
     assert narrowed(space, diagnosis(cuda_machine(), **stages)).paying_threads == 1
 
 
-def test_threads_beyond_the_cores_of_a_process_do_not_pay() -> None:
+def test_threads_beyond_the_cores_of_a_process_do_not_pay():
     """A container may have fewer than PyTorch sees, or two processes share them."""
     machine, stages = cpu_machine(), {"loading": loading(0.001)}
     quota = replace(machine, default_num_threads=64)
@@ -122,21 +120,21 @@ def test_threads_beyond_the_cores_of_a_process_do_not_pay() -> None:
     assert diagnosis(machine, processes=2, **stages).paying_threads == max(1, cores // 2)
 
 
-def test_nothing_is_frozen_if_every_stage_counts() -> None:
+def test_nothing_is_frozen_if_every_stage_counts():
     assert diagnosis().frozen() == {}
 
 
-def test_a_loader_that_takes_no_time_is_frozen_with_the_reason() -> None:
+def test_a_loader_that_takes_no_time_is_frozen_with_the_reason():
     frozen = diagnosis(loading=loading(0.0007)).frozen()
     assert set(frozen) == set(LOADER)
     assert frozen["num_workers"] == "loading takes 0.7 % of computing"
 
 
-def test_a_loader_that_a_faster_computation_would_wait_for_is_not_frozen() -> None:
+def test_a_loader_that_a_faster_computation_would_wait_for_is_not_frozen():
     assert diagnosis(loading=loading(0.001)).frozen() == {}
 
 
-def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision() -> None:
+def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision():
     little, cpu = loading(0.0013), cpu_machine()
     own = space_of()
     plain = replace(diagnosis(cpu, loading=little), most_speedup=most_speedup(own, cpu))
@@ -153,25 +151,25 @@ def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision() -> None:
     assert most_speedup(space_of(num_threads=(1, 2)), cpu) == plain.most_speedup
 
 
-def test_a_larger_batch_takes_longer_on_a_cpu_where_none_was_timed() -> None:
+def test_a_larger_batch_takes_longer_on_a_cpu_where_none_was_timed():
     untimed = {"double_compute_seconds": None, "offered": 2048}
     assert set(LOADER) == set(diagnosis(cpu_machine(), loading=loading(0.0002), **untimed).frozen())
     assert not diagnosis(cpu_machine(), loading=loading(0.001), **untimed).frozen()
     assert not diagnosis(cuda_machine(), loading=loading(0.0002), **untimed).frozen()
 
 
-def test_workers_that_are_in_use_are_not_frozen() -> None:
+def test_workers_that_are_in_use_are_not_frozen():
     own = OWN.replace(num_workers=4)
     assert not set(LOADER) & set(diagnosis(own=own, loading=loading(0.0001)).frozen())
 
 
-def test_computing_is_frozen_where_no_loader_keeps_up() -> None:
+def test_computing_is_frozen_where_no_loader_keeps_up():
     frozen = diagnosis(loading=loading(3.2)).frozen()
     assert set(frozen) == set(COMPUTE)
     assert "less than the 320 that computing reaches" in frozen["amp_dtype"]
 
 
-def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() -> None:
+def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores():
     assert diagnosis(cpu_machine(), loading=loading(3.2)).frozen() == {}
 
 
@@ -182,26 +180,24 @@ def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores() ->
         ("optimizer_seconds", 0.0007, {"optimizer_impl"}),
     ],
 )
-def test_a_stage_that_takes_next_to_nothing_is_frozen(
-    stage: str, seconds: float, knobs: set[str]
-) -> None:
+def test_a_stage_that_takes_next_to_nothing_is_frozen(stage, seconds, knobs):
     assert set(diagnosis(**{stage: seconds}).frozen()) == knobs
 
 
-def test_a_stage_that_a_large_batch_would_wait_for_is_not_frozen() -> None:
+def test_a_stage_that_a_large_batch_would_wait_for_is_not_frozen():
     """A step takes as long whatever its batch, so 4096 samples are computed as soon as 32 are."""
     flat = {"loading": loading(0.0002), "double_compute_seconds": 0.1}
     assert set(LOADER) <= set(diagnosis(offered=32, **flat).frozen())
     assert not diagnosis(offered=4096, **flat).frozen()
 
 
-def test_workers_beyond_any_need_are_dropped() -> None:
+def test_workers_beyond_any_need_are_dropped():
     small = narrowed(space_of(num_workers=(0, 1, 2, 4, 8)), diagnosis(loading=loading(0.01)))
     assert small.domains["num_workers"] == (0, 1, 2)
     assert "num_workers=4, 8 dropped" in small.notes[0]
 
 
-def test_cuda_graphs_are_dropped_where_launching_could_never_be_waited_for() -> None:
+def test_cuda_graphs_are_dropped_where_launching_could_never_be_waited_for():
     modes = (None, "default", "reduce-overhead", "max-autotune")
     few = narrowed(space_of(compile_mode=modes), diagnosis(launch_seconds=0.02))
     assert few.domains["compile_mode"] == (None, "default", "max-autotune")
@@ -214,7 +210,7 @@ def test_cuda_graphs_are_dropped_where_launching_could_never_be_waited_for() -> 
         assert same.domains["compile_mode"] == modes
 
 
-def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it() -> None:
+def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it():
     slow = diagnosis(cpu_machine(), bfloat16_compute_seconds=0.21).frozen()
     assert slow == {"amp_dtype": "a step in bfloat16 takes 2.1 times as long"}
     assert not diagnosis(cpu_machine(), bfloat16_compute_seconds=0.14).frozen()
@@ -225,7 +221,7 @@ def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it() -> None:
 
 
 @pytest.mark.parametrize("double", [None, 0.09, 0.1, 0.2, 0.22])
-def test_batches_are_never_dropped(double: float | None) -> None:
+def test_batches_are_never_dropped(double):
     """A model that computes no faster in float32 may in bfloat16: in a recorded table it does."""
     sizes = (32, 64, 4096)
     same = narrowed(
@@ -234,7 +230,7 @@ def test_batches_are_never_dropped(double: float | None) -> None:
     assert same.domains["batch_size"] == sizes
 
 
-def test_the_users_own_settings_stay_in_the_space() -> None:
+def test_the_users_own_settings_stay_in_the_space():
     own = OWN.replace(batch_size=512, num_workers=8)
     stages = {"double_compute_seconds": 0.2, "loading": loading(0.001), "offered": 1024}
     space = space_of(batch_size=(32, 512, 1024), num_workers=(0, 2, 8))
@@ -252,7 +248,7 @@ def test_the_users_own_settings_stay_in_the_space() -> None:
         ({"transfer_seconds": 0.4}, "copying"),
     ],
 )
-def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -> None:
+def test_the_slowest_stage_is_what_bounds(changes, bound):
     assert diagnosis(**changes).bound == bound
 
 
@@ -268,9 +264,7 @@ def test_the_slowest_stage_is_what_bounds(changes: dict[str, Any], bound: str) -
         (None, None, "computing"),
     ],
 )
-def test_a_gpu_that_waits_for_launches_is_significant_from_one_that_computes(
-    launch: float | None, busy: float | None, bound: str
-) -> None:
+def test_a_gpu_that_waits_for_launches_is_significant_from_one_that_computes(launch, busy, bound):
     stages = {"launch_seconds": launch, "busy_seconds": busy, "loading": loading(0.02)}
     found = diagnosis(**stages)
     assert found.bound == bound
@@ -280,9 +274,7 @@ def test_a_gpu_that_waits_for_launches_is_significant_from_one_that_computes(
         assert limits["computing"] == pytest.approx(32 / (busy or 0.1))
 
 
-def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(capsys):
     said = "The GPU is busy 45 % of a step: it waits for kernel launches."
     waits = diagnosis(launch_seconds=0.099, busy_seconds=0.045, loading=loading(0.02))
     assert said in stage_lines(waits)[-1]
@@ -297,7 +289,7 @@ def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(
     assert not any("GPU" in line for line in stage_lines(diagnosis()))
 
 
-def test_limits_are_what_each_stage_could_do_alone() -> None:
+def test_limits_are_what_each_stage_could_do_alone():
     limits = diagnosis(cpu_machine(), transfer_seconds=0.0).limits()
     assert limits == pytest.approx(
         {
@@ -309,7 +301,7 @@ def test_limits_are_what_each_stage_could_do_alone() -> None:
     )
 
 
-def test_a_search_of_the_loader_alone_has_a_ceiling() -> None:
+def test_a_search_of_the_loader_alone_has_a_ceiling():
     assert diagnosis().ceiling(space_of(num_workers=(0, 2), pin_memory=(False, True))) == 320.0
     assert diagnosis().ceiling(space_of(num_workers=(0, 2), batch_size=(32, 64))) is None
 
@@ -319,8 +311,8 @@ def test_a_search_of_the_loader_alone_has_a_ceiling() -> None:
     [(cuda_machine(), 320.0), (cpu_machine(cores=1), 320.0), (cpu_machine(cores=2), None)],
 )
 def test_the_shipped_space_of_the_loader_has_a_ceiling_where_its_threads_do_not_compute(
-    machine: Machine, ceiling: float | None
-) -> None:
+    machine, ceiling
+):
     space = space_here(shipped_spaces()["loader"], machine, {"batch_size": 32})
     assert diagnosis(machine).ceiling(space) == ceiling
 
@@ -330,7 +322,7 @@ IDLE = {"loading": loading(0.0001), "optimizer_seconds": 0.0001, "transfer_secon
 
 
 @pytest.mark.parametrize("reached", [None, 300.0, 1.3 * 320, 1.45 * 320])
-def test_noise_throws_no_doubt_on_the_stages(reached: float | None) -> None:
+def test_noise_throws_no_doubt_on_the_stages(reached):
     timed = replace(diagnosis(**IDLE), reached=reached)
     space = space_of(num_workers=(0, 2, 64), pin_memory=(False, True))
     assert timed.doubt is None
@@ -338,7 +330,7 @@ def test_noise_throws_no_doubt_on_the_stages(reached: float | None) -> None:
     assert timed.ceiling(space) == 320.0
 
 
-def test_stages_that_training_outruns_leave_nothing_out() -> None:
+def test_stages_that_training_outruns_leave_nothing_out():
     """Something else ran while they were timed: computing did not take what they say."""
     timed = replace(diagnosis(**IDLE), reached=3.57 * 320)
     space = space_of(num_workers=(0, 2, 64), pin_memory=(False, True))
@@ -358,9 +350,7 @@ def test_stages_that_training_outruns_leave_nothing_out() -> None:
         (None, "bottleneck of your settings is computing.\n\n", "Only faster"),
     ],
 )
-def test_a_profile_says_how_much_is_left_to_win(
-    reached: float | None, says: str, not_said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profile_says_how_much_is_left_to_win(reached, says, not_said, capsys):
     show_profile(replace(diagnosis(loading=loading(0.02)), reached=reached), [], Profiled(()))
     shown = capsys.readouterr().out
     assert says in shown

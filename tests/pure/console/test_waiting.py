@@ -1,7 +1,5 @@
 """Signs of life while nothing else is said."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +22,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("autotune.console.progress.time", clock)
     return clock
@@ -38,7 +36,7 @@ def happens(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-def test_silence_is_told_again_and_again_with_all_the_seconds_that_it_took(clock: Clock) -> None:
+def test_silence_is_told_again_and_again_with_all_the_seconds_that_it_took(clock):
     said: list[float] = []
     with Waiting(said.append, EVERY).running():
         for periods in (1, 2, 7):
@@ -47,7 +45,7 @@ def test_silence_is_told_again_and_again_with_all_the_seconds_that_it_took(clock
     assert sorted(set(said)) == [EVERY, 2 * EVERY, 7 * EVERY]
 
 
-def test_nothing_is_told_where_something_was_said_lately(clock: Clock) -> None:
+def test_nothing_is_told_where_something_was_said_lately(clock):
     said: list[float] = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running():
@@ -62,7 +60,7 @@ def test_nothing_is_told_where_something_was_said_lately(clock: Clock) -> None:
     assert set(said) == {EVERY}, "counted from what was said last"
 
 
-def test_a_sign_waits_until_what_is_being_said_is_complete(clock: Clock) -> None:
+def test_a_sign_waits_until_what_is_being_said_is_complete(clock):
     said: list[float] = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running(), waiting.saying():
@@ -72,7 +70,7 @@ def test_a_sign_waits_until_what_is_being_said_is_complete(clock: Clock) -> None
         assert said == []
 
 
-def test_a_message_that_fails_counts_as_said(clock: Clock) -> None:
+def test_a_message_that_fails_counts_as_said(clock):
     said: list[float] = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running():
@@ -83,7 +81,7 @@ def test_a_message_that_fails_counts_as_said(clock: Clock) -> None:
         assert said == []
 
 
-def test_it_ends_with_the_block_however_that_ends(clock: Clock) -> None:
+def test_it_ends_with_the_block_however_that_ends(clock):
     said: list[float] = []
     with pytest.raises(KeyboardInterrupt), Waiting(said.append, EVERY).running():
         raise KeyboardInterrupt
@@ -92,10 +90,10 @@ def test_it_ends_with_the_block_however_that_ends(clock: Clock) -> None:
     assert said == []
 
 
-def test_a_terminal_that_is_gone_ends_nothing(clock: Clock) -> None:
+def test_a_terminal_that_is_gone_ends_nothing(clock):
     tried: list[float] = []
 
-    def say(seconds: float) -> None:
+    def say(seconds):
         tried.append(seconds)
         raise OSError(5, "Input/output error")
 

@@ -1,7 +1,5 @@
 """Options of a search: sorted into values by their flat names, and checked there."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -30,12 +28,12 @@ RENAMED = {
 }
 
 
-def test_an_option_that_is_not_named_has_its_default() -> None:
+def test_an_option_that_is_not_named_has_its_default():
     kept = StudyOptions("a", None, FOLDER, FOLDER / "best.yaml")
     assert SearchOptions.of(**GIVEN) == SearchOptions(WorkloadOptions(Path("model.py")), kept)
 
 
-def test_flat_names_come_back() -> None:
+def test_flat_names_come_back():
     options = SearchOptions.of(**GIVEN, **RENAMED, trials=3)
     assert options.study.name == "a"
     assert (options.budget.seconds, options.accuracy.minimum) == (60.0, 0.9)
@@ -43,19 +41,19 @@ def test_flat_names_come_back() -> None:
     assert SearchOptions.of(**options.flat()) == options
 
 
-def test_a_flat_name_belongs_to_one_option() -> None:
+def test_a_flat_name_belongs_to_one_option():
     options = SearchOptions.of(**GIVEN)
     values = [getattr(options, value.name) for value in fields(options)]
     assert len(options.flat()) == sum(len(fields(value)) for value in values)
 
 
 @pytest.mark.parametrize("names", [{**GIVEN, "trial": 3}, {"model_path": Path("model.py")}])
-def test_names_that_are_unknown_or_missing_are_refused(names: dict[str, object]) -> None:
+def test_names_that_are_unknown_or_missing_are_refused(names):
     with pytest.raises(TypeError, match=r"trial|name"):
         SearchOptions.of(**names)
 
 
-def test_trials_on_the_cpu_share_its_memory_and_those_on_devices_do_not() -> None:
+def test_trials_on_the_cpu_share_its_memory_and_those_on_devices_do_not():
     resources = Resources(memory_headroom=0.5, at_once=2)
     cpu, cuda = cpu_machine(), cuda_machine()
     assert resources.bytes_per_trial(cpu) == cpu.memory_bytes // 4
@@ -65,7 +63,7 @@ def test_trials_on_the_cpu_share_its_memory_and_those_on_devices_do_not() -> Non
     assert more.bytes_per_trial(cuda) == cuda.memory_bytes // 2
 
 
-def test_a_baseline_that_other_settings_switch_off_is_refused() -> None:
+def test_a_baseline_that_other_settings_switch_off_is_refused():
     workload = WorkloadOptions(Path("model.py"), baseline={"num_workers": 0, "prefetch_factor": 4})
     with pytest.raises(UsageError, match="prefetch_factor=4 contradicts"):
         workload.own_settings(IMAGE_FACTS)

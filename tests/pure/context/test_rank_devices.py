@@ -1,7 +1,5 @@
 """Each of several processes needs a device of its own, which is checked before the first trial."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +30,11 @@ class Pair(World):
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
+def gpus(monkeypatch):
     """A function that lets a process see some GPUs, and rank 1 train on one of a UUID."""
 
-    def see(count: int, other_uuid: str = "GPU-1") -> None:
-        def uuid_of(device: str) -> str:
+    def see(count, other_uuid="GPU-1"):
+        def uuid_of(device):
             return f"GPU-{device.rpartition(':')[2]}"
 
         pair = Pair(0, 2, control=object(), other_uuid=other_uuid)
@@ -62,13 +60,13 @@ def of_script(launch: tuple[str, ...] = ()) -> Job:
 
 
 @pytest.mark.parametrize(("seen", "launch"), [(2, ()), (2, SRUN), (1, SRUN)])
-def test_the_gpus_of_all_processes_are_told(seen: int, launch: tuple[str, ...], gpus: Any) -> None:
+def test_the_gpus_of_all_processes_are_told(seen, launch, gpus):
     gpus(seen)
     world, uuids = inspecting._met(of_two(launch), cuda_machine())
     assert (world.size, uuids) == (2, ("GPU-0", "GPU-1"))
 
 
-def test_two_processes_on_the_one_gpu_that_both_see_are_refused(gpus: Any) -> None:
+def test_two_processes_on_the_one_gpu_that_both_see_are_refused(gpus):
     gpus(1, other_uuid="GPU-0")
     with pytest.raises(UsageError, match=r"2 processes of .* would train on one device"):
         inspecting._met(of_two(SRUN), cuda_machine())
@@ -76,22 +74,20 @@ def test_two_processes_on_the_one_gpu_that_both_see_are_refused(gpus: Any) -> No
         inspecting._met(of_two(), cuda_machine())
 
 
-def test_a_script_of_more_processes_than_gpus_is_refused(gpus: Any) -> None:
+def test_a_script_of_more_processes_than_gpus_is_refused(gpus):
     gpus(1)
     with pytest.raises(UsageError, match=r"--nproc-per-node 2: there are 1 \(cuda\) here"):
         inspecting.inspect(of_script())
 
 
-def test_the_gpus_of_a_scripts_processes_are_those_of_their_numbers(gpus: Any) -> None:
+def test_the_gpus_of_a_scripts_processes_are_those_of_their_numbers(gpus):
     gpus(4)
     found = inspecting.inspect(of_script())
-    assert found.rank_uuids == ("GPU-0", "GPU-1")  # type: ignore[union-attr]
+    assert found.rank_uuids == ("GPU-0", "GPU-1")
 
 
 @pytest.mark.parametrize(("device", "refused"), [("cuda", True), ("auto", False), ("cpu", False)])
-def test_more_processes_than_gpus_need_not_be_started_to_be_refused(
-    device: str, refused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_processes_than_gpus_need_not_be_started_to_be_refused(device, refused, monkeypatch):
     """A PyTorch for the CPU trains on its cores, though there is a GPU: auto has to ask it."""
     monkeypatch.setattr(ranks, "nvidia_gpus", lambda: ("Test GPU",))
     monkeypatch.setattr(ranks, "probe_host", lambda: host(16))

@@ -1,30 +1,27 @@
 """The tiny workload, loaded; and the state of this process, restored after each test."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from torch import distributed
 
 from autotune.training.ranks.world import World
-from autotune.training.workload import Workload, load_workload
+from autotune.training.workload import load_workload
 from restored import process_state
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 
 
 @pytest.fixture
-def workload(tiny_conv_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workload:
+def workload(tiny_conv_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, tiny_conv_path.stem, None)
     return load_workload(tiny_conv_path)
 
 
 @pytest.fixture
-def blocks_workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
+def blocks_workload(monkeypatch):
     """A workload of repeated blocks with attention, which can be recomputed."""
     path = WORKLOADS / "attention_blocks.py"
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -33,7 +30,7 @@ def blocks_workload(monkeypatch: pytest.MonkeyPatch) -> Workload:
 
 
 @pytest.fixture
-def one_of_one() -> Iterator[World]:
+def one_of_one():
     """A world of this process alone, with a process group as several have it."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield World(control=distributed.group.WORLD)
@@ -41,6 +38,6 @@ def one_of_one() -> Iterator[World]:
 
 
 @pytest.fixture(autouse=True)
-def _process_state() -> Iterator[None]:
+def _process_state():
     with process_state():
         yield

@@ -1,10 +1,7 @@
 """The kernel of attention and recomputed activations, read back from what ran."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -30,7 +27,7 @@ COMPILED = pytest.param("default", marks=pytest.mark.slow)
 
 
 def set_up(workload: Workload, **settings: object) -> TrainingSetup:
-    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})  # type: ignore[dict-item]
+    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})
     Settings(config).apply_to_process()
     return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
 
@@ -45,9 +42,7 @@ def trained(setup: TrainingSetup, steps: int = 1) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("mode", [None, COMPILED])
 @pytest.mark.parametrize("kernel", CPU_KERNELS)
-def test_the_kernel_is_read_from_the_operators_that_ran(
-    kernel: str, mode: str | None, blocks_workload: Workload
-) -> None:
+def test_the_kernel_is_read_from_the_operators_that_ran(kernel, mode, blocks_workload):
     setup = set_up(blocks_workload, sdpa_backend=kernel, compile_mode=mode)
     assert KNOBS["sdpa_backend"].read_back(setup) is None, "permitted, and nothing has run"
     trained(setup, steps=3)
@@ -55,7 +50,7 @@ def test_the_kernel_is_read_from_the_operators_that_ran(
 
 
 @pytest.mark.parametrize("kernel", CPU_KERNELS)
-def test_a_model_that_calls_no_attention_has_no_kernel(kernel: str, workload: Workload) -> None:
+def test_a_model_that_calls_no_attention_has_no_kernel(kernel, workload):
     setup = set_up(workload, sdpa_backend=kernel)
     trained(setup)
     assert KNOBS["sdpa_backend"].read_back(setup) is None
@@ -63,7 +58,7 @@ def test_a_model_that_calls_no_attention_has_no_kernel(kernel: str, workload: Wo
 
 # Older releases of torch warn of it in every profile.
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")
-def test_a_profile_of_the_users_own_goes_on(blocks_workload: Workload) -> None:
+def test_a_profile_of_the_users_own_goes_on(blocks_workload):
     setup = set_up(blocks_workload, sdpa_backend="math")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
         trained(setup)
@@ -72,22 +67,20 @@ def test_a_profile_of_the_users_own_goes_on(blocks_workload: Workload) -> None:
     assert setup.not_applied() == []
 
 
-def test_kernels_differ_by_rounding_alone(blocks_workload: Workload) -> None:
+def test_kernels_differ_by_rounding_alone(blocks_workload):
     flash, math = (trained(set_up(blocks_workload, sdpa_backend=k)) for k in CPU_KERNELS)
     for one, other in zip(flash, math, strict=True):
         torch.testing.assert_close(one, other)
 
 
-def test_a_kernel_is_offered_where_torch_has_it() -> None:
+def test_a_kernel_is_offered_where_torch_has_it():
     knob = KNOBS["sdpa_backend"]
     assert knob.suggestions(cpu_machine()) == (None, "flash", "math")
     assert knob.suggestions(cuda_machine()) == (None, "flash", "efficient", "math", "cudnn")
     assert "no such kernel for cpu" in str(knob.obstacle("efficient", cpu_machine()))
 
 
-def test_a_source_that_mentions_attention_is_found(
-    blocks_workload: Workload, workload: Workload, tmp_path: Path
-) -> None:
+def test_a_source_that_mentions_attention_is_found(blocks_workload, workload, tmp_path):
     plain = workload.build_model()
     assert mentions_attention(blocks_workload.build_model(), [])
     assert mentions_attention(nn.MultiheadAttention(4, 2), [])
@@ -95,9 +88,7 @@ def test_a_source_that_mentions_attention_is_found(
     assert mentions_attention(plain, [blocks_workload.path])
 
 
-def test_an_inspection_finds_what_the_knobs_need(
-    blocks_workload: Workload, workload: Workload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inspection_finds_what_the_knobs_need(blocks_workload, workload, monkeypatch):
     # A child has one workload; in this process the other one and the tests look imported by it.
     monkeypatch.setattr(inspection, "own_modules", lambda _: {})
     found = describe_workload(blocks_workload, {})
@@ -109,7 +100,7 @@ def test_an_inspection_finds_what_the_knobs_need(
     assert all(KNOBS[name].irrelevance(plain) for name in names)
 
 
-def test_volumes_make_the_layout_matter(workload: Workload) -> None:
+def test_volumes_make_the_layout_matter(workload):
     volumes = TensorDataset(torch.ones(4, 3, 4, 4, 4), torch.zeros(4))
     changed = replace(
         workload, build_model=lambda: nn.Conv3d(3, 4, 3), build_dataset=lambda: volumes
@@ -130,9 +121,7 @@ class Counting:
         self.calls += 1
 
 
-def test_recomputed_activations_run_again_and_give_the_same_gradients(
-    blocks_workload: Workload,
-) -> None:
+def test_recomputed_activations_run_again_and_give_the_same_gradients(blocks_workload):
     found = {}
     for value in (False, True):
         setup = set_up(blocks_workload, activation_checkpointing=value)
@@ -145,13 +134,13 @@ def test_recomputed_activations_run_again_and_give_the_same_gradients(
 
 
 @pytest.mark.parametrize("kernel", CPU_KERNELS)
-def test_what_is_recomputed_runs_the_same_kernel(kernel: str, blocks_workload: Workload) -> None:
+def test_what_is_recomputed_runs_the_same_kernel(kernel, blocks_workload):
     setup = set_up(blocks_workload, activation_checkpointing=True, sdpa_backend=kernel)
     trained(setup, steps=3)
     assert setup.not_applied() == []
 
 
-def test_without_a_kernel_all_are_permitted_that_were_before() -> None:
+def test_without_a_kernel_all_are_permitted_that_were_before():
     cuda, knob = torch.backends.cuda, KNOBS["sdpa_backend"]
     cuda.enable_cudnn_sdp(False)
     try:
@@ -165,20 +154,20 @@ def test_without_a_kernel_all_are_permitted_that_were_before() -> None:
 
 
 @pytest.mark.slow
-def test_recomputation_is_seen_in_compiled_code(blocks_workload: Workload) -> None:
+def test_recomputation_is_seen_in_compiled_code(blocks_workload):
     setup = set_up(blocks_workload, activation_checkpointing=True, compile_mode="default")
     trained(setup)
     assert setup.not_applied() == []
 
 
-def test_a_function_that_wraps_nothing_is_noticed(blocks_workload: Workload) -> None:
+def test_a_function_that_wraps_nothing_is_noticed(blocks_workload):
     idle = replace(blocks_workload, checkpoint=lambda model: None)
     setup = set_up(idle, activation_checkpointing=True)
     trained(setup)
     assert [name for name, _, _ in setup.not_applied()] == ["activation_checkpointing"]
 
 
-def test_recomputation_without_the_users_function_says_what_to_pass() -> None:
+def test_recomputation_without_the_users_function_says_what_to_pass():
     settings = Settings(TrainingConfig.of({"activation_checkpointing": True}))
     with pytest.raises(UsageError, match=r"best\.prepare\(model, checkpoint=checkpoint\)"):
         settings.prepare(nn.Linear(1, 1))
@@ -194,14 +183,14 @@ def test_recomputation_without_the_users_function_says_what_to_pass() -> None:
     ],
 )
 def test_only_a_function_of_the_file_with_one_argument_is_called(
-    tmp_path: Path, lines: str, is_hook: bool, workload: Workload
-) -> None:
+    tmp_path, lines, is_hook, workload
+):
     path = tmp_path / "some_model.py"
     path.write_text(f"{workload.path.read_text()}\n\n{lines}\n")
     assert (load_workload(path).checkpoint is not None) == is_hook
 
 
-def test_volumes_and_their_weights_are_channels_last_beside_images() -> None:
+def test_volumes_and_their_weights_are_channels_last_beside_images():
     settings = Settings(TrainingConfig.of({"channels_last": True}))
     model = nn.ModuleList([nn.Conv3d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Linear(2, 2)])
     volumes, images, flat = settings.prepare(copy.deepcopy(model))

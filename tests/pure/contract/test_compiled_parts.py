@@ -1,7 +1,5 @@
 """torch.compile for any shape or each, and of a model's repeated blocks, read back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -21,7 +19,7 @@ BLOCKS = {"compile_mode": "default", "compile_scope": "blocks"}
 
 
 def set_up(workload: Workload, **settings: object) -> TrainingSetup:
-    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})  # type: ignore[dict-item]
+    config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})
     Settings(config).apply_to_process()
     return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
 
@@ -35,11 +33,11 @@ def encoder(layers: int) -> nn.Module:
 
 
 @pytest.mark.parametrize(("layers", "found"), [(2, 0), (3, 3), (6, 6)])
-def test_three_modules_of_one_class_in_a_list_are_repeated_blocks(layers: int, found: int) -> None:
+def test_three_modules_of_one_class_in_a_list_are_repeated_blocks(layers, found):
     assert len(repeated_blocks(encoder(layers))) == found
 
 
-def test_layers_without_parts_and_blocks_inside_of_blocks_are_no_repeated_blocks() -> None:
+def test_layers_without_parts_and_blocks_inside_of_blocks_are_no_repeated_blocks():
     flat = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))
     assert repeated_blocks(flat) == []
     stages = nn.ModuleList(nn.Sequential(*(encoder(3) for _ in range(3))) for _ in range(3))
@@ -47,7 +45,7 @@ def test_layers_without_parts_and_blocks_inside_of_blocks_are_no_repeated_blocks
 
 
 @pytest.mark.slow
-def test_equal_blocks_share_compilations(blocks_workload: Workload) -> None:
+def test_equal_blocks_share_compilations(blocks_workload):
     before = compiled_graphs()
     setup = set_up(blocks_workload, **BLOCKS)
     compiled = losses(setup)
@@ -61,7 +59,7 @@ def test_equal_blocks_share_compilations(blocks_workload: Workload) -> None:
 
 
 @pytest.mark.slow
-def test_blocks_of_torchs_own_classes_are_compiled(blocks_workload: Workload) -> None:
+def test_blocks_of_torchs_own_classes_are_compiled(blocks_workload):
     model = encoder(3)
     Settings(TrainingConfig.of(BLOCKS)).prepare(model)
     before = compiled_graphs()
@@ -70,7 +68,7 @@ def test_blocks_of_torchs_own_classes_are_compiled(blocks_workload: Workload) ->
 
 
 @pytest.mark.slow
-def test_a_model_without_blocks_is_compiled_whole_and_reads_back_so(workload: Workload) -> None:
+def test_a_model_without_blocks_is_compiled_whole_and_reads_back_so(workload):
     setup = set_up(workload, **BLOCKS)
     losses(setup)
     assert setup.not_applied() == [("compile_scope", "blocks", "whole")]
@@ -78,9 +76,7 @@ def test_a_model_without_blocks_is_compiled_whole_and_reads_back_so(workload: Wo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [None, True, False])
-def test_the_treatment_of_shapes_is_that_of_the_compiler(
-    workload: Workload, dynamic: bool | None
-) -> None:
+def test_the_treatment_of_shapes_is_that_of_the_compiler(workload, dynamic):
     setup = set_up(workload, compile_mode="default", compile_dynamic=dynamic)
     losses(setup)
     assert KNOBS["compile_dynamic"].read_back(setup) is dynamic
@@ -89,11 +85,9 @@ def test_the_treatment_of_shapes_is_that_of_the_compiler(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dynamic", "graphs"), [(True, 1), (False, 3), (None, 2)])
-def test_batches_of_many_lengths_share_a_compilation_if_shapes_are_dynamic(
-    dynamic: bool | None, graphs: int
-) -> None:
+def test_batches_of_many_lengths_share_a_compilation_if_shapes_are_dynamic(dynamic, graphs):
     class Doubles(nn.Module):
-        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        def forward(self, batch):
             return (batch * 2).relu()
 
     config = TrainingConfig.of({"compile_mode": "default", "compile_dynamic": dynamic})

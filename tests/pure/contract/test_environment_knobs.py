@@ -1,13 +1,9 @@
 """Knobs that live in the environment: a host is started with each value, and forks read it back."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Knob, Value
+from autotune.knobs.base import Knob
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied
 from children import WORKLOADS, job_for
@@ -23,9 +19,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("knob", "value"), PAIRS)
-def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(
-    knob: Knob, value: Value, tmp_path: Path
-) -> None:
+def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(knob, value, tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         job = job_for(WORKLOADS / "plain.py", {knob.name: value})
         outcome = runner.run(job, tmp_path / "trial")
@@ -35,18 +29,14 @@ def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(
     assert launch == f"forked with {name}; dataset built anew: asked for\n"
 
 
-def test_a_process_that_was_started_without_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_started_without_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     with SubprocessRunner(tmp_path / "inductor") as runner:
         outcome = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
     assert outcome == NotApplied("omp_wait_policy", "null", "active")
 
 
-def test_a_variable_that_is_set_already_is_part_of_the_baseline(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_variable_that_is_set_already_is_part_of_the_baseline(monkeypatch):
     knob = next(knob for knob in ALL_KNOBS if knob.name == "omp_wait_policy")
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     assert knob.resolve(None, cpu_machine()) == "passive"

@@ -1,13 +1,10 @@
 """The tools themselves read the exports, and end up with the settings."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +25,7 @@ LOADED = {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}
 
 
 @pytest.fixture(autouse=True)
-def _everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _everything_as_it_was(monkeypatch):
     """These packages set environment variables and process-wide settings of torch."""
     benchmark = torch.backends.cudnn.benchmark
     with monkeypatch.context() as patch:
@@ -58,7 +55,7 @@ def training_arguments(path: Path) -> object:
     return arguments
 
 
-def test_transformers_takes_every_field_at_its_value(tmp_path: Path) -> None:
+def test_transformers_takes_every_field_at_its_value(tmp_path):
     best = on_cpu(**LOADED, amp_dtype="bfloat16", optimizer_impl="fused", compile_mode="default")
     fields = read(best, "hf")
     arguments = training_arguments(file_of(tmp_path, best, "hf"))
@@ -66,7 +63,7 @@ def test_transformers_takes_every_field_at_its_value(tmp_path: Path) -> None:
     assert taken | {"optim": taken["optim"].value} == fields
 
 
-def test_transformers_knows_every_field_of_a_gpu() -> None:
+def test_transformers_knows_every_field_of_a_gpu():
     transformers = library("transformers")
     import dataclasses
 
@@ -74,7 +71,7 @@ def test_transformers_knows_every_field_of_a_gpu() -> None:
     assert read(on_gpu(), "hf").keys() <= real
 
 
-def test_accelerate_loads_the_file_and_launches_with_it(tmp_path: Path) -> None:
+def test_accelerate_loads_the_file_and_launches_with_it(tmp_path):
     library("accelerate")
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -96,7 +93,7 @@ def test_accelerate_loads_the_file_and_launches_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [(None, "32-true"), ("bfloat16", "bf16-mixed")])
-def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precision: str) -> None:
+def test_lightning_takes_the_arguments_of_its_trainer(dtype, precision):
     lightning = library("lightning")
     sections = read(on_cpu(amp_dtype=dtype, **LOADED), "lightning")
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
@@ -108,15 +105,15 @@ def test_lightning_takes_the_arguments_of_its_trainer(dtype: str | None, precisi
     assert loader.persistent_workers
 
 
-def test_transformers_takes_the_settings_of_several_processes(tmp_path: Path) -> None:
+def test_transformers_takes_the_settings_of_several_processes(tmp_path):
     best = on_four_gpus().model_copy(update={"machine": on_cpu().machine})
     arguments = training_arguments(file_of(tmp_path, best, "hf"))
-    assert arguments.ddp_bucket_cap_mb == 50  # type: ignore[attr-defined]
-    assert arguments.ddp_broadcast_buffers is False  # type: ignore[attr-defined]
-    assert arguments.ddp_find_unused_parameters is False  # type: ignore[attr-defined]
+    assert arguments.ddp_bucket_cap_mb == 50
+    assert arguments.ddp_broadcast_buffers is False
+    assert arguments.ddp_find_unused_parameters is False
 
 
-def test_accelerate_starts_its_share_of_the_processes_on_each_host(tmp_path: Path) -> None:
+def test_accelerate_starts_its_share_of_the_processes_on_each_host(tmp_path):
     library("accelerate")
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
@@ -131,7 +128,7 @@ def test_accelerate_starts_its_share_of_the_processes_on_each_host(tmp_path: Pat
     assert arguments.rdzv_endpoint == "FIRST_HOST:29500"
 
 
-def test_torchrun_meets_other_hosts_at_the_place_that_it_is_given(tmp_path: Path) -> None:
+def test_torchrun_meets_other_hosts_at_the_place_that_it_is_given(tmp_path):
     """Two hosts of one process, both on this machine."""
     best = on_cpu().model_copy(update={"processes": 2, "processes_per_host": 1})
     program = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'])"
@@ -148,7 +145,7 @@ def test_torchrun_meets_other_hosts_at_the_place_that_it_is_given(tmp_path: Path
     assert sorted(said) == ["0 2", "1 2"]
 
 
-def test_lightning_takes_the_arguments_of_its_strategy() -> None:
+def test_lightning_takes_the_arguments_of_its_strategy():
     library("lightning")
     from lightning.pytorch.strategies import DDPStrategy
 
@@ -157,12 +154,10 @@ def test_lightning_takes_the_arguments_of_its_strategy() -> None:
     assert strategy._ddp_kwargs["bucket_cap_mb"] == 50
 
 
-def test_the_tools_step_after_as_many_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tools_step_after_as_many_batches(tmp_path, monkeypatch):
     best = on_cpu(accumulation_steps=4)
     arguments = training_arguments(file_of(tmp_path, best, "hf"))
-    assert arguments.gradient_accumulation_steps == 4  # type: ignore[attr-defined]
+    assert arguments.gradient_accumulation_steps == 4
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     sections = read(best, "lightning")
     trainer = library("lightning").Trainer(**sections["trainer"], **quiet)
@@ -173,7 +168,7 @@ def test_the_tools_step_after_as_many_batches(
     assert library("accelerate").Accelerator(cpu=True).gradient_accumulation_steps == 4
 
 
-def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
+def test_every_precision_that_is_exported_is_one_of_lightnings():
     library("lightning")
     from typing import get_args
 
@@ -184,7 +179,7 @@ def test_every_precision_that_is_exported_is_one_of_lightnings() -> None:
     assert set(_PRECISION.values()) <= set(get_args(_PRECISION_INPUT_STR))
 
 
-def test_torchrun_starts_a_script_under_the_environment(tmp_path: Path) -> None:
+def test_torchrun_starts_a_script_under_the_environment(tmp_path):
     program = (
         "import os, sys; print(os.environ['OMP_NUM_THREADS'], os.environ['RANK'], sys.argv[1:])"
     )

@@ -1,7 +1,5 @@
 """Every knob explains itself, takes effect, and reads itself back."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -115,7 +113,7 @@ def set_up(settings: dict[str, Value], workload: Workload, world: World = ALONE)
 
 
 @every_knob
-def test_a_knob_explains_itself(knob: Knob) -> None:
+def test_a_knob_explains_itself(knob):
     texts = {"summary": knob.summary, "pays": knob.pays, "hurts": knob.hurts}
     assert list(text_faults(texts)) == []
     assert knob.call
@@ -123,39 +121,37 @@ def test_a_knob_explains_itself(knob: Knob) -> None:
 
 
 @every_knob
-def test_a_default_is_legal(knob: Knob) -> None:
+def test_a_default_is_legal(knob):
     assert knob.values.fault(knob.default) is None
 
 
 @every_knob
-def test_a_knob_that_needs_another_comes_after_it(knob: Knob) -> None:
+def test_a_knob_that_needs_another_comes_after_it(knob):
     names = [each.name for each in ALL_KNOBS]
     assert knob.needs is None or names.index(knob.needs) < names.index(knob.name)
 
 
 @every_knob
-def test_suggested_values_and_the_default_are_legal_and_possible(knob: Knob) -> None:
+def test_suggested_values_and_the_default_are_legal_and_possible(knob):
     assert [fault for machine in MACHINES for fault in suggestion_faults(knob, machine)] == []
 
 
 @every_knob
-def test_a_knob_means_something_to_a_workload_that_allows_everything(knob: Knob) -> None:
+def test_a_knob_means_something_to_a_workload_that_allows_everything(knob):
     assert knob.irrelevance(IMAGE_FACTS) is None
 
 
 @pytest.mark.parametrize(("knob", "value"), every_value())
 def test_a_value_trains_is_read_back_beside_all_others_and_stays_when_repeated(
-    knob: Knob, value: Value, request: pytest.FixtureRequest
-) -> None:
+    knob, value, request
+):
     needs_torch_with(knob, value)
     bench = bench_for(knob, value, request)
     assert list(value_faults(bench, knob, value)) == []
 
 
 @pytest.mark.parametrize(("knob", "value"), every_value())
-def test_the_default_is_in_force_again_after_a_value(
-    knob: Knob, value: Value, request: pytest.FixtureRequest
-) -> None:
+def test_the_default_is_in_force_again_after_a_value(knob, value, request):
     needs_torch_with(knob, value)
     bench = bench_for(knob, value, request)
     default = knob.resolve(knob.default, CPU)
@@ -232,9 +228,7 @@ UNDO: dict[str, Callable[[Any], object]] = {
         ("ddp_comm_dtype", "float16", "plainly wrapped"),
     ],
 )
-def test_an_effect_that_is_undone_behind_our_back_is_noticed(
-    name: str, value: Value, undo: str, request: pytest.FixtureRequest
-) -> None:
+def test_an_effect_that_is_undone_behind_our_back_is_noticed(name, value, undo, request):
     bench = bench_for(KNOBS[name], value, request)
     setup = set_up(settings_with(KNOBS[name], value), bench.workload, bench.world)
     changed = UNDO[undo](setup)
@@ -242,12 +236,12 @@ def test_an_effect_that_is_undone_behind_our_back_is_noticed(
     assert name in [knob for knob, _, _ in setup.not_applied()]
 
 
-def test_every_knob_has_a_test_of_being_undone() -> None:
+def test_every_knob_has_a_test_of_being_undone():
     (mark,) = test_an_effect_that_is_undone_behind_our_back_is_noticed.pytestmark
     cases = [getattr(case, "values", case) for case in mark.args[1]]
     assert {case[0] for case in cases} == set(KNOBS) - {k.name for k in ENVIRONMENT_KNOBS}
 
 
-def test_a_model_that_was_to_be_compiled_and_was_not_yet_is_noticed(workload: Workload) -> None:
+def test_a_model_that_was_to_be_compiled_and_was_not_yet_is_noticed(workload):
     setup = set_up(settings_with(KNOBS["compile_mode"], "default"), workload)
     assert setup.not_applied() == [("compile_mode", "default", None)]

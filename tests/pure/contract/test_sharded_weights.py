@@ -1,16 +1,13 @@
 """Weights that several processes hold in parts are changed where they lie."""
 
-from __future__ import annotations
-
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from autotune.numerics.trajectory import nudge
-from autotune.training.ranks.world import World
 
 
-def test_a_sharded_weight_is_changed_by_a_rounding(one_of_one: World) -> None:
+def test_a_sharded_weight_is_changed_by_a_rounding(one_of_one):
     mesh = init_device_mesh("cpu", (1,))
     plain = torch.nn.Parameter(torch.ones(4, 2))
     sharded = torch.nn.Parameter(distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]))

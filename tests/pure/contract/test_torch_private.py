@@ -1,7 +1,5 @@
 """The private names of torch are there, and do what `autotune.knobs.torch_private` says."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 
@@ -16,7 +14,7 @@ from autotune.knobs import torch_private
 BATCH = torch.ones(2, 4)
 
 
-def test_calls_run_what_was_set_and_eager_code_otherwise() -> None:
+def test_calls_run_what_was_set_and_eager_code_otherwise():
     model = nn.Sequential(nn.Linear(4, 4))
     assert torch_private.compiled_call(model) is None
     torch_private.set_compiled_call(model, lambda batch: batch + 1)
@@ -27,7 +25,7 @@ def test_calls_run_what_was_set_and_eager_code_otherwise() -> None:
     assert not torch.equal(model(BATCH), BATCH + 1)
 
 
-def test_a_call_of_what_was_compiled_is_not_that_of_the_module_in_it() -> None:
+def test_a_call_of_what_was_compiled_is_not_that_of_the_module_in_it():
     inner = nn.Linear(4, 4)
     model = torch.compile(inner, backend="eager")
     own = torch_private.own_call(model)
@@ -37,14 +35,14 @@ def test_a_call_of_what_was_compiled_is_not_that_of_the_module_in_it() -> None:
     assert torch.equal(torch_private.own_call(inner)(BATCH), BATCH)
 
 
-def test_a_view_is_told_from_a_tensor_of_its_own() -> None:
+def test_a_view_is_told_from_a_tensor_of_its_own():
     flat = torch.zeros(4)
     assert torch_private.is_view(flat[:2].view(2, 1))
     assert not torch_private.is_view(flat)
     assert not torch_private.is_view(flat[:2].clone())
 
 
-def test_an_eager_call_runs_hooks() -> None:
+def test_an_eager_call_runs_hooks():
     model, seen = nn.Linear(4, 4), []
     model.register_forward_pre_hook(lambda *_: seen.append(1))
     torch_private.eager_call(model)(BATCH)
@@ -52,7 +50,7 @@ def test_an_eager_call_runs_hooks() -> None:
 
 
 @pytest.mark.slow
-def test_a_compilation_is_seen_and_its_wrapper_known() -> None:
+def test_a_compilation_is_seen_and_its_wrapper_known():
     told: list[str] = []
     torch_private.on_compilation(lambda: told.append("start"), lambda: told.append("end"))
     torch_private.draw_as_eager_does()
@@ -68,7 +66,7 @@ def test_a_compilation_is_seen_and_its_wrapper_known() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_calls_of_checkpointed_functions_are_counted(reentrant: bool) -> None:
+def test_calls_of_checkpointed_functions_are_counted(reentrant):
     layer, batch = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
     before = torch_private.checkpointed_calls()
     layer(batch).sum().backward()
@@ -78,41 +76,41 @@ def test_calls_of_checkpointed_functions_are_counted(reentrant: bool) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpointed_function_is_counted_as_the_compiler_meets_it() -> None:
+def test_a_checkpointed_function_is_counted_as_the_compiler_meets_it():
     layer, batch = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
     before = torch_private.checkpointed_calls()
 
-    def forward(batch: torch.Tensor) -> torch.Tensor:
+    def forward(batch):
         return checkpoint(layer, batch, use_reentrant=False)
 
     torch.compile(forward, backend="eager")(batch)
     assert torch_private.checkpointed_calls() > before
 
 
-def test_a_profiler_that_runs_is_seen() -> None:
+def test_a_profiler_that_runs_is_seen():
     assert not torch_private.is_profiling()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         assert torch_private.is_profiling()
     assert not torch_private.is_profiling()
 
 
-def test_modes_are_those_of_the_documentation() -> None:
+def test_modes_are_those_of_the_documentation():
     assert {"default", "reduce-overhead", "max-autotune"} <= set(torch_private.compile_modes())
 
 
-def test_an_error_of_the_compiler_is_told_from_others() -> None:
+def test_an_error_of_the_compiler_is_told_from_others():
     assert issubclass(torch_private.compile_error(), Exception)
     assert not issubclass(ValueError, torch_private.compile_error())
     assert torch_private.compile_error().__module__.startswith(torch_private.COMPILER)
 
 
-def test_triton_is_usable_where_it_is_installed_beside_an_accelerator() -> None:
+def test_triton_is_usable_where_it_is_installed_beside_an_accelerator():
     installed = importlib.util.find_spec("triton") is not None
     assert torch_private.has_triton_package() == installed
     assert torch_private.has_triton() == (installed and torch.accelerator.is_available())
 
 
-def test_leaves_dropout_and_changes_are_found() -> None:
+def test_leaves_dropout_and_changes_are_found():
     assert torch_private.map_leaves(lambda leaf: leaf + 1, {"a": [1, (2,)]}) == {"a": [2, (3,)]}
     assert torch_private.is_dropout(nn.Dropout2d())
     assert not torch_private.is_dropout(nn.Linear(1, 1))
@@ -123,7 +121,7 @@ def test_leaves_dropout_and_changes_are_found() -> None:
 
 
 @pytest.mark.slow
-def test_the_stock_and_the_workers_of_a_loader_are_reached() -> None:
+def test_the_stock_and_the_workers_of_a_loader_are_reached():
     data = TensorDataset(torch.arange(64.0))
     loader = DataLoader(data, batch_size=1, num_workers=1, persistent_workers=True)
     iterator = iter(loader)
@@ -140,9 +138,7 @@ def test_the_stock_and_the_workers_of_a_loader_are_reached() -> None:
     torch_private.stop_workers(iter([]))
 
 
-def test_the_indices_of_each_batch_are_told_with_their_epoch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_indices_of_each_batch_are_told_with_their_epoch(monkeypatch):
     iterators = torch_private.loader_iterators()
     monkeypatch.setattr(iterators, "_next_index", iterators._next_index)
     told: list[tuple[object, list[int], bool]] = []

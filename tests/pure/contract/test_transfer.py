@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
-from autotune.training.workload import Workload
 
 IMAGES = torch.zeros(2, 3, 4, 4)
 LABELS = torch.tensor([0, 1])
@@ -42,10 +41,10 @@ MakeSetup = Callable[[str, bool], TrainingSetup]
 
 
 @pytest.fixture
-def setup_on(workload: Workload) -> MakeSetup:
+def setup_on(workload):
     """A training setup that moves batches to a device, images channels last or not."""
 
-    def make(device: str, channels_last: bool) -> TrainingSetup:
+    def make(device, channels_last):
         config = TrainingConfig.of({"channels_last": channels_last})
         setup = apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
         return replace(setup, device=torch.device(device))
@@ -79,43 +78,39 @@ def tensors(batch: Any) -> list[Tensor]:
     ],
     ids=lambda batch: type(batch).__name__,
 )
-def test_a_batch_keeps_its_shape_and_its_tensors_are_moved(setup_on: MakeSetup, batch: Any) -> None:
+def test_a_batch_keeps_its_shape_and_its_tensors_are_moved(setup_on, batch):
     moved = setup_on("meta", False).transfer(batch)
     assert type(moved) is type(batch)
     data = moved.data if isinstance(moved, PackedSequence) else moved
     assert {tensor.device.type for tensor in tensors(data)} == {"meta"}
 
 
-def test_keys_order_and_what_is_no_tensor_stay_as_they_are(setup_on: MakeSetup) -> None:
+def test_keys_order_and_what_is_no_tensor_stay_as_they_are(setup_on):
     batch = {"ids": ["a", "b"], "images": IMAGES, "n": 2, "none": None}
     moved = setup_on("meta", False).transfer(batch)
     assert list(moved) == list(batch)
     assert (moved["ids"], moved["n"], moved["none"]) == (["a", "b"], 2, None)
 
 
-def test_a_batch_with_a_method_of_its_own_is_moved_by_it(setup_on: MakeSetup) -> None:
+def test_a_batch_with_a_method_of_its_own_is_moved_by_it(setup_on):
     assert setup_on("meta", False).transfer(OwnBatch(IMAGES)).tensor.device.type == "meta"
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_images_become_channels_last_wherever_they_are_in_a_batch(
-    setup_on: MakeSetup, device: str
-) -> None:
+def test_images_become_channels_last_wherever_they_are_in_a_batch(setup_on, device):
     moved = setup_on(device, True).transfer({"a": [IMAGES], "b": Pair(IMAGES, LABELS)})
     for images in (moved["a"][0], moved["b"].images):
         assert images.is_contiguous(memory_format=torch.channels_last)
         assert not images.is_contiguous()
 
 
-def test_a_tensor_that_is_no_image_nor_volume_keeps_its_layout(setup_on: MakeSetup) -> None:
+def test_a_tensor_that_is_no_image_nor_volume_keeps_its_layout(setup_on):
     moved = setup_on("cpu", True).transfer([torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, 4, 4)])
     assert [tensor.is_contiguous() for tensor in moved] == [True, False]
     assert moved[1].is_contiguous(memory_format=torch.channels_last_3d)
 
 
-def test_images_keep_their_layout_where_nothing_was_asked_for_and_their_values(
-    setup_on: MakeSetup,
-) -> None:
+def test_images_keep_their_layout_where_nothing_was_asked_for_and_their_values(setup_on):
     images = torch.arange(96.0).reshape(2, 3, 4, 4)
     assert setup_on("cpu", False).transfer(images).is_contiguous()
     assert torch.equal(setup_on("cpu", True).transfer(images), images)

@@ -1,7 +1,5 @@
 """The dashboard answers requests to read from this machine, and no others."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -28,7 +26,7 @@ def asked(
     environ: dict[str, Any] = {"REQUEST_METHOD": method, "HTTP_HOST": host, "PATH_INFO": path}
     setup_testing_defaults(environ)
     told: list[Any] = []
-    body = guarded(application, "/first")(environ, lambda *given: told.append(given))  # type: ignore[arg-type, return-value]
+    body = guarded(application, "/first")(environ, lambda *given: told.append(given))
     status, headers, *_ = told[0]
     return int(status.split()[0]), dict(headers), b"".join(body)
 
@@ -36,7 +34,7 @@ def asked(
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", LOCAL, "localhost", "LOCALHOST:9", "127.0.0.2:1", "[::1]", "[::1]:8080"]
 )
-def test_this_machine_is_answered_whatever_the_port(host: str) -> None:
+def test_this_machine_is_answered_whatever_the_port(host):
     assert asked(host=host)[::2] == (200, b"yes")
 
 
@@ -56,7 +54,7 @@ def test_this_machine_is_answered_whatever_the_port(host: str) -> None:
         "2130706433",
     ],
 )
-def test_a_name_that_somebody_else_may_have_pointed_here_is_refused(host: str) -> None:
+def test_a_name_that_somebody_else_may_have_pointed_here_is_refused(host):
     status, _, body = asked(host=host)
     assert status == 403
     assert json.loads(body)["reason"]
@@ -64,10 +62,10 @@ def test_a_name_that_somebody_else_may_have_pointed_here_is_refused(host: str) -
 
 @covers("X6")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "ODD"])
-def test_requests_other_than_reading_are_refused(method: str) -> None:
+def test_requests_other_than_reading_are_refused(method):
     assert asked(method)[0] == 403
 
 
-def test_the_bare_address_leads_to_the_first_page() -> None:
+def test_the_bare_address_leads_to_the_first_page():
     status, headers, _ = asked("HEAD", path="/")
     assert (status, headers["Location"]) == (302, "/first")

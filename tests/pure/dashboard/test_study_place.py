@@ -1,7 +1,5 @@
 """A study is named in several ways, and shown by a dashboard."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from needs import installed
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder in which somebody searched for "mine" and "a/b"; the current one."""
     for name in ("mine", "a/b"):
         place = tmp_path / "studies" / folder_name(name)
@@ -29,9 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "source", ["mine", "studies/mine/", "studies/mine/study.db", "sqlite:///studies/mine/study.db"]
 )
-def test_a_study_and_its_answer_are_found_by_name_folder_file_and_url(
-    folder: Path, source: str
-) -> None:
+def test_a_study_and_its_answer_are_found_by_name_folder_file_and_url(folder, source):
     assert find_study(source) == StudyPlace("sqlite:///studies/mine/study.db", None)
     assert find_study(source).folder == folder / "studies" / "mine"
     answer = Path("studies", "mine", "best.yaml")
@@ -39,12 +35,12 @@ def test_a_study_and_its_answer_are_found_by_name_folder_file_and_url(
     assert find_study(source) == StudyPlace("sqlite:///studies/mine/study.db", answer)
 
 
-def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder: Path) -> None:
+def test_a_name_that_is_no_folder_name_is_found_all_the_same(folder):
     place = find_study("a/b")
     assert place.folder == folder / "studies" / folder_name("a/b")
 
 
-def test_without_a_name_it_is_the_only_one_here(folder: Path) -> None:
+def test_without_a_name_it_is_the_only_one_here(folder):
     with pytest.raises(UsageError, match=r"Studies here: .*mine"):
         find_study(None)
     (folder / "studies" / folder_name("a/b") / "study.db").unlink()
@@ -56,7 +52,7 @@ def test_without_a_name_it_is_the_only_one_here(folder: Path) -> None:
         find_study(None)
 
 
-def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None:
+def test_a_database_server_has_no_folder_and_its_password_is_not_shown():
     installed("psycopg")
     place = find_study("postgresql://me:secret@host/name")
     assert place.folder is None
@@ -64,9 +60,7 @@ def test_a_database_server_has_no_folder_and_its_password_is_not_shown() -> None
     assert "secret" not in place.shown
 
 
-def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (Path("mnist"), Path("studies", "mnist")):
         folder.mkdir(parents=True)
@@ -87,9 +81,7 @@ def test_the_folder_of_a_model_does_not_hide_the_study_of_its_name(
         ("postgresql://me:secret@host:no port/name", ["is not a storage URL"]),
     ],
 )
-def test_what_is_no_study_is_named(
-    source: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_study_is_named(source, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     with pytest.raises(UsageError) as refused:
@@ -98,7 +90,7 @@ def test_what_is_no_study_is_named(
     assert "secret" not in str(refused.value)
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_database_that_is_not_there_is_not_made(tmp_path):
     with pytest.raises(StorageError, match=r"absent\.db does not exist"):
         find_study(f"sqlite:///{tmp_path / 'absent.db'}")
     assert not (tmp_path / "absent.db").exists()
@@ -111,9 +103,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         ("mime", "Did you mean 'mine'"),
     ],
 )
-def test_a_missing_study_is_refused_with_those_that_are_there(
-    folder: Path, source: str, said: str
-) -> None:
+def test_a_missing_study_is_refused_with_those_that_are_there(folder, source, said):
     before = sorted(folder.rglob("*"))
     with pytest.raises(UsageError, match="is not a study") as caught:
         find_study(source)
@@ -121,14 +111,14 @@ def test_a_missing_study_is_refused_with_those_that_are_there(
     assert sorted(folder.rglob("*")) == before, "and none is made"
 
 
-def test_the_dashboard_needs_more_than_an_answer(folder: Path) -> None:
+def test_the_dashboard_needs_more_than_an_answer(folder):
     answer = folder / "studies" / "mine" / "best.yaml"
     answer.touch()
     with pytest.raises(UsageError, match="alone says nothing of trials"):
         serve(find_study(str(answer)), 0, browser=False)
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -> None:
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder):
     photo = folder / "photo.jpg"
     photo.write_bytes(b"holiday" * 100)
     with pytest.raises(UsageError, match="not an SQLite database"):
@@ -136,12 +126,12 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder: Path) -
     assert photo.read_bytes() == b"holiday" * 100
 
 
-def test_a_database_without_a_study_is_refused(folder: Path) -> None:
+def test_a_database_without_a_study_is_refused(folder):
     with pytest.raises(StorageError, match="holds no study"):
         serve(find_study("mine"), 0, browser=False)
 
 
-def test_a_database_of_something_else_is_refused(folder: Path) -> None:
+def test_a_database_of_something_else_is_refused(folder):
     import sqlite3
 
     other = folder / "music.db"
@@ -152,14 +142,14 @@ def test_a_database_of_something_else_is_refused(folder: Path) -> None:
         serve(find_study("music.db"), 0, browser=False)
 
 
-def test_a_driver_that_is_not_installed_is_said_without_the_password() -> None:
+def test_a_driver_that_is_not_installed_is_said_without_the_password():
     with pytest.raises(StorageError) as caught:
         serve(find_study("postgresql+nosuch://me:secret@host/name"), 0, browser=False)
     assert "secret" not in str(caught.value)
 
 
 @pytest.fixture
-def told_study(url: str) -> str:
+def told_study(url):
     """The URL of a storage that holds a study of somebody's."""
     import optuna
 
@@ -167,9 +157,7 @@ def told_study(url: str) -> str:
     return url
 
 
-def test_ports_that_are_all_taken_are_named(
-    told_study: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ports_that_are_all_taken_are_named(told_study, monkeypatch):
     monkeypatch.setattr("autotune.dashboard.serve._PORTS_TO_TRY", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -4,8 +4,6 @@ After a wanted change: `PYTHONPATH=.:tests python tests/pure/export/test_export_
 at the difference before it is committed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,7 @@ def text_of(answer: str, form: str) -> str:
 
 
 @pytest.mark.parametrize(("answer", "form"), CASES)
-def test_a_form_is_what_it_was(answer: str, form: str) -> None:
+def test_a_form_is_what_it_was(answer, form):
     assert text_of(answer, form) == golden(answer, form).read_text(encoding="utf-8")
 
 

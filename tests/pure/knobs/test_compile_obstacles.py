@@ -1,10 +1,7 @@
 """Obstacles to torch.compile are found before the first mode is tried."""
 
-from __future__ import annotations
-
 import sysconfig
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +16,7 @@ COMPILE = KNOBS["compile_mode"]
 
 
 @pytest.fixture
-def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def image(tmp_path, monkeypatch):
     """A machine with a GPU, Triton, a C compiler and Python's headers; the folder of all that."""
     card = SimpleNamespace(name="Test GPU", total_memory=1 << 34)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
@@ -45,30 +42,28 @@ def obstacle_on_cuda() -> str:
     return machine.compile_obstacle
 
 
-def test_nothing_is_missing(image: Path) -> None:
+def test_nothing_is_missing(image):
     assert obstacle_on_cuda() == ""
 
 
-def test_another_compiler_serves_as_well(image: Path) -> None:
+def test_another_compiler_serves_as_well(image):
     (image / "bin" / "gcc").rename(image / "bin" / "clang")
     assert obstacle_on_cuda() == ""
 
 
-def test_a_compiler_that_triton_does_not_look_for_does_not_serve(image: Path) -> None:
+def test_a_compiler_that_triton_does_not_look_for_does_not_serve(image):
     (image / "bin" / "gcc").rename(image / "bin" / "cc")
     assert "needs a C compiler on CUDA, for Triton; none was found" in obstacle_on_cuda()
 
 
-def test_the_compiler_that_the_environment_names_is_the_one(
-    image: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_compiler_that_the_environment_names_is_the_one(image, monkeypatch):
     monkeypatch.setenv("CC", "gcc-99")
     assert "CC=gcc-99 was not found" in obstacle_on_cuda()
     (image / "bin" / "gcc").rename(image / "bin" / "gcc-99")
     assert obstacle_on_cuda() == ""
 
 
-def test_missing_headers_are_named_with_their_folder(image: Path) -> None:
+def test_missing_headers_are_named_with_their_folder(image):
     (image / "include" / "Python.h").unlink()
     assert f"Python.h was not found in {image / 'include'}" in obstacle_on_cuda()
 
@@ -78,16 +73,12 @@ def test_missing_headers_are_named_with_their_folder(image: Path) -> None:
     ("missing", "said"),
     [("has_triton_package", "it is not installed"), ("has_triton", "no support for this device")],
 )
-def test_triton_is_missing_or_cannot(
-    missing: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_triton_is_missing_or_cannot(missing, said, monkeypatch):
     monkeypatch.setattr(_triton, missing, lambda: False)
     assert said in obstacle_on_cuda()
 
 
-def test_doctor_names_the_compiler_that_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_names_the_compiler_that_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     done = autotune(tmp_path, "doctor", "--device", "cpu")

@@ -1,11 +1,8 @@
 """Cores are shared out by the machine's own layout, and threads and workers keep to theirs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +28,13 @@ SERVER = tuple(Core(n // 2 % 2, n // 2 % 2, n % 2, n) for n in range(8))
 
 
 @pytest.fixture(autouse=True)
-def _process_state() -> Iterator[None]:
+def _process_state():
     with process_state():
         yield
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> None:
+def server(monkeypatch):
     monkeypatch.setattr(
         process, "cores_of", lambda numbers: tuple(sorted(SERVER[n] for n in numbers))
     )
@@ -57,7 +54,7 @@ def write_topology(root: Path) -> None:
         (folder / "cpulist").write_text(f"{listed}\n")
 
 
-def test_neighbours_are_read_from_the_kernels_list(tmp_path: Path) -> None:
+def test_neighbours_are_read_from_the_kernels_list(tmp_path):
     write_topology(tmp_path)
     found = cores_of(range(4), tmp_path)
     assert [core.number for core in found] == [0, 2, 1, 3]
@@ -65,7 +62,7 @@ def test_neighbours_are_read_from_the_kernels_list(tmp_path: Path) -> None:
     assert len({core.physical for core in found}) == 3
 
 
-def test_without_a_list_each_core_stands_alone_on_one_node(tmp_path: Path) -> None:
+def test_without_a_list_each_core_stands_alone_on_one_node(tmp_path):
     found = cores_of([5, 4], tmp_path)
     assert [core.number for core in found] == [4, 5]
     assert {core.node for core in found} == {0}
@@ -85,23 +82,19 @@ def test_without_a_list_each_core_stands_alone_on_one_node(tmp_path: Path) -> No
         (None, 8, set(range(8)), set(range(8))),
     ],
 )
-def test_each_value_gives_whole_nodes_and_cores_first(
-    value: str | None, threads: int, compute: set[int], workers: set[int]
-) -> None:
+def test_each_value_gives_whole_nodes_and_cores_first(value, threads, compute, workers):
     parts = parted(value, threads, range(8))
     assert parts == process.Parts(frozenset(compute), frozenset(workers))
 
 
 @pytest.mark.usefixtures("server")
-def test_only_cores_that_may_be_used_are_given() -> None:
+def test_only_cores_that_may_be_used_are_given():
     assert parted("compact", 8, [1, 2, 3, 6]).compute == {2, 3, 6}
     assert parted("workers_apart", 8, [0, 1]) == process.Parts(frozenset({0}), frozenset({1}))
 
 
 @pytest.mark.usefixtures("server")
-def test_a_value_that_would_change_nothing_is_refused_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_value_that_would_change_nothing_is_refused_with_its_reason(monkeypatch):
     machine = cpu_machine(4)
     monkeypatch.setattr(process, "_mask", lambda: frozenset({0, 1}))
     assert (
@@ -119,11 +112,11 @@ def test_a_value_that_would_change_nothing_is_refused_with_its_reason(
     assert AFFINITY.suggestions(machine) == (None, "compact", "spread", "workers_apart")
 
 
-def test_threads_that_run_already_move_and_the_default_number_follows() -> None:
+def test_threads_that_run_already_move_and_the_default_number_follows():
     inside, leave = threading.Event(), threading.Event()
     seen: list[set[int]] = []
 
-    def stays() -> None:
+    def stays():
         inside.set()
         leave.wait()
         seen.append(os.sched_getaffinity(0))
@@ -141,7 +134,7 @@ def test_threads_that_run_already_move_and_the_default_number_follows() -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_a_number_of_threads_is_at_most_the_cores_left() -> None:
+def test_a_number_of_threads_is_at_most_the_cores_left():
     os.sched_setaffinity(0, CORES)
     config = TrainingConfig.of({"cpu_affinity": "workers_apart", "num_threads": 2})
     settings = Settings(config)
@@ -150,7 +143,7 @@ def test_a_number_of_threads_is_at_most_the_cores_left() -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_null_gives_the_cores_back_and_noise_is_looked_for_on_all_of_them() -> None:
+def test_null_gives_the_cores_back_and_noise_is_looked_for_on_all_of_them():
     os.sched_setaffinity(0, CORES)
     Settings(TrainingConfig.of({"cpu_affinity": "workers_apart"})).apply_to_process()
     assert own_cores() == set(CORES)
@@ -160,7 +153,7 @@ def test_null_gives_the_cores_back_and_noise_is_looked_for_on_all_of_them() -> N
     assert AFFINITY.read_process() is None
 
 
-def test_a_mask_that_the_user_sets_later_is_kept_to() -> None:
+def test_a_mask_that_the_user_sets_later_is_kept_to():
     os.sched_setaffinity(0, CORES)
     Settings(TrainingConfig.of({"cpu_affinity": "workers_apart"})).apply_to_process()
     os.sched_setaffinity(0, {CORES[1]})
@@ -179,7 +172,7 @@ def moves_back(_: int) -> None:
     os.sched_setaffinity(0, CORES)
 
 
-def test_live_workers_are_on_the_other_cores_and_a_function_of_the_users_still_runs() -> None:
+def test_live_workers_are_on_the_other_cores_and_a_function_of_the_users_still_runs():
     os.sched_setaffinity(0, CORES)
     config = TrainingConfig.of(
         {"cpu_affinity": "workers_apart", "num_workers": 1, "persistent_workers": True}
@@ -189,16 +182,16 @@ def test_live_workers_are_on_the_other_cores_and_a_function_of_the_users_still_r
     told: Any = torch.zeros(1, dtype=torch.int64)
     told.share_memory_()
 
-    def tells(number: int) -> None:
+    def tells(number):
         told[0] = sum(os.sched_getaffinity(0)) + 100 * (number + 1)
 
     loader = best.loader(ROWS, batch_size=2, worker_init_fn=tells)
     next(iter(loader))
     assert int(told) == 100 + CORES[1]
-    assert AFFINITY.read_back(_Read(loader)) == "workers_apart"  # type: ignore[arg-type]
+    assert AFFINITY.read_back(_Read(loader)) == "workers_apart"
 
 
-def test_a_worker_that_leaves_its_cores_is_noticed() -> None:
+def test_a_worker_that_leaves_its_cores_is_noticed():
     os.sched_setaffinity(0, CORES)
     config = TrainingConfig.of(
         {"cpu_affinity": "workers_apart", "num_workers": 1, "persistent_workers": True}
@@ -208,10 +201,10 @@ def test_a_worker_that_leaves_its_cores_is_noticed() -> None:
     kwargs = {**settings.loader_kwargs(), "worker_init_fn": settings.worker_init_fn(moves_back)}
     loader = DataLoader(ROWS, **kwargs)
     next(iter(loader))
-    assert AFFINITY.read_back(_Read(loader)) is None  # type: ignore[arg-type]
+    assert AFFINITY.read_back(_Read(loader)) is None
 
 
-def test_a_spawned_worker_can_be_told_its_cores() -> None:
+def test_a_spawned_worker_can_be_told_its_cores():
     init = OnCores(frozenset({0, 1}), moves_back)
     assert pickle.loads(pickle.dumps(init)) == init
     assert replace(init, own=None) == OnCores(frozenset({0, 1}))

@@ -67,7 +67,7 @@ def ahead(batches: Iterator[Any], streams: Streams) -> CopiedAhead:
     return CopiedAhead(batches, streams.copy, CPU, streams)
 
 
-def test_a_step_waits_for_its_own_batch_while_the_next_one_is_copied() -> None:
+def test_a_step_waits_for_its_own_batch_while_the_next_one_is_copied():
     streams = Streams()
     for batch in ahead(iter("ab"), streams):
         streams.log.append(f"step on {batch[0]}")
@@ -85,13 +85,13 @@ def test_a_step_waits_for_its_own_batch_while_the_next_one_is_copied() -> None:
     ]
 
 
-def test_every_batch_comes_once_and_in_order_however_many_there_are() -> None:
+def test_every_batch_comes_once_and_in_order_however_many_there_are():
     for count in range(4):
         assert [n for (n,) in ahead(iter(range(count)), Streams())] == list(range(count))
 
 
-def test_an_error_of_the_loader_is_raised() -> None:
-    def breaks() -> Iterator[int]:
+def test_an_error_of_the_loader_is_raised():
+    def breaks():
         yield 0
         raise ValueError("a sample cannot be read")
 
@@ -99,10 +99,10 @@ def test_an_error_of_the_loader_is_raised() -> None:
         next(ahead(breaks(), Streams()))
 
 
-def test_a_batch_that_was_given_is_kept_until_the_next_one_is_asked_for() -> None:
+def test_a_batch_that_was_given_is_kept_until_the_next_one_is_asked_for():
     copies: weakref.WeakSet[_Copy] = weakref.WeakSet()
 
-    def copy(_: str) -> _Copy:
+    def copy(_):
         copies.add(made := _Copy())
         return made
 
@@ -117,7 +117,7 @@ class _Copy:
     pass
 
 
-def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer() -> None:
+def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer():
     class Setup:
         device = CPU
 
@@ -130,10 +130,10 @@ def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer() -> None:
     assert DEVICE_PREFETCH.read_back(setup) is False
 
 
-def test_batches_of_a_timing_pass_through_it_in_every_epoch() -> None:
+def test_batches_of_a_timing_pass_through_it_in_every_epoch():
     fed: list[Iterator[Any]] = []
 
-    def feed(batches: Iterator[Any]) -> Iterator[Any]:
+    def feed(batches):
         fed.append(batches)
         return map(str, batches)
 
@@ -143,7 +143,7 @@ def test_batches_of_a_timing_pass_through_it_in_every_epoch() -> None:
     assert len(fed) == 3
 
 
-def test_without_it_batches_of_a_result_are_moved_one_by_one() -> None:
+def test_without_it_batches_of_a_result_are_moved_one_by_one():
     config = TrainingConfig.of({"batch_size": 4})
     best = Best(best_config(config, config))
     loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=4)
@@ -153,7 +153,7 @@ def test_without_it_batches_of_a_result_are_moved_one_by_one() -> None:
     ]
 
 
-def test_an_epoch_of_a_result_has_the_batches_of_whole_steps() -> None:
+def test_an_epoch_of_a_result_has_the_batches_of_whole_steps():
     config = TrainingConfig.of({"batch_size": 2, "accumulation_steps": 4})
     best = Best(best_config(config, config))
     loader = DataLoader(TensorDataset(torch.arange(26)), batch_size=2)
@@ -165,7 +165,7 @@ def test_an_epoch_of_a_result_has_the_batches_of_whole_steps() -> None:
         next(best.batches(short, "cpu"))
 
 
-def test_a_machine_without_streams_refuses_it_with_its_reason() -> None:
+def test_a_machine_without_streams_refuses_it_with_its_reason():
     knob = KNOBS["device_prefetch"]
     assert knob.suggestions(cuda_machine()) == (False, True)
     assert knob.obstacle(True, cpu_machine()) == "there is no accelerator to copy to"

@@ -1,7 +1,5 @@
 """Gradients that CUDA graphs write again are copied before, all others stay what they are."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +18,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor | None]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-def test_each_new_gradient_is_copied_once() -> None:
+def test_each_new_gradient_is_copied_once():
     model = nn.Linear(2, 1)
     kept = GraphGradients(model)
     kept.copy_out(model.parameters())
@@ -32,7 +30,7 @@ def test_each_new_gradient_is_copied_once() -> None:
     assert all(gradients(model)[name] is copies[name] for name in copies)
 
 
-def test_a_call_of_one_block_copies_the_gradients_of_all() -> None:
+def test_a_call_of_one_block_copies_the_gradients_of_all():
     """All graphs of a device write again as soon as one of them runs."""
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     kept = GraphGradients(model)
@@ -42,7 +40,7 @@ def test_a_call_of_one_block_copies_the_gradients_of_all() -> None:
     assert all(gradients(model)[name] is not written[name] for name in written)
 
 
-def test_gradients_in_memory_of_the_users_own_stay_there() -> None:
+def test_gradients_in_memory_of_the_users_own_stay_there():
     """Some loops lay them out once, zero the memory and read it."""
     before, after = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
     flat = torch.zeros(2)
@@ -55,7 +53,7 @@ def test_gradients_in_memory_of_the_users_own_stay_there() -> None:
         assert model.weight.grad.data_ptr() == flat.data_ptr()
 
 
-def test_parameters_that_train_later_are_copied_too() -> None:
+def test_parameters_that_train_later_are_copied_too():
     model = nn.Linear(2, 1).requires_grad_(False)
     kept = GraphGradients(model)
     kept.copy_out(parameters := list(model.parameters()))

@@ -1,12 +1,9 @@
 """Allocators that are preloaded, and huge pages: found, composed with what is set, read back."""
 
-from __future__ import annotations
-
 import ctypes.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,23 +18,21 @@ ALLOCATOR, PAGES = KNOBS["cpu_allocator"], KNOBS["huge_pages"]
 
 
 @pytest.fixture
-def only_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_jemalloc(monkeypatch):
     """A machine on which jemalloc is installed and tcmalloc is not."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     found = {"jemalloc": "libjemalloc.so.2", "tcmalloc": None}
     monkeypatch.setattr(process, "library", found.get)
 
 
-def test_a_library_that_is_not_installed_is_an_obstacle_that_says_how_to_get_it(
-    only_jemalloc: None,
-) -> None:
+def test_a_library_that_is_not_installed_is_an_obstacle_that_says_how_to_get_it(only_jemalloc):
     assert ALLOCATOR.suggestions(CPU) == (None, "jemalloc")
     assert ALLOCATOR.obstacle("tcmalloc", CPU) == (
         "libtcmalloc is not installed: apt-get install libtcmalloc-minimal4"
     )
 
 
-def test_what_the_user_preloads_stays(only_jemalloc: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_preloads_stays(only_jemalloc, monkeypatch):
     assert ALLOCATOR.environ("jemalloc") == {"LD_PRELOAD": "libjemalloc.so.2"}
     assert ALLOCATOR.environ(None) == {}
     monkeypatch.setenv("LD_PRELOAD", "/opt/libprobe.so /opt/libother.so")
@@ -46,9 +41,7 @@ def test_what_the_user_preloads_stays(only_jemalloc: None, monkeypatch: pytest.M
     }
 
 
-def test_an_allocator_that_is_preloaded_already_is_part_of_the_baseline(
-    only_jemalloc: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_allocator_that_is_preloaded_already_is_part_of_the_baseline(only_jemalloc, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "/opt/libtcmalloc.so.4:/opt/libprobe.so")
     assert ALLOCATOR.resolve(None, CPU) == "tcmalloc"
     assert ALLOCATOR.obstacle("tcmalloc", CPU) is None
@@ -56,7 +49,7 @@ def test_an_allocator_that_is_preloaded_already_is_part_of_the_baseline(
     assert ALLOCATOR.environ("jemalloc") == {"LD_PRELOAD": "libjemalloc.so.2:/opt/libprobe.so"}
 
 
-def test_the_linker_is_asked_for_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_linker_is_asked_for_each_name(monkeypatch):
     found = {"tcmalloc": "libtcmalloc.so.4"}
     monkeypatch.setattr(ctypes.util, "find_library", found.get)
     library.cache_clear()
@@ -65,7 +58,7 @@ def test_the_linker_is_asked_for_each_name(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("allocator", ["jemalloc", "tcmalloc"])
-def test_a_process_reads_the_allocator_in_use_from_its_own_memory(allocator: str) -> None:
+def test_a_process_reads_the_allocator_in_use_from_its_own_memory(allocator):
     name = library(allocator)
     if name is None:
         missing(f"lib{allocator}", f"apt-get install {PACKAGES[allocator]}")
@@ -77,7 +70,7 @@ def test_a_process_reads_the_allocator_in_use_from_its_own_memory(allocator: str
     assert done.stdout.strip() == allocator
 
 
-def test_the_c_librarys_own_allocator_is_none_of_them() -> None:
+def test_the_c_librarys_own_allocator_is_none_of_them():
     if "LD_PRELOAD" not in os.environ:
         assert allocator_in_use() is None
 
@@ -91,9 +84,7 @@ def test_the_c_librarys_own_allocator_is_none_of_them() -> None:
         (None, "this kernel has no transparent huge pages"),
     ],
 )
-def test_huge_pages_need_a_kernel_that_gives_them(
-    enabled: str | None, obstacle: str | None, tmp_path: Path
-) -> None:
+def test_huge_pages_need_a_kernel_that_gives_them(enabled, obstacle, tmp_path):
     place = tmp_path / "sys/kernel/mm/transparent_hugepage/enabled"
     if enabled is not None:
         place.parent.mkdir(parents=True)
@@ -102,9 +93,7 @@ def test_huge_pages_need_a_kernel_that_gives_them(
     assert found is None if obstacle is None else (found or "").endswith(obstacle)
 
 
-def test_huge_pages_of_the_users_environment_are_part_of_the_baseline(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_huge_pages_of_the_users_environment_are_part_of_the_baseline(monkeypatch):
     monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     assert PAGES.resolve(False, CPU) is False
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "1")

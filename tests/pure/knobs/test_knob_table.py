@@ -1,7 +1,5 @@
 """The recorded gains of each knob on a CPU decide in which spaces it is."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -42,7 +40,7 @@ def gains() -> dict[str, dict[str, list[float]]]:
 
 
 @pytest.mark.parametrize("space", ["quick", "default", "cpu", "loader"])
-def test_a_knob_that_gains_on_no_study_is_in_the_full_space_alone(space: str) -> None:
+def test_a_knob_that_gains_on_no_study_is_in_the_full_space_alone(space):
     offered = {
         knob: {"", *map(spelled, values)}
         for knob, values in read_space(find_space(space)).offers.items()
@@ -57,7 +55,7 @@ def test_a_knob_that_gains_on_no_study_is_in_the_full_space_alone(space: str) ->
     assert useless <= _ELSEWHERE.keys()
 
 
-def test_what_gains_on_a_study_is_in_the_space_of_cpus() -> None:
+def test_what_gains_on_a_study_is_in_the_space_of_cpus():
     offered = read_space(find_space("cpu")).offers
     useful = {
         knob

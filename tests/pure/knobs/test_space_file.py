@@ -1,7 +1,5 @@
 """Search spaces as written: what is read, and every way in which it can be wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ def faults(folder: Path, text: str) -> list[str]:
     return [line.removeprefix(f"{folder}/") for line in str(caught.value).splitlines()]
 
 
-def test_a_list_is_read_in_its_order_with_the_types_of_its_values(tmp_path: Path) -> None:
+def test_a_list_is_read_in_its_order_with_the_types_of_its_values(tmp_path):
     text = "amp_dtype: [bfloat16, null]\npin_memory: [true]\nnum_workers: [4, 0]\n"
     read = offers(tmp_path, text)
     assert read == {"amp_dtype": ("bfloat16", None), "pin_memory": (True,), "num_workers": (4, 0)}
@@ -44,9 +42,7 @@ def test_a_list_is_read_in_its_order_with_the_types_of_its_values(tmp_path: Path
         ("{low: 1, high: 3, log2: false}", (1, 2, 3)),
     ],
 )
-def test_a_range_is_expanded_with_both_ends(
-    tmp_path: Path, range_: str, values: tuple[int, ...]
-) -> None:
+def test_a_range_is_expanded_with_both_ends(tmp_path, range_, values):
     assert offers(tmp_path, f"batch_size: {range_}\n") == {"batch_size": values}
 
 
@@ -97,7 +93,7 @@ def test_a_range_is_expanded_with_both_ends(
         ),
     ],
 )
-def test_a_fault_is_shown_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
+def test_a_fault_is_shown_with_its_place(tmp_path, text, fault):
     assert faults(tmp_path, f"{text}\n") == [fault]
 
 
@@ -118,20 +114,20 @@ def test_a_fault_is_shown_with_its_place(tmp_path: Path, text: str, fault: str) 
         ("{low: 0, high: 300}", "num_workers=300 is not possible; expected an integer from 0 to"),
     ],
 )
-def test_a_range_that_makes_no_sense_is_one_fault(tmp_path: Path, range_: str, said: str) -> None:
+def test_a_range_that_makes_no_sense_is_one_fault(tmp_path, range_, said):
     (fault,) = faults(tmp_path, f"num_workers: {range_}\n")
     assert fault.startswith("space.yaml:1:14: ")
     assert said in fault
 
 
-def test_a_misspelt_word_in_a_range_is_answered_with_the_nearest_known_one(tmp_path: Path) -> None:
+def test_a_misspelt_word_in_a_range_is_answered_with_the_nearest_known_one(tmp_path):
     assert faults(tmp_path, "num_workers: {low: 0, high: 4, stepp: 2}\n") == [
         "space.yaml:1:32: unknown word 'stepp' in a range. Did you mean 'step'?"
     ]
 
 
 @covers("C2")
-def test_all_faults_of_a_file_are_named_at_once_each_on_its_line(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_named_at_once_each_on_its_line(tmp_path):
     text = (
         "about: 1\nbatchsize: [1]\nnum_workers: [-1, 2, 2]\npin_memory: []\nnum_threads: {a: 1}\n"
     )
@@ -148,19 +144,19 @@ def test_all_faults_of_a_file_are_named_at_once_each_on_its_line(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", shipped_spaces())
-def test_a_shipped_space_is_valid_and_says_what_it_is_for(name: str) -> None:
+def test_a_shipped_space_is_valid_and_says_what_it_is_for(name):
     file = read_space(find_space(name))
     assert file.about
     assert file.portable
     assert file.offers
 
 
-def test_a_name_that_is_not_shipped_is_answered_with_the_nearest() -> None:
+def test_a_name_that_is_not_shipped_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match=r"'quik' is neither a file .* Did you mean 'quick'\?"):
         find_space("quik")
 
 
-def test_a_space_may_say_how_much_a_search_of_it_is_worth(tmp_path: Path) -> None:
+def test_a_space_may_say_how_much_a_search_of_it_is_worth(tmp_path):
     space = read_space(written(tmp_path, "trials: 8\nseconds: 200\nbatch_size: [8, 16]\n"))
     assert (space.trials, space.seconds) == (8, 200)
     assert read_space(written(tmp_path, "batch_size: [8, 16]\n")).seconds is None

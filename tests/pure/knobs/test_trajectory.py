@@ -1,12 +1,9 @@
 """Distances between the first steps of two trainings."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.numerics.trajectory import Snapshot, distances, epsilon
 
 
@@ -15,7 +12,7 @@ def at(x: float, y: float, buffer: float = 0.0) -> Snapshot:
     return Snapshot(weights, {"mean": torch.tensor([buffer])})
 
 
-def test_trajectories_are_compared_by_their_ends_and_by_their_lengths() -> None:
+def test_trajectories_are_compared_by_their_ends_and_by_their_lengths():
     start, end = at(1.0, 1.0), at(1.0, 3.0)
     same, half, aside, nowhere = (
         distances(start, end, other) for other in (end, at(1, 2), at(3, 1), start)
@@ -27,7 +24,7 @@ def test_trajectories_are_compared_by_their_ends_and_by_their_lengths() -> None:
     assert distances(start, start, start).path == 0
 
 
-def test_buffers_that_stay_behind_are_told_beside_weights_that_agree() -> None:
+def test_buffers_that_stay_behind_are_told_beside_weights_that_agree():
     start, end = at(1.0, 1.0, buffer=5.0), at(1.0, 3.0, buffer=9.0)
     behind = distances(start, end, at(1.0, 3.0, buffer=6.0))
     assert (behind.path, behind.reach, behind.buffers) == (0, 0, 0.75)
@@ -44,7 +41,5 @@ def test_buffers_that_stay_behind_are_told_beside_weights_that_agree() -> None:
     ],
     ids=str,
 )
-def test_the_shortest_format_tells_how_much_rounding_may_change(
-    settings: dict[str, Value], bits: int
-) -> None:
+def test_the_shortest_format_tells_how_much_rounding_may_change(settings, bits):
     assert epsilon(TrainingConfig.of(settings)) == 2.0**-bits

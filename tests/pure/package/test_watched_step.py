@@ -1,7 +1,5 @@
 """Watching a script costs few calls in each step: at a millisecond a step, each one tells."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -30,7 +28,7 @@ print(calls / len(training.loader))
 """
 
 
-def test_a_step_is_watched_and_its_loss_recorded_in_few_calls() -> None:
+def test_a_step_is_watched_and_its_loss_recorded_in_few_calls():
     found = subprocess.run(
         [sys.executable, "-c", COUNT], capture_output=True, text=True, check=True, timeout=300
     )

@@ -1,7 +1,5 @@
 """A signal to all processes of a job: the trial was interrupted, it has not failed."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
@@ -45,9 +43,7 @@ def ended(outcome: TrialOutcome, tmp_path: Path, seconds: float | None) -> Trial
         Rejected("DataLoader worker (pid 9) is killed by signal: Terminated."),
     ],
 )
-def test_a_process_that_all_were_signalled_with_was_interrupted(
-    outcome: TrialOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_all_were_signalled_with_was_interrupted(outcome, tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "_ON_ITS_WAY_SECONDS", 1.0)
     with pytest.raises(KeyboardInterrupt):
         ended(outcome, tmp_path, seconds=0.1)
@@ -55,5 +51,5 @@ def test_a_process_that_all_were_signalled_with_was_interrupted(
     assert ended(outcome, tmp_path, seconds=None) == outcome, "it alone was ended"
 
 
-def test_a_failure_while_a_stop_waits_for_the_trial_is_a_failure(tmp_path: Path) -> None:
+def test_a_failure_while_a_stop_waits_for_the_trial_is_a_failure(tmp_path):
     assert ended(FAILED, tmp_path, seconds=0.0) == FAILED

@@ -9,7 +9,6 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import pytest
@@ -25,7 +24,7 @@ FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 
 
 @pytest.fixture
-def failures() -> Iterator[list[str]]:
+def failures():
     """Let optimizers be fused from now on, collect their refusals, and restore them at the end."""
     found: list[str] = []
     change_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
@@ -38,21 +37,19 @@ def parameters() -> Iterator[nn.Parameter]:
 
 
 @pytest.mark.parametrize("kind", FUSABLE)
-def test_an_optimizer_is_fused_where_the_script_says_nothing(
-    kind: type[optim.Optimizer], failures: list[str]
-) -> None:
+def test_an_optimizer_is_fused_where_the_script_says_nothing(kind, failures):
     assert kind(parameters(), lr=0.5).param_groups[0]["fused"] is True
     assert kind(parameters(), lr=0.5).param_groups[0]["lr"] == 0.5
     assert not failures
 
 
-def test_an_optimizer_that_the_script_decided_on_stays(failures: list[str]) -> None:
+def test_an_optimizer_that_the_script_decided_on_stays(failures):
     assert optim.AdamW(parameters(), fused=False).param_groups[0]["fused"] is False
     assert "fused" not in optim.LBFGS(parameters()).param_groups[0]
     assert not failures
 
 
-def test_an_optimizer_that_refuses_is_built_as_the_script_wrote_it(failures: list[str]) -> None:
+def test_an_optimizer_that_refuses_is_built_as_the_script_wrote_it(failures):
     built = optim.AdamW(parameters(), foreach=True)
     assert not built.param_groups[0]["fused"]
     assert len(built.param_groups[0]["params"]) == 2
@@ -60,7 +57,7 @@ def test_an_optimizer_that_refuses_is_built_as_the_script_wrote_it(failures: lis
     assert {failure.partition(":")[0] for failure in failures} == {"optimizer_impl"}
 
 
-def test_the_scripts_own_mistakes_stay_its_own(failures: list[str]) -> None:
+def test_the_scripts_own_mistakes_stay_its_own(failures):
     with pytest.raises(ValueError, match="Invalid learning rate"):
         optim.SGD(parameters(), lr=-1.0)
     with pytest.raises(TypeError, match="params"):
@@ -80,7 +77,7 @@ class Halves(nn.Module):
 
 
 @pytest.fixture
-def halves() -> Halves:
+def halves():
     return in_halves(Halves())
 
 
@@ -94,20 +91,18 @@ def in_halves(model: Model, failed: Callable[[BaseException], None] = print) -> 
     return model
 
 
-def test_a_model_under_autocast_computes_in_bfloat16_and_gives_float32(halves: Halves) -> None:
+def test_a_model_under_autocast_computes_in_bfloat16_and_gives_float32(halves):
     out, inside = halves(torch.ones(1, 2))
     assert (out.dtype, inside) == (torch.float32, torch.bfloat16)
 
 
-def test_an_evaluation_keeps_its_precision(halves: Halves) -> None:
+def test_an_evaluation_keeps_its_precision(halves):
     with torch.no_grad():
         assert halves(torch.ones(1, 2))[1] == torch.float32
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_and_checkpoints_know_nothing_of_it(
-    halves: Halves, again: Callable[[Halves], Halves]
-) -> None:
+def test_copies_and_checkpoints_know_nothing_of_it(halves, again):
     assert again(halves)(torch.ones(1, 2))[1] == torch.float32
     assert list(halves.state_dict()) == ["layer.weight", "layer.bias"]
 
@@ -120,13 +115,11 @@ class Sealed(dict[str, torch.Tensor]):
 
 
 class Seals(Halves):
-    def forward(self, x: torch.Tensor) -> Sealed:  # type: ignore[override]
+    def forward(self, x: torch.Tensor) -> Sealed:
         return Sealed(y=self.layer(x))
 
 
-def test_a_result_that_cannot_be_lengthened_is_given_as_it_is_and_the_model_runs_as_it_was() -> (
-    None
-):
+def test_a_result_that_cannot_be_lengthened_is_given_as_it_is_and_the_model_runs_as_it_was():
     failures: list[BaseException] = []
     model = in_halves(Seals(), failures.append)
     formats = [model(torch.ones(1, 2))["y"].dtype for _ in range(2)]
@@ -139,7 +132,7 @@ class Pair(NamedTuple):
     name: str
 
 
-def test_every_short_number_in_a_result_is_lengthened() -> None:
+def test_every_short_number_in_a_result_is_lengthened():
     short = torch.ones(1, dtype=torch.bfloat16)
     whole = torch.ones(1, dtype=torch.int64)
     found = in_float32(OrderedDict(a=[short, (whole, None)], b=Pair(short, "x")))
@@ -163,10 +156,10 @@ class Output:
     name: str = "x"
 
 
-def test_a_result_of_the_scripts_own_kind_keeps_its_kind() -> None:
+def test_a_result_of_the_scripts_own_kind_keeps_its_kind():
     short = torch.ones(1, dtype=torch.bfloat16)
     both = Both(short, short)
-    both.epoch = 3  # type: ignore[attr-defined]
+    both.epoch = 3
     given = Output(short, both)
     found = in_float32(given)
     assert (type(found), type(found.parts), found.name) == (Output, Both, "x")
@@ -176,9 +169,7 @@ def test_a_result_of_the_scripts_own_kind_keeps_its_kind() -> None:
     assert in_float32(torch.max(short[None], 0)).values.dtype == torch.float32
 
 
-def test_a_call_comes_right_after_an_import(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_comes_right_after_an_import(tmp_path, monkeypatch):
     (tmp_path / "imported_late.py").write_text("ready = True\n")
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[bool] = []

@@ -1,7 +1,5 @@
 """Variables of a launcher, the processes it starts, and how its failures are named."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -37,7 +35,7 @@ STEP = {"SLURM_STEP_ID": "0"}
 
 
 @pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_launcher(monkeypatch):
     for name in (*TORCH, *MPI, *PMI, *SLURM, *STEP):
         monkeypatch.delenv(name, raising=False)
 
@@ -48,28 +46,24 @@ def given(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("variables", [TORCH, MPI, PMI, SLURM | STEP])
-def test_each_launcher_s_own_words_tell_the_place(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_launcher_s_own_words_tell_the_place(variables, monkeypatch):
     given(monkeypatch, variables)
     assert this_place() == Place(rank=3, size=8, local_rank=1)
     assert Place(3, 8, 1).in_torch_s_words == TORCH
 
 
 @pytest.mark.parametrize("variables", [{}, SLURM, {"RANK": "0"}, {"RANK": "x", "WORLD_SIZE": "2"}])
-def test_a_script_that_sbatch_runs_is_no_rank(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_sbatch_runs_is_no_rank(variables, monkeypatch):
     given(monkeypatch, variables)
     assert this_place() is None
 
 
-def test_torch_s_launcher_within_another_tells_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_s_launcher_within_another_tells_the_place(monkeypatch):
     given(monkeypatch, SLURM | STEP | {"RANK": "5", "WORLD_SIZE": "16"})
     assert this_place() == Place(rank=5, size=16, local_rank=0)
 
 
-def test_a_lifeline_of_another_host_is_known_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lifeline_of_another_host_is_known_as_one(monkeypatch):
     place = place_of(7)
     assert is_here(place)
     assert place.endswith(f"/proc/{os.getpid()}/fd/7")
@@ -78,9 +72,7 @@ def test_a_lifeline_of_another_host_is_known_as_one(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("how", [[], [sys.executable]], ids=["as a program", "as a script"])
-def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(
-    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(how, tmp_path, monkeypatch):
     files = TrialFolder(tmp_path / "it's a trial")
     files.path.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -97,9 +89,7 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(
 
 
 @covers("T30")
-def test_a_host_that_does_not_see_the_folder_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_does_not_see_the_folder_says_so(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -110,7 +100,6 @@ def test_a_host_that_does_not_see_the_folder_says_so(
     assert f"does not see {gone}: No such file or directory" in done.stderr
     TrialFolder(tmp_path).stderr.write_text(done.stderr)
     lost = Ranks(launching(2), TrialFolder(tmp_path)).of_exit(1)
-    assert lost is not None
     assert "All hosts have to see the folder of the study" in lost.detail
 
 
@@ -122,8 +111,8 @@ Begins = Callable[..., None]
 
 
 @pytest.fixture
-def begins(tmp_path: Path) -> Begins:
-    def note(rank: int, size: int, host: str | None = None) -> None:
+def begins(tmp_path):
+    def note(rank, size, host=None):
         files = TrialFolder(tmp_path, rank)
         files.place.write_text(note_of(Place(rank, size, rank)))
         if host is not None:
@@ -133,7 +122,7 @@ def begins(tmp_path: Path) -> Begins:
     return note
 
 
-def test_a_job_of_a_launcher_is_read_back_and_others_are_as_they_were() -> None:
+def test_a_job_of_a_launcher_is_read_back_and_others_are_as_they_were():
     job = launching(0)
     assert job_from_json(job_to_json(job)) == job
     assert job.is_of_ranks
@@ -152,20 +141,17 @@ def test_a_job_of_a_launcher_is_read_back_and_others_are_as_they_were() -> None:
         ("", "it said: nothing"),
     ],
 )
-def test_a_launcher_that_starts_nothing_is_named_with_its_last_words(
-    said: str, told: str, tmp_path: Path
-) -> None:
+def test_a_launcher_that_starts_nothing_is_named_with_its_last_words(said, told, tmp_path):
     TrialFolder(tmp_path).stderr.write_text(said)
     lost = Ranks(launching(2), TrialFolder(tmp_path)).of_exit(1)
-    assert lost is not None
     assert lost.detail.startswith("the launcher started no process and ended with code 1; ")
     assert told in lost.detail
 
 
 @covers("T29")
 def test_a_launcher_that_starts_fewer_processes_is_waited_for_and_named(
-    begins: Begins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    begins, tmp_path, monkeypatch
+):
     ranks = Ranks(launching(3), TrialFolder(tmp_path))
     assert ranks.look() is None
     assert ranks.phase == "start; rank 0 has not begun; rank 1 has not begun; rank 2 has not begun"
@@ -180,14 +166,14 @@ def test_a_launcher_that_starts_fewer_processes_is_waited_for_and_named(
 
 
 @covers("T29")
-def test_another_number_of_processes_than_before_is_named(begins: Begins, tmp_path: Path) -> None:
+def test_another_number_of_processes_than_before_is_named(begins, tmp_path):
     begins(0, size=4)
     found = Ranks(launching(2), TrialFolder(tmp_path)).look()
     assert found == Lost("the launcher starts 4 processes, and started 2 before")
     assert Ranks(launching(0), TrialFolder(tmp_path)).look() is None, "as many as it starts"
 
 
-def test_processes_on_other_hosts_are_known_as_such(begins: Begins, tmp_path: Path) -> None:
+def test_processes_on_other_hosts_are_known_as_such(begins, tmp_path):
     begins(0, size=2)
     begins(1, size=2, host="b")
     ranks = Ranks(launching(2), TrialFolder(tmp_path))
@@ -196,7 +182,7 @@ def test_processes_on_other_hosts_are_known_as_such(begins: Begins, tmp_path: Pa
     assert ranks.of_exit(0) is None, "all have begun: their outcomes tell more"
 
 
-def test_a_note_that_is_no_note_is_none(tmp_path: Path) -> None:
+def test_a_note_that_is_no_note_is_none(tmp_path):
     for text in ("", "{}", "[]", "\xff"):
         assert started_from(written(tmp_path, text, "place")) is None
     assert started_from(tmp_path / "absent") is None
@@ -217,8 +203,8 @@ def test_a_note_that_is_no_note_is_none(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("script", [False, True])
 def test_launchers_that_cannot_serve_are_refused_before_anything_is_started(
-    script: bool, flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    script, flags, said, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     if script and "--device" in flags:
         return  # a script chooses its device

@@ -1,7 +1,5 @@
 """Modules of the user's own that a model.py imports are part of a study's identity."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -37,7 +35,7 @@ def digest(name: str) -> str:
 
 
 @covers("R10")
-def test_modules_of_the_users_own_are_named_with_their_digests(tmp_path: Path) -> None:
+def test_modules_of_the_users_own_are_named_with_their_digests(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -1,9 +1,5 @@
 """Both ends of a long log are kept, with the right count of what is missing."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from autotune.process import children
@@ -14,7 +10,7 @@ KEPT = 2 * HALF
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     monkeypatch.setattr(children, "_HALF", HALF)
     monkeypatch.setattr(children, "MOST_BYTES", KEPT)
 
@@ -23,7 +19,7 @@ def line(left_out: int) -> bytes:
     return b"\n... autotune left out %d bytes ...\n" % left_out
 
 
-def test_a_log_that_fits_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_log_that_fits_stays_as_it_is(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"x" * KEPT)
     children.shorten(log)
@@ -33,9 +29,7 @@ def test_a_log_that_fits_stays_as_it_is(tmp_path: Path) -> None:
 
 @covers("T15")
 @pytest.mark.parametrize("more", [[], [1], [HALF], [KEPT + 1], [5, 7, 1000, 3]])
-def test_the_bytes_left_out_in_all_are_told_after_every_cut(
-    more: list[int], tmp_path: Path
-) -> None:
+def test_the_bytes_left_out_in_all_are_told_after_every_cut(more, tmp_path):
     log, printed = tmp_path / "log", bytes(range(65, 91)) * 40
     log.write_bytes(printed)
     children.shorten(log)
@@ -50,9 +44,7 @@ def test_the_bytes_left_out_in_all_are_told_after_every_cut(
     assert log.read_bytes() == printed[:HALF] + line(len(printed) - KEPT) + printed[-HALF:]
 
 
-def test_a_log_that_is_written_meanwhile_takes_little_space_and_is_cut_in_the_end(
-    tmp_path: Path,
-) -> None:
+def test_a_log_that_is_written_meanwhile_takes_little_space_and_is_cut_in_the_end(tmp_path):
     log = tmp_path / "log"
     with log.open("ab") as child:
         for _ in range(50):

@@ -1,9 +1,6 @@
 """Imports at the top of a file are made before it runs."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,9 +26,7 @@ except ImportError:
 NAMES = ["wave", "xml.sax.saxutils", "mailbox", "netrc", "plistlib", "quopri"]
 
 
-def test_modules_that_a_file_imports_when_loaded_are_imported_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_that_a_file_imports_when_loaded_are_imported_before(tmp_path, monkeypatch):
     for name in NAMES:
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "model.py").write_text(SOURCE)
@@ -41,8 +36,8 @@ def test_modules_that_a_file_imports_when_loaded_are_imported_before(
 
 
 def test_a_tracker_is_left_to_the_trial_whose_switches_it_reads_when_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     package = tmp_path / "site-packages"
     package.mkdir()
     for name in ("clearml", "no_tracker"):
@@ -58,7 +53,7 @@ def test_a_tracker_is_left_to_the_trial_whose_switches_it_reads_when_imported(
 
 
 @pytest.mark.parametrize("source", ["def broken(:\n", "\0", "import sys; sys.exit(3)\n"])
-def test_a_file_that_cannot_be_read_is_left_to_the_trial(source: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_left_to_the_trial(source, tmp_path):
     (tmp_path / "model.py").write_text(source)
     preload(tmp_path / "model.py")
 
@@ -83,9 +78,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_trial(source: str, tmp_path: 
         ("os.putenv('A', 'b')", True),
     ],
 )
-def test_a_file_that_only_reads_the_environment_sets_nothing(
-    line: str, sets: bool, tmp_path: Path
-) -> None:
+def test_a_file_that_only_reads_the_environment_sets_nothing(line, sets, tmp_path):
     (tmp_path / "model.py").write_text(f"import os\n{line}\n")
     assert sets_environment(tmp_path / "model.py") == sets
 
@@ -103,9 +96,7 @@ def test_a_file_that_only_reads_the_environment_sets_nothing(
         ("import elsewhere, json\nimport torch", False),
     ],
 )
-def test_a_module_of_the_users_that_sets_variables_before_torch_is_found(
-    script: str, sets: bool, tmp_path: Path
-) -> None:
+def test_a_module_of_the_users_that_sets_variables_before_torch_is_found(script, sets, tmp_path):
     sources = {
         "train.py": script,
         "setup.py": "import os\nos.environ['OMP_NUM_THREADS'] = '1'",
@@ -120,9 +111,7 @@ def test_a_module_of_the_users_that_sets_variables_before_torch_is_found(
     assert sets_variables_before_torch(tmp_path / "train.py") == sets
 
 
-def test_a_package_that_is_installed_editable_is_the_users_own_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_installed_editable_is_the_users_own_code(tmp_path, monkeypatch):
     package = tmp_path / "checkout" / "src" / "project_of_mine"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'")
@@ -133,9 +122,7 @@ def test_a_package_that_is_installed_editable_is_the_users_own_code(
     assert sets_variables_before_torch(tmp_path / "train.py")
 
 
-def test_what_follows_a_module_that_sets_variables_is_left_to_the_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_follows_a_module_that_sets_variables_is_left_to_the_trial(tmp_path, monkeypatch):
     for name in ("wave", "netrc"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "setup.py").write_text("import os\nos.environ['HF_HOME'] = '/data'")
@@ -145,7 +132,7 @@ def test_what_follows_a_module_that_sets_variables_is_left_to_the_trial(
     assert "netrc" not in sys.modules
 
 
-def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_name_that_is_taken_is_told(tmp_path):
     for name in ("model.py", "json.py", "mine.py"):
         (tmp_path / name).write_text("")
     assert shadowed(tmp_path / "model.py") == ["json"]

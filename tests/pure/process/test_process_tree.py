@@ -1,12 +1,8 @@
 """Processes that belong together are found, with the memory that they hold."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
@@ -47,15 +43,13 @@ def _start(program: str) -> subprocess.Popen[str]:
 
 
 def _tell(process: subprocess.Popen[str], line: str) -> str:
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
     return process.stdout.readline()
 
 
 @pytest.fixture
-def family() -> Iterator[Family]:
+def family():
     found = Family()
     yield found
     for process in psutil.Process(found.process.pid).children(recursive=True):
@@ -66,8 +60,8 @@ def family() -> Iterator[Family]:
 
 @pytest.mark.parametrize("has_lists", [True, False])
 def test_children_are_found_however_late_they_come_and_threads_are_none(
-    has_lists: bool, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    has_lists, family, monkeypatch
+):
     if not has_lists:
         monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
     tree = ProcessTree(family.process.pid)
@@ -81,16 +75,14 @@ def test_children_are_found_however_late_they_come_and_threads_are_none(
     assert set(tree.descendants()) == first
 
 
-def test_below_a_child_its_own_children_are_found(family: Family) -> None:
+def test_below_a_child_its_own_children_are_found(family):
     process = psutil.Process()
     tree = ProcessTree(process.pid)
     children = family.change("more")
     assert {family.process.pid, *children} <= set(tree.descendants())
 
 
-def test_a_kernel_that_lists_children_is_asked_for_those_of_every_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_lists_children_is_asked_for_those_of_every_thread(tmp_path, monkeypatch):
     lists = {
         "7/task/7": "8 ",
         "7/task/70": "9 ",
@@ -106,7 +98,7 @@ def test_a_kernel_that_lists_children_is_asked_for_those_of_every_thread(
     assert ProcessTree(7).descendants() == (8, 9, 10)
 
 
-def test_memory_is_that_of_all_and_read_only_where_it_is_worth_it() -> None:
+def test_memory_is_that_of_all_and_read_only_where_it_is_worth_it():
     with _start(HOLDER) as holder:
         peak = MemoryPeak(ProcessTree(holder.pid), None)
         peak.look()
@@ -140,7 +132,7 @@ class Sizes:
 
 
 @pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> Sizes:
+def sizes(monkeypatch):
     """Those of five processes that share 2.2 GiB, of which each has a little of its own."""
     sizes = Sizes(dict.fromkeys(range(1, 6), 2.0), 2.2)
     resident = sizes.resident
@@ -155,9 +147,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> Sizes:
     [{1: 9.0}, {1: 9.0, 2: 0.1}, {1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1, 5: 8.6}, {2: 0.5, 1: 9.5}],
     ids=["alone", "beside another", "beside all", "as much in sum"],
 )
-def test_a_smaller_sum_of_resident_sizes_may_be_a_new_peak(
-    after: dict[int, float], sizes: Sizes
-) -> None:
+def test_a_smaller_sum_of_resident_sizes_may_be_a_new_peak(after, sizes):
     peak = MemoryPeak(ProcessTree(1), None)
     peak.look()
     assert peak.bytes == int(2.2 * GIB)
@@ -168,7 +158,7 @@ def test_a_smaller_sum_of_resident_sizes_may_be_a_new_peak(
     assert peak.bytes == int(sizes.held * GIB)
 
 
-def test_shared_pages_are_read_again_only_where_that_may_show_a_new_peak(sizes: Sizes) -> None:
+def test_shared_pages_are_read_again_only_where_that_may_show_a_new_peak(sizes):
     peak = MemoryPeak(ProcessTree(1), None)
     for resident in (2.0, 2.01, 1.99, 2.0):
         sizes.resident[1] = resident
@@ -182,7 +172,7 @@ def test_shared_pages_are_read_again_only_where_that_may_show_a_new_peak(sizes: 
     assert sizes.reads == 1
 
 
-def test_memory_that_a_host_wrote_and_holds_alone_is_not_its_childs() -> None:
+def test_memory_that_a_host_wrote_and_holds_alone_is_not_its_childs():
     with _start(HOLDER) as host, _start(HOLDER) as child:
         _tell(host, "200")
         _tell(child, "1")
@@ -192,7 +182,7 @@ def test_memory_that_a_host_wrote_and_holds_alone_is_not_its_childs() -> None:
         child.kill()
 
 
-def test_cpu_time_of_all_below_is_counted() -> None:
+def test_cpu_time_of_all_below_is_counted():
     spin = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()\n"
     tree = ProcessTree(psutil.Process().pid)
     before = tree.cpu_seconds()

@@ -1,16 +1,13 @@
 """The files of one child, and writing one whole or not at all."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
 from autotune.process.common.trial_folder import TrialFolder, make_private, write_atomically
 
 
-def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path):
     folder = TrialFolder(tmp_path)
     files = [folder.job, folder.outcome, folder.stdout, folder.stderr]
     assert [path.name for path in files] == [
@@ -22,23 +19,23 @@ def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_p
     assert {path.parent for path in files} == {tmp_path}
 
 
-def test_the_phase_is_start_until_the_child_says_otherwise(tmp_path: Path) -> None:
+def test_the_phase_is_start_until_the_child_says_otherwise(tmp_path):
     assert TrialFolder(tmp_path).phase == "start"
 
 
-def test_the_phase_is_what_the_child_said_last(tmp_path: Path) -> None:
+def test_the_phase_is_what_the_child_said_last(tmp_path):
     TrialFolder(tmp_path).enter_phase("build")
     TrialFolder(tmp_path).enter_phase("warm-up")
     assert TrialFolder(tmp_path).phase == "warm-up"
 
 
-def test_a_file_is_written_with_the_folders_it_needs(tmp_path: Path) -> None:
+def test_a_file_is_written_with_the_folders_it_needs(tmp_path):
     path = tmp_path / "a" / "b" / "file"
     write_atomically(path, "ü\n")
     assert path.read_bytes() == "ü\n".encode()
 
 
-def test_an_existing_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     path = tmp_path / "file"
     path.write_text("a long old text")
     write_atomically(path, "new")
@@ -46,7 +43,7 @@ def test_an_existing_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Pa
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_reader_that_has_the_old_file_open_keeps_the_old_text(tmp_path: Path) -> None:
+def test_a_reader_that_has_the_old_file_open_keeps_the_old_text(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with path.open() as reader:
@@ -54,7 +51,7 @@ def test_a_reader_that_has_the_old_file_open_keeps_the_old_text(tmp_path: Path) 
         assert reader.read() == "old"
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
@@ -63,7 +60,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_in_the_way_is_an_os_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_folder_in_the_way_is_an_os_error_and_leaves_nothing(tmp_path):
     path = tmp_path / "file"
     path.mkdir()
     with pytest.raises(OSError, match="file"):
@@ -71,7 +68,7 @@ def test_a_folder_in_the_way_is_an_os_error_and_leaves_nothing(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+def test_a_new_file_may_be_read_by_whom_the_umask_allows(tmp_path):
     path = tmp_path / "file"
     before = os.umask(0o022)
     try:
@@ -81,7 +78,7 @@ def test_a_new_file_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_link_is_replaced_and_what_it_points_to_is_not_touched(tmp_path: Path) -> None:
+def test_a_link_is_replaced_and_what_it_points_to_is_not_touched(tmp_path):
     precious, path = tmp_path / "precious", tmp_path / "file"
     precious.write_text("precious")
     path.symlink_to(precious)
@@ -90,7 +87,7 @@ def test_a_link_is_replaced_and_what_it_points_to_is_not_touched(tmp_path: Path)
     assert not path.is_symlink()
 
 
-def test_a_private_folder_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_private_folder_is_its_owners_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
         make_private(tmp_path / "a" / "b")

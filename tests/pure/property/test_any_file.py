@@ -1,19 +1,16 @@
 """Whatever stands in a file, a reader takes it or says what is wrong: no traceback, little time."""
 
-from __future__ import annotations
-
 import gc
 import lzma
 import time
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from covering import covers
-from readers import PACKED, READERS, Reader, sample_of
+from readers import PACKED, READERS, sample_of
 
 # Times the yardstick, about a second on a machine of 2026.
 MOST_TIMES = 50.0
@@ -51,7 +48,7 @@ def edited(content: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
 
 
 @each
-def test_the_samples_are_valid(reader: Reader, tmp_path: Path) -> None:
+def test_the_samples_are_valid(reader, tmp_path):
     assert reader.survives(sample_of(reader, tmp_path), tmp_path)
 
 
@@ -59,7 +56,7 @@ def test_the_samples_are_valid(reader: Reader, tmp_path: Path) -> None:
 @each
 @ANY
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode()))
-def test_any_bytes_are_read_or_refused(reader: Reader, tmp_path: Path, content: bytes) -> None:
+def test_any_bytes_are_read_or_refused(reader, tmp_path, content):
     reader.survives(content, tmp_path)
 
 
@@ -67,9 +64,7 @@ def test_any_bytes_are_read_or_refused(reader: Reader, tmp_path: Path, content: 
 @each
 @ANY
 @given(edits=EDITS)
-def test_a_file_that_was_damaged_is_read_or_refused(
-    reader: Reader, tmp_path: Path, edits: list[tuple[float, int, bytes]]
-) -> None:
+def test_a_file_that_was_damaged_is_read_or_refused(reader, tmp_path, edits):
     reader.survives(edited(sample_of(reader, tmp_path), edits), tmp_path)
 
 
@@ -124,10 +119,10 @@ def yardstick() -> float:
 
 
 @pytest.fixture
-def costs(tmp_path: Path):
+def costs(tmp_path):
     """Time, as a multiple of the yardstick's, and bytes that reading takes, one after the other."""
 
-    def measure(reader: Reader, content: bytes) -> tuple[float, int]:
+    def measure(reader, content):
         gc.disable()  # a collection goes through all that other tests left alive
         before = yardstick()
         start = time.process_time()
@@ -167,7 +162,7 @@ COSTLY_FOR = {
         for name in COSTLY_FOR.get(reader.name, ())
     ],
 )
-def test_no_file_takes_long_or_much_memory(reader: Reader, name: str, costs) -> None:
+def test_no_file_takes_long_or_much_memory(reader, name, costs):
     content = COSTLY[name]
     if reader.name.endswith(".xz") and content is not PACKED:
         content = lzma.compress(content, preset=0)

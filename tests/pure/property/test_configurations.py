@@ -1,8 +1,5 @@
 """Whatever is drawn from a shipped search space, on any machine, is legal and survives YAML."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -10,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.search_space import SearchSpace, shipped_spaces
+from autotune.configuration.search_space import shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value
@@ -47,7 +44,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def space(name: str, machine: Machine, baseline: dict[str, Value]) -> SearchSpace:
+def space(name, machine, baseline):
     return narrowed(shipped_spaces()[name], machine, baseline, IMAGE_FACTS)
 
 
@@ -58,8 +55,8 @@ def own(baseline: dict[str, Value], machine: Machine) -> TrainingConfig:
 @FEW
 @given(seed=st.integers(0, 2**32))
 def test_a_drawn_configuration_can_run_there_unless_it_is_the_users_own(
-    space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int
-) -> None:
+    space, machine, baseline, seed
+):
     changed = drawn(space, Random(seed)).differences(own(baseline, machine))
     obstacles = {name: knob_named(name).obstacle(value, machine) for name, value in changed.items()}
     assert obstacles == dict.fromkeys(changed)
@@ -67,14 +64,12 @@ def test_a_drawn_configuration_can_run_there_unless_it_is_the_users_own(
 
 @settings(FEW, max_examples=4)
 @given(seed=st.integers(0, 2**32))
-def test_an_answer_survives_its_file(
-    space: SearchSpace, machine: Machine, baseline: dict[str, Value], seed: int, tmp_path: Path
-) -> None:
+def test_an_answer_survives_its_file(space, machine, baseline, seed, tmp_path):
     best = best_config(drawn(space, Random(seed)), own(baseline, machine))
     write_best(best, tmp_path / "best.yaml")
     assert read_best(tmp_path / "best.yaml") == best
 
 
-def test_the_size_is_never_less_than_what_can_be_drawn(space: SearchSpace) -> None:
+def test_the_size_is_never_less_than_what_can_be_drawn(space):
     random = Random(0)
     assert 1 <= len({drawn(space, random) for _ in range(300)}) <= space.size

@@ -1,7 +1,5 @@
 """Legal settings of every kind, far beyond what a search space would offer."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,12 +25,12 @@ WRONG = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st
 
 
 @given(SETTINGS)
-def test_legal_settings_have_no_faults(settings: dict[str, Value]) -> None:
+def test_legal_settings_have_no_faults(settings):
     assert setting_faults(settings) == {}
 
 
 @given(SETTINGS)
-def test_a_configuration_keeps_every_setting_that_is_not_idle(settings: dict[str, Value]) -> None:
+def test_a_configuration_keeps_every_setting_that_is_not_idle(settings):
     config = TrainingConfig.of(settings)
     for knob in ALL_KNOBS:
         if knob.needs is None and knob.name in settings:
@@ -40,12 +38,12 @@ def test_a_configuration_keeps_every_setting_that_is_not_idle(settings: dict[str
 
 
 @given(CONFIGS)
-def test_a_configuration_is_its_own_canonical_form(config: TrainingConfig) -> None:
+def test_a_configuration_is_its_own_canonical_form(config):
     assert TrainingConfig.of(config.as_dict()) == config
 
 
 @given(CONFIGS)
-def test_a_configuration_survives_yaml_with_its_types(config: TrainingConfig) -> None:
+def test_a_configuration_survives_yaml_with_its_types(config):
     read = parse(dump(config.as_dict()), "f").value
     assert read == config.as_dict()
     assert [type(value) for value in read.values()] == [
@@ -54,22 +52,18 @@ def test_a_configuration_survives_yaml_with_its_types(config: TrainingConfig) ->
 
 
 @given(CONFIGS)
-def test_a_configuration_survives_a_job(config: TrainingConfig) -> None:
+def test_a_configuration_survives_a_job(config):
     job = Job(Inspect(), "cpu", config=config.as_dict())
     assert job_from_json(job_to_json(job)) == job
 
 
 @given(CONFIGS, CONFIGS)
-def test_the_differences_are_what_leads_from_one_to_the_other(
-    one: TrainingConfig, other: TrainingConfig
-) -> None:
+def test_the_differences_are_what_leads_from_one_to_the_other(one, other):
     assert other.replace(**one.differences(other)) == one
 
 
 @given(st.sampled_from(ALL_KNOBS), WRONG)
-def test_a_value_is_either_legal_with_exactly_its_type_or_named_as_a_fault(
-    knob: Knob, value: object
-) -> None:
+def test_a_value_is_either_legal_with_exactly_its_type_or_named_as_a_fault(knob, value):
     match knob.values:
         case Integers(low, high, nullable):
             is_number = type(value) is int and low <= value <= high

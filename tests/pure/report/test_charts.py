@@ -1,23 +1,21 @@
 """Scales put values where they belong."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.report.charts import Scale, round_values
 
 
-def test_a_scale_puts_its_ends_and_its_middle_where_they_belong() -> None:
+def test_a_scale_puts_its_ends_and_its_middle_where_they_belong():
     scale = Scale(0.0, 10.0, 300.0, 100.0)
     assert [scale.at(value) for value in (0.0, 5.0, 10.0)] == [300.0, 200.0, 100.0]
 
 
-def test_a_point_outside_stays_at_the_edge() -> None:
+def test_a_point_outside_stays_at_the_edge():
     scale = Scale(0.0, 1.0, 0.0, 50.0)
     assert (scale.at(-7.0), scale.at(7.0)) == (0.0, 50.0)
 
 
-def test_a_scale_of_one_value_has_it_in_the_middle() -> None:
+def test_a_scale_of_one_value_has_it_in_the_middle():
     assert Scale(3.0, 3.0, 0.0, 100.0).ticks(6, "x") == [(50.0, "3x")]
 
 
@@ -32,5 +30,5 @@ def test_a_scale_of_one_value_has_it_in_the_middle() -> None:
         (0.0, 3e-5, [0.0, 1e-5, 2e-5, 3e-5]),
     ],
 )
-def test_ticks_are_round_and_few(low: float, high: float, values: list[float]) -> None:
+def test_ticks_are_round_and_few(low, high, values):
     assert round_values(low, high, 6) == pytest.approx(values)

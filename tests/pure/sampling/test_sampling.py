@@ -1,11 +1,8 @@
 """The models behind proposals: encoding, Gaussian process, acquisition, posteriors."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -13,7 +10,6 @@ import pytest
 
 from autotune.comparison.race import posteriors_after
 from autotune.comparison.rounds import PairedComparison, Participant
-from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import Posterior, expected_improvement, normal_below
 from autotune.sampling.encoding import Encoding, params_of
@@ -21,13 +17,13 @@ from autotune.sampling.surrogate import Array, Indices, Surrogate, nominal, ordi
 from factories import cpu_machine, narrowed, written
 
 
-def test_expected_improvement_is_what_it_says() -> None:
+def test_expected_improvement_is_what_it_says():
     draws = np.random.default_rng(0).normal(1.0, 0.5, 400_000)
     (found,) = expected_improvement(np.array([1.0]), np.array([0.5]), 1.2)
     assert found == pytest.approx(np.maximum(0, draws - 1.2).mean(), rel=0.02)
 
 
-def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
+def test_half_of_a_normal_variable_lies_below_its_mean():
     assert normal_below(np.array([0.0, 1.96])) == pytest.approx([0.5, 0.975], abs=1e-3)
 
 
@@ -49,20 +45,20 @@ def fitted(rows: Indices, values: Array) -> Surrogate:
     return surrogate
 
 
-def test_effects_that_add_up_are_known_from_a_quarter_of_the_space() -> None:
+def test_effects_that_add_up_are_known_from_a_quarter_of_the_space():
     rows = ALL[np.random.default_rng(0).permutation(len(ALL))[:12]]
     mean, _ = fitted(rows, truth(rows)).predict(ALL)
     assert np.corrcoef(mean, truth(ALL))[0, 1] > 0.9
     assert truth(ALL)[np.argmax(mean)] >= truth(ALL).max() - 0.1
 
 
-def test_measured_configurations_are_less_uncertain_than_others() -> None:
+def test_measured_configurations_are_less_uncertain_than_others():
     rows = ALL[:6]
     _, deviation = fitted(rows, truth(rows)).predict(ALL)
     assert deviation[:6].max() < deviation[6:].min()
 
 
-def test_a_pair_that_pays_together_is_found_from_neighbours() -> None:
+def test_a_pair_that_pays_together_is_found_from_neighbours():
     both = (ALL[:, 2] == 1) & (ALL[:, 3] == 1)
     values = truth(ALL) + 0.8 * both
     kept = np.ones(len(ALL), dtype=bool)
@@ -72,20 +68,20 @@ def test_a_pair_that_pays_together_is_found_from_neighbours() -> None:
     assert np.abs(mean - left).max() < 0.15
 
 
-def test_a_single_trial_is_enough_to_go_on() -> None:
+def test_a_single_trial_is_enough_to_go_on():
     mean, deviation = fitted(ALL[:1], np.array([0.0])).predict(ALL)
     assert np.isfinite(mean).all()
     assert deviation.min() > 0
 
 
-def test_the_same_configuration_measured_twice_is_no_fault() -> None:
+def test_the_same_configuration_measured_twice_is_no_fault():
     rows = ALL[[0, 0, 5]]
     mean, _ = fitted(rows, np.array([0.1, -0.1, 0.0])).predict(ALL)
     assert np.isfinite(mean).all()
 
 
 @pytest.mark.parametrize(("near", "far"), [(1, 2), (2, 3), (1, 3)])
-def test_values_on_a_line_are_alike_by_their_distance(near: int, far: int) -> None:
+def test_values_on_a_line_are_alike_by_their_distance(near, far):
     kernel = ordinal([0, 1, 2, 3])
     assert kernel[0, 0] == 1 > kernel[0, near] > kernel[0, far] > 0
 
@@ -101,11 +97,11 @@ num_threads: [2, 1]
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> SearchSpace:
+def space(tmp_path):
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
-def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) -> None:
+def test_a_knob_that_means_nothing_has_a_value_of_its_own(space):
     code = Encoding(space)
     idle, busy = (
         space.within(TrainingConfig.of({})),
@@ -118,9 +114,7 @@ def test_a_knob_that_means_nothing_has_a_value_of_its_own(space: SearchSpace) ->
 
 
 @pytest.mark.parametrize(("paying", "ratios"), [(1, (1.0, 1.0, 1.0)), (2, (0.7, 1.0, 1.0))])
-def test_threads_are_expected_to_gain_as_far_as_the_diagnosis_says(
-    tmp_path: Path, paying: int, ratios: tuple[float, ...]
-) -> None:
+def test_threads_are_expected_to_gain_as_far_as_the_diagnosis_says(tmp_path, paying, ratios):
     """Half of two threads have 0.7 of the rate; those of more than the cores gain nothing."""
     space = narrowed(written(tmp_path, "num_threads: [1, 2, 4]\n"), cpu_machine(4), {})
     code = Encoding(replace(space, paying_threads=paying))
@@ -129,13 +123,13 @@ def test_threads_are_expected_to_gain_as_far_as_the_diagnosis_says(
     assert rates / rates[1] == pytest.approx(ratios)
 
 
-def test_every_row_is_every_configuration(space: SearchSpace) -> None:
+def test_every_row_is_every_configuration(space):
     code = Encoding(space)
     assert {code.config(row) for row in code.every_row} == set(space.configurations())
     assert len(code.every_row) == space.size
 
 
-def test_drawn_rows_and_neighbours_are_configurations(space: SearchSpace) -> None:
+def test_drawn_rows_and_neighbours_are_configurations(space):
     code, whole = Encoding(space), set(space.configurations())
     drawn = code.some_rows(50, Random(0))
     assert {code.config(row) for row in drawn} <= whole
@@ -145,7 +139,7 @@ def test_drawn_rows_and_neighbours_are_configurations(space: SearchSpace) -> Non
     )
 
 
-def test_a_neighbour_with_workers_has_a_prefetch_factor_of_the_space(tmp_path: Path) -> None:
+def test_a_neighbour_with_workers_has_a_prefetch_factor_of_the_space(tmp_path):
     text = SPACE.replace("prefetch_factor: [2, 4]", "prefetch_factor: [4, 8]")
     space = narrowed(written(tmp_path, text), cpu_machine(), {"batch_size": 8})
     code = Encoding(space)
@@ -155,7 +149,7 @@ def test_a_neighbour_with_workers_has_a_prefetch_factor_of_the_space(tmp_path: P
     assert set(near) <= set(space.configurations())
 
 
-def test_rows_of_configurations_lead_back_to_them(space: SearchSpace) -> None:
+def test_rows_of_configurations_lead_back_to_them(space):
     code, configs = Encoding(space), list(space.configurations())
     assert [code.config(row) for row in code.rows(configs)] == configs
 
@@ -165,19 +159,19 @@ FIRST = Participant("first", BASELINE)
 SECOND = Participant("second", BASELINE)
 
 
-def test_without_a_posterior_timings_are_all_there_is() -> None:
+def test_without_a_posterior_timings_are_all_there_is():
     found = Posterior(noise=0.1).after(0.3, timings=4)
     assert found.mean == pytest.approx(0.3)
     assert found.deviation == pytest.approx(0.05)
 
 
-def test_timings_count_as_much_as_they_are_sure_beside_the_posterior() -> None:
+def test_timings_count_as_much_as_they_are_sure_beside_the_posterior():
     as_sure = Posterior(1.0, 0.05, noise=0.1).after(2.0, timings=4)
     assert as_sure.mean == pytest.approx(1.5)
     assert as_sure.deviation == pytest.approx(0.05 / math.sqrt(2))
 
 
-def test_two_are_told_apart_beyond_two_deviations_of_their_difference() -> None:
+def test_two_are_told_apart_beyond_two_deviations_of_their_difference():
     fastest = Posterior(0.3, 0.03)
     apart = 2 * math.hypot(0.03, 0.04)
     assert Posterior(0.29 - apart, 0.04).is_clearly_below(fastest)
@@ -185,7 +179,7 @@ def test_two_are_told_apart_beyond_two_deviations_of_their_difference() -> None:
     assert not fastest.is_clearly_below(fastest)
 
 
-def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> None:
+def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common():
     before = {FIRST: Posterior(7.0, 0.05, 0.1), SECOND: Posterior(7.2, 0.05, 0.1)}
     comparisons = {
         FIRST: PairedComparison(costs=((1.5, 1.0),) * 4),
@@ -196,7 +190,7 @@ def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common() -> No
     assert (now[SECOND].mean + now[FIRST].mean) / 2 == pytest.approx(math.log(1.5))
 
 
-def test_a_candidate_that_the_search_did_not_time_is_judged_by_the_rounds() -> None:
+def test_a_candidate_that_the_search_did_not_time_is_judged_by_the_rounds():
     comparisons = {
         FIRST: PairedComparison(costs=((1.1, 1.0),) * 4),
         SECOND: PairedComparison(costs=((1.2, 1.0),) * 4),

@@ -1,7 +1,5 @@
 """The batches that a script takes from its loaders, in this very process, and their samples."""
 
-from __future__ import annotations
-
 import queue
 import sys
 import threading
@@ -39,7 +37,7 @@ class Endless(Sampler[int]):
 
 
 @pytest.fixture
-def stream() -> Iterator[BatchStream]:
+def stream():
     """A stream that listens from now on; afterwards torch is as it was."""
     loaders = TrainingLoaders(
         TrainingConfig.of({}), frozenset(), ObservedTraining(), lambda *_: None
@@ -85,9 +83,7 @@ EVALUATIONS = [evaluated_around, evaluated_inside, evaluated_in_part]
 
 @pytest.mark.parametrize("evaluate", EVALUATIONS)
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_evaluation_on_the_training_loader_is_no_training(
-    stream: BatchStream, evaluate: Callable[[DataLoader[Any]], None], workers: int
-) -> None:
+def test_an_evaluation_on_the_training_loader_is_no_training(stream, evaluate, workers):
     loader = DataLoader(
         NUMBERS, batch_size=8, num_workers=workers, persistent_workers=bool(workers)
     )
@@ -108,9 +104,7 @@ def test_an_evaluation_on_the_training_loader_is_no_training(
 
 
 @pytest.mark.parametrize("evaluate", EVALUATIONS)
-def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(
-    stream: BatchStream, evaluate: Callable[[DataLoader[Any]], None]
-) -> None:
+def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(stream, evaluate):
     loader = DataLoader(NUMBERS, batch_size=8)
     for _ in range(2):
         for n, _ in enumerate(loader):
@@ -126,8 +120,8 @@ def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_a_batch_that_is_taken_ahead_counts_with_the_step_that_trains_on_it(
-    stream: BatchStream, is_ahead: bool, accumulated: int
-) -> None:
+    stream, is_ahead, accumulated
+):
     """In short epochs, also around their ends; the second step shows that a loop is ahead."""
     loader = DataLoader(EIGHT, batch_size=8)
     for epoch in range(3):
@@ -145,7 +139,7 @@ def test_a_batch_that_is_taken_ahead_counts_with_the_step_that_trains_on_it(
     assert stream.accumulation_steps == accumulated
 
 
-def test_batches_that_are_taken_together_count_together(stream: BatchStream) -> None:
+def test_batches_that_are_taken_together_count_together(stream):
     """Two for each step, with one backward pass, as a support set and a query set."""
     for _ in range(3):
         batches = iter(DataLoader(EIGHT, batch_size=8))
@@ -159,9 +153,7 @@ def test_batches_that_are_taken_together_count_together(stream: BatchStream) -> 
 
 
 @pytest.mark.parametrize("taken", [2, 3, 4])
-def test_batches_that_are_kept_for_several_steps_count_once(
-    stream: BatchStream, taken: int
-) -> None:
+def test_batches_that_are_kept_for_several_steps_count_once(stream, taken):
     for _ in range(4):
         batches = iter(DataLoader(EIGHT, batch_size=8))
         for _ in range(taken):
@@ -174,9 +166,7 @@ def test_batches_that_are_kept_for_several_steps_count_once(
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])
-def test_what_an_epoch_leaves_to_the_next_step_counts_there(
-    stream: BatchStream, is_ahead: bool
-) -> None:
+def test_what_an_epoch_leaves_to_the_next_step_counts_there(stream, is_ahead):
     """Ten batches, a step after each four: two are left, and trained on."""
     loader = DataLoader([torch.ones(4) for _ in range(80)], batch_size=8)
     for _ in range(3):
@@ -188,7 +178,7 @@ def test_what_an_epoch_leaves_to_the_next_step_counts_there(
 
 
 @pytest.mark.parametrize("in_closure", [False, True])
-def test_a_step_on_whole_epochs_counts_their_batches(stream: BatchStream, in_closure: bool) -> None:
+def test_a_step_on_whole_epochs_counts_their_batches(stream, in_closure):
     """An optimizer that calls its closure again reads the loader again."""
     loader = DataLoader(NUMBERS, batch_size=8)
     for _ in range(2):
@@ -215,7 +205,7 @@ def passed(stream: BatchStream) -> None:
     stream.calls.passed(in_closure=False)
 
 
-def test_a_loop_that_switches_gradients_on_for_each_batch_is_training(stream: BatchStream) -> None:
+def test_a_loop_that_switches_gradients_on_for_each_batch_is_training(stream):
     loader = DataLoader(NUMBERS, batch_size=8)
     try:
         for _ in range(2):
@@ -264,8 +254,8 @@ def time_first(samples: list[Tensor]) -> Tensor:
     ],
 )
 def test_the_loader_tells_the_samples_however_it_collates_them(
-    stream: BatchStream, kwargs: dict[str, Any], per_step: float, workers: int, collate: Any
-) -> None:
+    stream, kwargs, per_step, workers, collate
+):
     loader = DataLoader(NUMBERS, collate_fn=collate, num_workers=workers, **kwargs)
     trained(stream, epochs=2)(loader)
     assert stream.samples_per_step == per_step
@@ -274,7 +264,7 @@ def test_the_loader_tells_the_samples_however_it_collates_them(
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_a_sampler_may_have_no_length(stream: BatchStream, drop_last: bool) -> None:
+def test_a_sampler_may_have_no_length(stream, drop_last):
     loader = DataLoader(NUMBERS, batch_size=8, sampler=Endless(), drop_last=drop_last)
     for _, _ in zip(range(6), loader, strict=False):
         stream.calls.passed(in_closure=False)
@@ -282,9 +272,7 @@ def test_a_sampler_may_have_no_length(stream: BatchStream, drop_last: bool) -> N
     assert (stream.samples_per_step, stream.epoch_samples) == (8.0, None)
 
 
-def test_a_loop_that_begins_an_epoch_for_each_step_waits_for_all_its_batches(
-    stream: BatchStream,
-) -> None:
+def test_a_loop_that_begins_an_epoch_for_each_step_waits_for_all_its_batches(stream):
     """The time between epochs is a share of each sample of the epoch, which is one batch here."""
     loader = DataLoader(NUMBERS, batch_size=8)
     for _ in range(5):
@@ -295,13 +283,13 @@ def test_a_loop_that_begins_an_epoch_for_each_step_waits_for_all_its_batches(
     assert len(stream.boundary_seconds) == 4
 
 
-def test_what_a_thread_reads_ahead_is_no_wait(stream: BatchStream) -> None:
+def test_what_a_thread_reads_ahead_is_no_wait(stream):
     class Slow(list[Any]):
-        def __getitem__(self, index: Any) -> Any:
+        def __getitem__(self, index):
             time.sleep(SECONDS / 8)
             return super().__getitem__(index)
 
-    def train(batches: Iterator[Any]) -> float:
+    def train(batches):
         waited = stream.wait_seconds
         for _ in batches:
             stream.calls.passed(in_closure=False)
@@ -321,9 +309,7 @@ def test_what_a_thread_reads_ahead_is_no_wait(stream: BatchStream) -> None:
 
 
 @pytest.mark.parametrize("library", ["gymnasium", ""])
-def test_what_an_agent_does_between_the_steps_is_timed(
-    stream: BatchStream, monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
+def test_what_an_agent_does_between_the_steps_is_timed(stream, monkeypatch, library):
     """An agent may evaluate its model to play; other evaluations are left out."""
     if library:
         monkeypatch.setitem(sys.modules, library, ModuleType(library))
@@ -337,15 +323,13 @@ def test_what_an_agent_does_between_the_steps_is_timed(
     assert (stream.calls.aside_seconds < SECONDS) == bool(library)
 
 
-def test_the_first_epoch_counts_the_batch_that_came_before_its_loader_was_known(
-    stream: BatchStream,
-) -> None:
+def test_the_first_epoch_counts_the_batch_that_came_before_its_loader_was_known(stream):
     trained(stream)(DataLoader(NUMBERS, batch_size=8))
     assert stream.epoch_batches == 4
     assert stream.epoch_samples == 32
 
 
-def test_an_epoch_that_is_broken_off_leaves_no_sizes_to_the_next(stream: BatchStream) -> None:
+def test_an_epoch_that_is_broken_off_leaves_no_sizes_to_the_next(stream):
     loader = DataLoader(NUMBERS, batch_sampler=Buckets(), num_workers=1, persistent_workers=True)
     for _ in range(2):
         for _ in loader:
@@ -360,19 +344,19 @@ class Ready(IterableDataset[Any]):
         yield from (torch.ones(7, 3) for _ in range(4))
 
 
-def test_tensors_tell_the_samples_where_a_dataset_gives_whole_batches(stream: BatchStream) -> None:
+def test_tensors_tell_the_samples_where_a_dataset_gives_whole_batches(stream):
     trained(stream)(DataLoader(Ready(), batch_size=None))
     assert (stream.samples, stream.samples_per_step) == (28, 7)
 
 
-def test_a_sampler_of_lists_without_collation_tells_the_samples(stream: BatchStream) -> None:
+def test_a_sampler_of_lists_without_collation_tells_the_samples(stream):
     class Table:
-        def __getitem__(self, rows: list[int]) -> Tensor:
+        def __getitem__(self, rows):
             return torch.ones(3, len(rows))
 
-        def __len__(self) -> int:
+        def __len__(self):
             return 32
 
     sampler = BatchSampler(SequentialSampler(NUMBERS), 8, drop_last=False)
-    trained(stream)(DataLoader(Table(), batch_size=None, sampler=sampler))  # type: ignore[arg-type]
+    trained(stream)(DataLoader(Table(), batch_size=None, sampler=sampler))
     assert stream.samples == 32

@@ -1,10 +1,6 @@
 """The loss of a script is what its outermost backward is called on, recorded without a wait."""
 
-from __future__ import annotations
-
 import gc
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -30,7 +26,7 @@ from factories import written
 
 
 @pytest.fixture
-def recorder() -> Iterator[LossRecorder]:
+def recorder():
     """A recorder in a process that is left as it was."""
     recorder, steps = LossRecorder(), Steps()
     recorder.watch()
@@ -44,7 +40,7 @@ def loss(value: float) -> Tensor:
     return torch.tensor(value, requires_grad=True) * 1.0
 
 
-def test_a_step_has_the_loss_of_each_of_its_backward_passes(recorder: LossRecorder) -> None:
+def test_a_step_has_the_loss_of_each_of_its_backward_passes(recorder):
     for values in ((1.0, 3.0), (5.0,)):
         for value in values:
             loss(value).backward()
@@ -55,9 +51,7 @@ def test_a_step_has_the_loss_of_each_of_its_backward_passes(recorder: LossRecord
     assert steps[0].value("sum") == 4.0
 
 
-def test_memory_that_the_next_step_writes_into_does_not_change_a_loss(
-    recorder: LossRecorder,
-) -> None:
+def test_memory_that_the_next_step_writes_into_does_not_change_a_loss(recorder):
     """As a CUDA graph does."""
     shared = loss(1.0)
     shared.backward()
@@ -66,7 +60,7 @@ def test_memory_that_the_next_step_writes_into_does_not_change_a_loss(
     assert recorder.steps()[0].losses == (1.0,)
 
 
-def test_the_factor_of_a_gradient_scaler_is_undone(recorder: LossRecorder) -> None:
+def test_the_factor_of_a_gradient_scaler_is_undone(recorder):
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     scaler.scale(loss(3.0)).backward()
     (scaler.scale(loss(3.0)) / 2).backward()
@@ -76,7 +70,7 @@ def test_the_factor_of_a_gradient_scaler_is_undone(recorder: LossRecorder) -> No
     assert [step.losses for step in recorder.steps()] == [(3.0, 1.5), (4.0,)]
 
 
-def test_a_backward_within_a_backward_is_no_loss(recorder: LossRecorder) -> None:
+def test_a_backward_within_a_backward_is_no_loss(recorder):
     layer = nn.Linear(2, 2)
     checkpoint(layer, torch.ones(1, 2, requires_grad=True), use_reentrant=True).sum().backward()
     recorder.stepped(1)
@@ -84,9 +78,7 @@ def test_a_backward_within_a_backward_is_no_loss(recorder: LossRecorder) -> None
     assert recorder.backwards == 1
 
 
-def test_losses_of_one_call_add_up_and_what_is_no_scalar_is_a_fault(
-    recorder: LossRecorder,
-) -> None:
+def test_losses_of_one_call_add_up_and_what_is_no_scalar_is_a_fault(recorder):
     torch.autograd.backward([loss(1.0), loss(2.0)])
     recorder.stepped(1)
     torch.autograd.backward(loss(value) for value in (1.0, 4.0))
@@ -96,7 +88,7 @@ def test_losses_of_one_call_add_up_and_what_is_no_scalar_is_a_fault(
     assert recorder.fault == "it calls backward on a tensor of 3 numbers instead of a scalar loss"
 
 
-def test_the_last_tenth_is_of_samples_not_of_steps() -> None:
+def test_the_last_tenth_is_of_samples_not_of_steps():
     small = [StepLoss(10 * n, (float(n),)) for n in range(1, 11)]
     assert mean_of_last(small, 100, "mean", 0.1) == 10.0
     assert mean_of_last(small, 95, "mean", 0.1) == pytest.approx((4.5 * 9 + 5 * 10) / 9.5)
@@ -105,21 +97,21 @@ def test_the_last_tenth_is_of_samples_not_of_steps() -> None:
 
 
 @pytest.mark.parametrize(("slope", "expected"), [(-0.1, True), (0.0, False), (0.1, False)])
-def test_a_loss_falls_if_it_does_so_beyond_its_spread(slope: float, expected: bool) -> None:
+def test_a_loss_falls_if_it_does_so_beyond_its_spread(slope, expected):
     random = Random(0)
     course = [10 + slope * step + random.gauss(0, 0.5) for step in range(60)]
     assert falls(course) is expected
     assert not falls(course[:10]), "too few"
 
 
-def test_a_loss_that_falls_at_once_falls() -> None:
+def test_a_loss_that_falls_at_once_falls():
     """As in gradient descent on all samples: most of its fall lies in the first steps."""
     course = [15 * 0.6**step for step in range(40)]
     assert falls(course)
     assert not falls([*course, *course[:10]]), "it comes back"
 
 
-def test_steps_without_a_loss_and_losses_that_are_not_finite_judge_nothing() -> None:
+def test_steps_without_a_loss_and_losses_that_are_not_finite_judge_nothing():
     good, none = StepLoss(1, (1.0,)), StepLoss(2, ())
     assert fault_of([good]) == ""
     assert "calls no backward" in fault_of([none])
@@ -127,9 +119,7 @@ def test_steps_without_a_loss_and_losses_that_are_not_finite_judge_nothing() -> 
     assert "NaN or infinite" in fault_of([good, StepLoss(2, (float("nan"),))])
 
 
-def test_a_loss_that_was_watched_too_shortly_names_what_watches_it_for_longer(
-    tmp_path: Path,
-) -> None:
+def test_a_loss_that_was_watched_too_shortly_names_what_watches_it_for_longer(tmp_path):
     space = read_space(written(tmp_path, "amp_dtype: [null, bfloat16]\n"))
     watched = [loss_seconds(ScriptOptions(()), space, budget) for budget in (90, 180, 360)]
     assert watched == [9.0, 18.0, 30.0]
@@ -138,10 +128,10 @@ def test_a_loss_that_was_watched_too_shortly_names_what_watches_it_for_longer(
         assert "--time-budget" not in no_fall(40, seconds), "no budget watches it for longer"
 
 
-def test_no_tensor_is_kept_for_a_loss() -> None:
+def test_no_tensor_is_kept_for_a_loss():
     """Small tensors between the script's own would split the memory that those reuse."""
 
-    def tensors() -> int:
+    def tensors():
         gc.collect()
         return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
 
@@ -157,15 +147,15 @@ def test_no_tensor_is_kept_for_a_loss() -> None:
 class OnADevice(Tensor):
     """A tensor that says that it is on an accelerator; its memory is the host's."""
 
-    is_cpu = False  # type: ignore[assignment]
+    is_cpu = False
 
     def item(self) -> float:
         raise AssertionError("it would wait for the device")
 
-    tolist = __float__ = item  # type: ignore[assignment]
+    tolist = __float__ = item
 
 
-def test_numbers_of_a_device_are_copied_into_memory_for_many_in_their_order() -> None:
+def test_numbers_of_a_device_are_copied_into_memory_for_many_in_their_order():
     scalars, expected = Scalars(), []
     shared = torch.zeros(1).as_subclass(OnADevice)
     for number in range(2500):

@@ -1,7 +1,5 @@
 """The stages of a script follow from the seconds of its own steps, here of a clock that we move."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -70,9 +68,8 @@ def timed(
             script.step()
 
 
-def test_waiting_is_loading_where_the_script_loads_itself() -> None:
+def test_waiting_is_loading_where_the_script_loads_itself():
     found = timed(Script(), loader())
-    assert found is not None
     assert [(one.num_workers, one.seconds) for one in found.loading] == [(0, pytest.approx(0.1))]
     assert found.compute_seconds == pytest.approx(0.55)
     assert found.optimizer_seconds == pytest.approx(0.05)
@@ -80,68 +77,64 @@ def test_waiting_is_loading_where_the_script_loads_itself() -> None:
     assert found.batch_size == 4
 
 
-def test_without_a_loader_computing_and_updating_are_told() -> None:
+def test_without_a_loader_computing_and_updating_are_told():
     found = timed(Script(waits=0.0), None)
-    assert found is not None
     assert found.loading == ()
     assert found.compute_seconds == pytest.approx(0.55)
     assert found.optimizer_seconds == pytest.approx(0.05)
 
 
-def test_all_are_seconds_of_a_batch_where_steps_accumulate() -> None:
+def test_all_are_seconds_of_a_batch_where_steps_accumulate():
     found = timed(Script(), loader(), batches_per_step=5)
-    assert found is not None
     assert found.compute_seconds == pytest.approx(0.11)
     assert found.loading[0].seconds == pytest.approx(0.02)
     assert found.optimizer_seconds == pytest.approx(0.01)
 
 
-def test_a_step_that_opens_an_epoch_does_not_count() -> None:
+def test_a_step_that_opens_an_epoch_does_not_count():
     found = timed(Script(opens_epoch=lambda step: step % 3 == 0), loader())
-    assert found is not None
     assert found.compute_seconds == pytest.approx(0.55)
     assert found.loading[0].seconds == pytest.approx(0.1)
 
 
-def test_slow_steps_are_few() -> None:
+def test_slow_steps_are_few():
     script = Script(computes=60.0)
     assert timed(script, loader()) is not None
     assert script.steps == 4
 
 
-def test_what_workers_load_is_loaded_once_more_in_this_process() -> None:
+def test_what_workers_load_is_loaded_once_more_in_this_process():
     seen: list[int] = []
 
     class Counts(Dataset[object]):
-        def __len__(self) -> int:
+        def __len__(self):
             return 64
 
-        def __getitem__(self, index: int) -> object:
+        def __getitem__(self, index):
             seen.append(index)
             return torch.zeros(1)
 
     threads = torch.get_num_threads()
     found = timed(Script(waits=0.0), loader(2, Counts()))
-    assert found is not None
     assert found.loading[0].num_workers == 0
     assert found.loading[0].seconds > 0
     assert len(seen) == 4 * 4
     assert torch.get_num_threads() == threads
 
 
-def test_a_dataset_that_only_workers_can_read_leaves_the_stages_unknown() -> None:
+def test_a_dataset_that_only_workers_can_read_leaves_the_stages_unknown():
     class Refuses(Dataset[object]):
-        def __len__(self) -> int:
+        def __len__(self):
             return 64
 
-        def __getitem__(self, index: int) -> object:
+        def __getitem__(self, index):
             raise RuntimeError("not in this process")
 
     assert timed(Script(), loader(2, Refuses())) is None
 
 
-def test_copies_to_the_device_are_told_from_kernels() -> None:
-    def event(key: str, start: float, end: float) -> SimpleNamespace:
+def test_copies_to_the_device_are_told_from_kernels():
+    def event(key, start, end):
         return SimpleNamespace(key=key, time_range=SimpleNamespace(start=start, end=end))
 
     events = [
@@ -153,7 +146,7 @@ def test_copies_to_the_device_are_told_from_kernels() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "taken"), [(0.1, 10), (2.0, 3), (1.4, 4), (60.0, 3)])
-def test_the_speed_of_long_steps_is_measured_over_few(seconds: float, taken: int) -> None:
+def test_the_speed_of_long_steps_is_measured_over_few(seconds, taken):
     now = 0.0
     steps = some_steps(lambda: now)
     count = 0

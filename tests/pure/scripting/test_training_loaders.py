@@ -1,9 +1,5 @@
 """A script's loaders get settings in this very process, or keep what they had."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
@@ -25,7 +21,7 @@ FAILED: dict[str, str] = {}
 
 
 @pytest.fixture
-def loaders() -> Iterator[TrainingLoaders]:
+def loaders():
     """Loaders that are watched from now on; afterwards torch is as it was."""
     FAILED.clear()
     asked = frozenset({"pin_memory"})
@@ -40,10 +36,8 @@ def loaders() -> Iterator[TrainingLoaders]:
     undo_all()
 
 
-def test_a_hook_that_fails_leaves_the_loader_as_it_was(
-    loaders: TrainingLoaders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
+def test_a_hook_that_fails_leaves_the_loader_as_it_was(loaders, monkeypatch):
+    def fails(*_):
         raise RuntimeError("a fault of ours")
 
     monkeypatch.setattr(PinMemory, "loader_kwargs", fails)
@@ -53,22 +47,20 @@ def test_a_hook_that_fails_leaves_the_loader_as_it_was(
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(
-    loaders: TrainingLoaders,
-) -> None:
-    def nest(samples: list[torch.Tensor]) -> torch.Tensor:
+def test_a_batch_that_does_not_say_its_size_is_given_all_the_same(loaders):
+    def nest(samples):
         return torch.nested.nested_tensor(samples)
 
     feed = BatchStream(lambda: None, ModelCalls(), loaders)
     data = [torch.ones(n + 1, 2) for n in range(8)]
-    loader = DataLoader(data, batch_size=4, collate_fn=nest)  # type: ignore[arg-type]
+    loader = DataLoader(data, batch_size=4, collate_fn=nest)
     for _ in loader:
         loaders.stepped()
         feed.stepped()
     assert (feed.steps, feed.samples) == (2, 8)
 
 
-def test_batches_that_are_read_without_gradients_feed_no_step(loaders: TrainingLoaders) -> None:
+def test_batches_that_are_read_without_gradients_feed_no_step(loaders):
     loader = DataLoader(list(range(8)), batch_size=4)
     with torch.no_grad():
         next(iter(loader))
@@ -77,9 +69,7 @@ def test_batches_that_are_read_without_gradients_feed_no_step(loaders: TrainingL
     assert loaders.gave
 
 
-def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(monkeypatch):
     """The script has compiled something, its loss perhaps, so there is a graph."""
     seen, model = ObservedTraining(), nn.Linear(2, 2)
     seen.model = model
@@ -98,19 +88,19 @@ def steps(seen: ObservedTraining, *optimizers: torch.optim.Optimizer) -> list[bo
     return found
 
 
-def test_the_first_of_two_alternating_optimizers_counts() -> None:
+def test_the_first_of_two_alternating_optimizers_counts():
     critic, generator = (torch.optim.SGD(nn.Linear(2, 2).parameters()) for _ in range(2))
     both = [generator, *[critic] * 100]
     assert steps(ObservedTraining(), *both * 2) == [True, *[False] * 100] * 2
 
 
-def test_an_optimizer_inside_another_does_not_count_twice() -> None:
+def test_an_optimizer_inside_another_does_not_count_twice():
     weights = nn.Linear(2, 2)
     inner, outer = (torch.optim.SGD(weights.parameters()) for _ in range(2))
     assert steps(ObservedTraining(), inner, outer, inner, outer) == [True, False, True, False]
 
 
-def test_one_that_takes_over_the_parameters_counts_from_its_second_step_on() -> None:
+def test_one_that_takes_over_the_parameters_counts_from_its_second_step_on():
     body, head = nn.Linear(2, 2), nn.Linear(2, 2)
     first = torch.optim.SGD(head.parameters())
     second = torch.optim.SGD([*body.parameters(), *head.parameters()])
@@ -119,7 +109,7 @@ def test_one_that_takes_over_the_parameters_counts_from_its_second_step_on() -> 
     assert seen.changes == 1
 
 
-def test_a_knob_that_is_asked_for_as_off_is_read_back() -> None:
+def test_a_knob_that_is_asked_for_as_off_is_read_back():
     config = TrainingConfig.of({})
     found = Interposition(config, frozenset({"amp_dtype", "num_threads"}))
     model = nn.Linear(2, 2)

@@ -1,7 +1,5 @@
 """A trial's details are typed in memory, and on disk what they have always been."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -40,7 +38,7 @@ def stored(details: TrialDetails) -> dict[str, Any]:
     return attributes
 
 
-def test_a_trial_is_stored_under_the_names_of_what_is_known() -> None:
+def test_a_trial_is_stored_under_the_names_of_what_is_known():
     timed = stored(told(details_of(Measured(measurement()), 3.0), quality=0.9))
     shown = ["samples_per_second", "peak_memory_bytes", "quality", "training"]
     assert list(timed) == [*shown, "details"]
@@ -52,12 +50,12 @@ def test_a_trial_is_stored_under_the_names_of_what_is_known() -> None:
     assert foreseen["details"]["foreseen"] is True
 
 
-def test_a_number_that_is_zero_is_kept() -> None:
+def test_a_number_that_is_zero_is_kept():
     assert TrialDetails(compile_seconds=0.0).as_attributes()["details"] == {"compile_seconds": 0.0}
 
 
 @pytest.mark.parametrize("outcome", [Measured(measurement()), Crashed("why")])
-def test_a_trial_is_read_back_as_it_was_told(outcome: Measured | Crashed) -> None:
+def test_a_trial_is_read_back_as_it_was_told(outcome):
     details = told(details_of(outcome, 3.0), quality=0.9)
     read = TrialDetails.of({**stored(details), "config": {}, "of another program": [1]})
     assert stored(read) == stored(details)
@@ -78,12 +76,12 @@ def test_a_trial_is_read_back_as_it_was_told(outcome: Measured | Crashed) -> Non
         ("training", 7),
     ],
 )
-def test_another_type_is_refused_by_name(name: str, value: object) -> None:
+def test_another_type_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=f" at {name}"):
         TrialDetails.of({"details": {name: value}})
 
 
-def test_a_measurement_that_is_none_is_left_out() -> None:
+def test_a_measurement_that_is_none_is_left_out():
     assert (
         TrialDetails.of({"details": {"stored_measurement": {"blocks": "many"}}}).measurement is None
     )

@@ -1,11 +1,8 @@
 """One writing process per study."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +11,20 @@ from autotune.values.errors import StorageError
 from covering import covers
 
 
-def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path):
     refused = pytest.raises(StorageError, match=f"process {os.getpid()}")
     with study_lock(tmp_path), refused, study_lock(tmp_path):
         pass
 
 
-def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
+def test_the_lock_is_free_again_after_the_block(tmp_path):
     for _ in range(2):
         with study_lock(tmp_path):
             assert (tmp_path / LOCK_FILE).exists()
 
 
 @covers("S13")
-def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
+def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -41,26 +38,26 @@ def test_a_holder_that_is_killed_leaves_the_lock_free(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="file"), study_lock(tmp_path / "file" / "study"):
         pass
 
 
 @covers("X10")
-def test_the_folder_of_a_study_can_be_looked_into_by_its_owner_alone(tmp_path: Path) -> None:
+def test_the_folder_of_a_study_can_be_looked_into_by_its_owner_alone(tmp_path):
     with study_lock(tmp_path / "studies" / "s"):
         assert (tmp_path / "studies" / "s").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:
+def test_a_folder_that_was_there_keeps_its_permissions(tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s").chmod(0o755)
     with study_lock(tmp_path / "s"):
         assert (tmp_path / "s").stat().st_mode & 0o777 == 0o755
 
 
-def test_files_of_others_in_the_folder_stay_as_they_are(tmp_path: Path) -> None:
+def test_files_of_others_in_the_folder_stay_as_they_are(tmp_path):
     theirs = tmp_path / "lock"
     theirs.write_text("of another program")
     with study_lock(tmp_path):
@@ -71,7 +68,7 @@ def test_files_of_others_in_the_folder_stay_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / LOCK_FILE).read_text() == "of another program, too"
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
     theirs = tmp_path / "theirs"
     theirs.write_text("123")
     (tmp_path / LOCK_FILE).symlink_to(theirs)

@@ -1,7 +1,5 @@
 """The seconds of launching a step and of its kernels follow from what a fake device says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -33,17 +31,17 @@ class Gpu:
 
 
 @pytest.mark.parametrize("kernels", [10, 600, 900])
-def test_launching_is_not_waiting_for_room_in_the_queue(kernels: int) -> None:
+def test_launching_is_not_waiting_for_room_in_the_queue(kernels):
     gpu = Gpu(kernels, launch=1e-5, runs=5e-5)
     assert launch_seconds(gpu.step, gpu.wait, gpu.clock) == pytest.approx(kernels * 1e-5)
 
 
-def test_one_step_that_stalls_does_not_count() -> None:
+def test_one_step_that_stalls_does_not_count():
     gpu = Gpu(100, launch=1e-5, runs=5e-5)
     gpu.now = 0.0
     steps = iter(range(100))
 
-    def step() -> None:
+    def step():
         gpu.now += 1.0 if next(steps) == 0 else 0.0
         gpu.step()
 
@@ -60,11 +58,11 @@ def event(start: float, end: float, device: str = "CUDA", note: bool = False) ->
     )
 
 
-def test_kernels_that_overlap_are_busy_once() -> None:
+def test_kernels_that_overlap_are_busy_once():
     events = [event(0, 100), event(50, 150), event(60, 70), event(300, 400)]
     others = [event(0, 9999, "CPU"), event(0, 9999, note=True)]
     assert busy_seconds([*events, *others], steps=2) == pytest.approx(250e-6 / 2)
 
 
-def test_a_profiler_that_sees_no_kernel_tells_nothing() -> None:
+def test_a_profiler_that_sees_no_kernel_tells_nothing():
     assert busy_seconds([event(0, 9, "CPU")], steps=1) is None

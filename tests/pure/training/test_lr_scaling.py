@@ -1,11 +1,9 @@
 """Learning rates are scaled when the batch size changes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from autotune.configuration.training_config import LR_RULES, LrRule, TrainingConfig, lr_factor
+from autotune.configuration.training_config import LR_RULES, TrainingConfig, lr_factor
 from autotune.training.training_setup import apply, build_dataset, scale_learning_rates
 from autotune.training.workload import load_workload
 from children import WORKLOADS
@@ -24,19 +22,19 @@ from children import WORKLOADS
         ("sqrt", 16, 0.5),
     ],
 )
-def test_the_factor_follows_the_batch_size(rule: LrRule, batch_size: int, factor: float) -> None:
+def test_the_factor_follows_the_batch_size(rule, batch_size, factor):
     assert lr_factor(rule, batch_size, 64) == pytest.approx(factor)
 
 
-def test_the_command_line_offers_exactly_the_rules_that_exist() -> None:
+def test_the_command_line_offers_exactly_the_rules_that_exist():
     from autotune.cli import cli
 
     (choice,) = [o.type for o in cli.commands["search"].params if o.name == "lr_scaling"]
-    assert tuple(choice.choices) == LR_RULES  # type: ignore[attr-defined]
+    assert tuple(choice.choices) == LR_RULES
 
 
 @pytest.mark.parametrize("factor", [1.0, 4.0])
-def test_every_group_of_the_optimizer_gets_the_factor(factor: float) -> None:
+def test_every_group_of_the_optimizer_gets_the_factor(factor):
     workload = load_workload(WORKLOADS / "two_rates.py")
     config = TrainingConfig.of({"batch_size": 8})
     setup = apply(config, workload, "cpu", 0, build_dataset(workload))
@@ -45,7 +43,7 @@ def test_every_group_of_the_optimizer_gets_the_factor(factor: float) -> None:
     assert rates == pytest.approx([0.25 * factor, 0.125 * factor])
 
 
-def test_a_rate_that_is_a_tensor_shared_by_groups_is_scaled_once() -> None:
+def test_a_rate_that_is_a_tensor_shared_by_groups_is_scaled_once():
     rate = torch.tensor(0.5)
     weights = [torch.zeros(1, requires_grad=True) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": w} for w in weights], lr=rate)

@@ -1,7 +1,5 @@
 """Code may leave obstacles in a process, so that a fork is not as good as a fresh one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -60,7 +58,7 @@ LIBRARIES = ["logging.handlers", "torch.anything"]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
+def found(tmp_path_factory):
     """The reason against forks of a process in which a module with some code was run."""
     codes = [("model", code) for code in (*(code for code, _ in OBSTACLES), *HARMLESS)]
     codes += [(library, HOOK) for library in LIBRARIES]
@@ -79,21 +77,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str
 
 
 @pytest.mark.parametrize(("code", "reason"), OBSTACLES)
-def test_a_resource_that_forks_would_share_or_lack_is_an_obstacle(
-    code: str, reason: str, found: dict[tuple[str, str], str]
-) -> None:
+def test_a_resource_that_forks_would_share_or_lack_is_an_obstacle(code, reason, found):
     assert found["model", code].startswith(reason)
 
 
 @pytest.mark.parametrize("code", HARMLESS)
-def test_a_resource_that_forks_copy_is_no_obstacle(
-    code: str, found: dict[tuple[str, str], str]
-) -> None:
+def test_a_resource_that_forks_copy_is_no_obstacle(code, found):
     assert found["model", code] == "None"
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_fork_hooks_of_libraries_that_are_made_for_forks_are_none(
-    library: str, found: dict[tuple[str, str], str]
-) -> None:
+def test_fork_hooks_of_libraries_that_are_made_for_forks_are_none(library, found):
     assert found[library, HOOK] == "None"

@@ -1,7 +1,5 @@
 """Facts of the machine are read from folders that stand for /proc and /sys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,14 +46,12 @@ def probe_v1(root: Path, files: dict[str, str]) -> Host:
     ],
     ids=str,
 )
-def test_the_tightest_limit_on_the_way_to_the_root_counts(
-    tmp_path: Path, files: dict[str, str], quota: float | None, limit: int | None
-) -> None:
+def test_the_tightest_limit_on_the_way_to_the_root_counts(tmp_path, files, quota, limit):
     found = probe_v2(tmp_path, files)
     assert (found.quota_cores, found.memory_limit_bytes) == (quota, limit)
 
 
-def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path: Path) -> None:
+def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path):
     files = {
         "cpu/docker/1/cpu.cfs_quota_us": "50000\n",
         "cpu/docker/1/cpu.cfs_period_us": "100000\n",
@@ -66,7 +62,7 @@ def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path: Path) ->
     assert found.memory_limit_bytes == 5000
 
 
-def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path: Path) -> None:
+def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path):
     unified = {
         "app/job/cpu.max": "400000 100000\n",
         "app/job/cpu.stat": "usage_usec 7000000\n",
@@ -75,7 +71,6 @@ def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path: Path) -> N
     }
     probe_v2(tmp_path / "2", unified)
     quota = cpu_quota(tmp_path / "2")
-    assert quota is not None
     assert quota.used_seconds() == 9.0
     separate = {
         "cpu/docker/1/cpu.cfs_quota_us": "50000\n",
@@ -84,13 +79,10 @@ def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path: Path) -> N
     }
     probe_v1(tmp_path / "1", separate)
     quota = cpu_quota(tmp_path / "1")
-    assert quota is not None
     assert quota.used_seconds() == 3.5
 
 
-def test_version_1_spells_no_limit_as_minus_one_and_as_a_number_near_two_to_the_63(
-    tmp_path: Path,
-) -> None:
+def test_version_1_spells_no_limit_as_minus_one_and_as_a_number_near_two_to_the_63(tmp_path):
     files = {
         "cpu/docker/1/cpu.cfs_quota_us": "-1\n",
         "cpu/docker/1/cpu.cfs_period_us": "100000\n",
@@ -101,7 +93,7 @@ def test_version_1_spells_no_limit_as_minus_one_and_as_a_number_near_two_to_the_
     assert found.memory_limit_bytes is None
 
 
-def test_a_machine_without_any_of_these_files_has_no_limits(tmp_path: Path) -> None:
+def test_a_machine_without_any_of_these_files_has_no_limits(tmp_path):
     found = probe_host(tmp_path)
     assert found.quota_cores is None
     assert found.memory_limit_bytes is None
@@ -109,12 +101,12 @@ def test_a_machine_without_any_of_these_files_has_no_limits(tmp_path: Path) -> N
     assert found.cpu_name
 
 
-def test_the_name_of_the_cpu_is_its_model_name(tmp_path: Path) -> None:
+def test_the_name_of_the_cpu_is_its_model_name(tmp_path):
     place(tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Xeon: 8\nmodel name\t: B\n"})
     assert probe_host(tmp_path).cpu_name == "Xeon: 8"
 
 
-def test_this_machine_has_cores_and_memory() -> None:
+def test_this_machine_has_cores_and_memory():
     found = probe_host()
     assert 1 <= found.usable_cores <= found.affinity_count <= found.cpu_count
     assert 0 < found.usable_memory_bytes <= found.memory_bytes
@@ -123,9 +115,7 @@ def test_this_machine_has_cores_and_memory() -> None:
 @pytest.mark.parametrize(
     ("quota", "usable"), [(None, 8), (1.5, 2), (0.2, 1), (2.0, 2), (100.0, 8)], ids=str
 )
-def test_usable_cores_round_a_quota_up_and_never_exceed_the_affinity(
-    quota: float | None, usable: int
-) -> None:
+def test_usable_cores_round_a_quota_up_and_never_exceed_the_affinity(quota, usable):
     assert replace(host(8), quota_cores=quota).usable_cores == usable
 
 
@@ -141,7 +131,7 @@ def test_usable_cores_round_a_quota_up_and_never_exceed_the_affinity(
     ],
     ids=["torch", "threads", "quota", "memory limit", "device", "driver"],
 )
-def test_the_fingerprint_changes_with_the_machine(changed: object) -> None:
+def test_the_fingerprint_changes_with_the_machine(changed):
     assert changed.fingerprint != cpu_machine().fingerprint
 
 
@@ -153,9 +143,7 @@ def test_the_fingerprint_changes_with_the_machine(changed: object) -> None:
         ("something else 1.2", ""),
     ],
 )
-def test_the_driver_is_read_from_either_kind_of_kernel_module(
-    first_line: str, version: str, tmp_path: Path
-) -> None:
+def test_the_driver_is_read_from_either_kind_of_kernel_module(first_line, version, tmp_path):
     text = f"{first_line}\nGCC version:  gcc version 12.3.0\n"
     assert nvidia_driver(place(tmp_path, {"proc/driver/nvidia/version": text})) == version
 
@@ -172,13 +160,11 @@ UNIFIED = {"proc/self/cgroup": "0::/app/job\n", "proc/vmstat": "oom_kill 7\n"}
         ({"proc/vmstat": "nr_free_pages 1\n"}, 0),
     ],
 )
-def test_kills_for_lack_of_memory_are_counted_as_near_as_can_be(
-    files: dict[str, str], kills: int, tmp_path: Path
-) -> None:
+def test_kills_for_lack_of_memory_are_counted_as_near_as_can_be(files, kills, tmp_path):
     assert oom_kills(place(tmp_path, {**UNIFIED, **files})) == kills
 
 
-def test_version_1_counts_kills_in_another_file(tmp_path: Path) -> None:
+def test_version_1_counts_kills_in_another_file(tmp_path):
     files = {
         "proc/self/cgroup": "4:memory:/docker/1\n",
         "sys/fs/cgroup/memory/docker/1/memory.oom_control": "under_oom 0\noom_kill 3\n",

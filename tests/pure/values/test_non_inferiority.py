@@ -1,7 +1,5 @@
 """Accept, reject or undecided, from losses of quality over paired seeds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,7 +8,6 @@ from scipy import stats
 
 from autotune.values.statistics import (
     LOOKS,
-    Decision,
     bounds,
     decide,
     may_accept,
@@ -43,30 +40,30 @@ ALLOWED = 0.1
     ],
     ids=str,
 )
-def test_a_sequence_of_losses_decides(losses: tuple[float, ...], decision: Decision) -> None:
+def test_a_sequence_of_losses_decides(losses, decision):
     assert decide(losses, ALLOWED) == decision
 
 
-def test_a_margin_of_zero_accepts_equal_qualities_and_refuses_any_loss() -> None:
+def test_a_margin_of_zero_accepts_equal_qualities_and_refuses_any_loss():
     assert decide((0.0, 0.0, 0.0), 0.0) == "accept"
     assert decide((0.001,), 0.0) == "reject"
 
 
 @pytest.mark.parametrize("seeds", LOOKS)
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 5.0])
-def test_seeds_after_a_rejecting_one_accept_only_if_they_gain(seeds: int, spread: float) -> None:
+def test_seeds_after_a_rejecting_one_accept_only_if_they_gain(seeds, spread):
     drawn = np.random.default_rng(0).normal(0.0, spread, (200, seeds - 1))
     others = drawn - drawn.mean(axis=1, keepdims=True) - 0.5  # of what is allowed, on average
     for row in ALLOWED * others:
         assert decide((5.1 * ALLOWED, *row), ALLOWED) != "accept"
 
 
-def test_seeds_after_a_rejecting_one_could_accept_if_they_gained_more() -> None:
+def test_seeds_after_a_rejecting_one_could_accept_if_they_gained_more():
     assert decide((5.1 * ALLOWED, *11 * (-0.6 * ALLOWED,)), ALLOWED) == "accept"
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5, 6])
-def test_the_bounds_are_one_sided_at_95_percent(seeds: int) -> None:
+def test_the_bounds_are_one_sided_at_95_percent(seeds):
     losses = [0.1 * n for n in range(seeds)]
     mean, error = stats.tmean(losses), stats.sem(losses)
     quantile = stats.t.ppf(0.95, seeds - 1)
@@ -75,7 +72,7 @@ def test_the_bounds_are_one_sided_at_95_percent(seeds: int) -> None:
     assert high == pytest.approx(mean + quantile * error, abs=1e-4)
 
 
-def test_one_seed_bounds_nothing() -> None:
+def test_one_seed_bounds_nothing():
     assert bounds((0.3,)) == (-math.inf, math.inf)
 
 
@@ -89,20 +86,20 @@ def test_one_seed_bounds_nothing() -> None:
         ([], 0.0),
     ],
 )
-def test_the_resolution_is_the_step_between_qualities(qualities: list[float], step: float) -> None:
+def test_the_resolution_is_the_step_between_qualities(qualities, step):
     assert resolution(qualities) == pytest.approx(step, rel=1e-6)
 
 
-def test_the_step_of_an_accuracy_is_found_among_errors_of_float32() -> None:
+def test_the_step_of_an_accuracy_is_found_among_errors_of_float32():
     found = [float(np.float32(hits / 360)) for hits in (324, 81, 330, 210, 17, 355)]
     assert resolution(found) == pytest.approx(1 / 360, rel=1e-3)
 
 
-def test_the_resolution_of_a_continuous_quality_is_negligible() -> None:
+def test_the_resolution_of_a_continuous_quality_is_negligible():
     assert resolution([2.349913, 2.336054, 2.335006, 2.161587, 2.105438, 2.149920]) < 0.001
 
 
-def test_equal_losses_are_no_finer_than_the_resolution() -> None:
+def test_equal_losses_are_no_finer_than_the_resolution():
     """Each of two sides is rounded with a deviation of step/sqrt(12); by the normal's quantile."""
     low, high = bounds((0.01, 0.01, 0.01), step=1 / 360)
     half = stats.norm.ppf(0.95) * (1 / 360) * math.sqrt(2 / 12) / math.sqrt(3)
@@ -111,7 +108,7 @@ def test_equal_losses_are_no_finer_than_the_resolution() -> None:
     assert decide((0.0095,) * 3, 0.01, step=1 / 360) == "undecided"
 
 
-def test_losses_that_differ_by_more_are_not_widened_by_the_resolution() -> None:
+def test_losses_that_differ_by_more_are_not_widened_by_the_resolution():
     losses = (0.0, 0.1, 0.3)
     assert bounds(losses, step=0.01) == bounds(losses)
 
@@ -129,7 +126,7 @@ def passed(losses: np.ndarray, allowed: float) -> float:
     return float(np.mean([is_accepted(row) for row in losses.tolist()]))
 
 
-def test_all_looks_together_pass_what_loses_just_what_is_allowed_in_5_percent_at_most() -> None:
+def test_all_looks_together_pass_what_loses_just_what_is_allowed_in_5_percent_at_most():
     draws = np.random.default_rng(0).standard_normal((4000, LOOKS[-1]))
     error = math.sqrt(0.05 * 0.95 / len(draws))
     assert 0.03 < passed(ALLOWED + draws, ALLOWED) <= 0.05 + 2 * error
@@ -144,8 +141,6 @@ def test_all_looks_together_pass_what_loses_just_what_is_allowed_in_5_percent_at
         ((0.1, 0.1, 0.1, 0.1, 0.1, 0.11), False),
     ],
 )
-def test_further_seeds_may_accept_only_what_is_within_by_enough(
-    losses: tuple[float, ...], may: bool
-) -> None:
+def test_further_seeds_may_accept_only_what_is_within_by_enough(losses, may):
     assert decide(losses, ALLOWED) == "undecided"
     assert may_accept(losses, ALLOWED) == may

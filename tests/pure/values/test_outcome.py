@@ -1,7 +1,5 @@
 """Outcomes as JSON and as one line for people."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import get_args
 
@@ -70,19 +68,19 @@ def kind(outcome: object) -> str:
     return type(outcome).__name__
 
 
-def test_the_examples_below_are_of_every_kind() -> None:
+def test_the_examples_below_are_of_every_kind():
     assert {type(outcome) for outcome in (*ANSWERS, *FAILURES)} == set(get_args(TrialOutcome))
     assert {type(failure) for failure in FAILURES} == set(get_args(Failure))
 
 
 @pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
-def test_every_outcome_comes_back_from_json_as_it_was(outcome: TrialOutcome) -> None:
+def test_every_outcome_comes_back_from_json_as_it_was(outcome):
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
 
 
 @covers("T13")
 @pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
-def test_an_outcome_cut_off_anywhere_is_lost(outcome: TrialOutcome) -> None:
+def test_an_outcome_cut_off_anywhere_is_lost(outcome):
     text = outcome_to_json(outcome)
     for length in range(0, len(text), 7):
         assert isinstance(outcome_from_json(text[:length]), Lost)
@@ -103,7 +101,7 @@ def test_an_outcome_cut_off_anywhere_is_lost(outcome: TrialOutcome) -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_text_that_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> None:
+def test_a_text_that_is_no_outcome_is_lost_and_says_why(text):
     lost = outcome_from_json(text)
     assert isinstance(lost, Lost)
     assert lost.detail.startswith("the child's outcome is not readable: ")
@@ -113,13 +111,13 @@ def test_a_text_that_is_no_outcome_is_lost_and_says_why(text: str | bytes) -> No
     "number",
     ["NaN", "Infinity", "-Infinity", "null"],
 )
-def test_numbers_that_are_not_finite_are_lost(number: str) -> None:
+def test_numbers_that_are_not_finite_are_lost(number):
     text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
     assert isinstance(outcome_from_json(text), Lost)
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=kind)
-def test_an_answer_to_another_question_is_lost(answer: TrialOutcome) -> None:
+def test_an_answer_to_another_question_is_lost(answer):
     assert as_failure(answer) == Lost(
         f"the child answered with {answer.kind!r}, which was not asked"
     )
@@ -140,5 +138,5 @@ def test_an_answer_to_another_question_is_lost(answer: TrialOutcome) -> None:
     ],
     ids=lambda value: kind(value) if not isinstance(value, str) else "",
 )
-def test_a_failure_is_described_on_one_line(failure: Failure, line: str) -> None:
+def test_a_failure_is_described_on_one_line(failure, line):
     assert describe(failure) == line

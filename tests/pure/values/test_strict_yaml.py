@@ -1,10 +1,5 @@
 """The strict YAML reader accepts settings files and refuses others with positions."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -40,7 +35,7 @@ def typed(value: object) -> object:
     "text",
     ["no", "yes", "on", "off", "y", "n", "12:30", "2024-01-01", "1_000", "0b1", "=", "tRue", "1e"],
 )
-def test_a_plain_word_that_only_yaml_1_1_converts_stays_text(text: str) -> None:
+def test_a_plain_word_that_only_yaml_1_1_converts_stays_text(text):
     assert parse(f"a: {text}", "f").value == {"a": text}
 
 
@@ -67,18 +62,18 @@ def test_a_plain_word_that_only_yaml_1_1_converts_stays_text(text: str) -> None:
         ("|\n  1", "1"),
     ],
 )
-def test_a_scalar_follows_the_core_schema_of_yaml_1_2(text: str, expected: object) -> None:
+def test_a_scalar_follows_the_core_schema_of_yaml_1_2(text, expected):
     assert typed(parse(f"a: {text}", "f").value["a"]) == typed(expected)
 
 
 @pytest.mark.parametrize("text", [".inf", "-.INF", ".nan", "1e999", "9" * 5000, "0x" + "f" * 9000])
-def test_a_number_that_is_not_finite_or_is_too_long_is_refused(text: str) -> None:
+def test_a_number_that_is_not_finite_or_is_too_long_is_refused(text):
     line = only_problem(f"a: {text}")
     assert line.startswith("f.yaml:1:4: number '")
     assert "is not finite or too long" in line
 
 
-def test_infinity_in_quotes_is_text() -> None:
+def test_infinity_in_quotes_is_text():
     assert parse("a: '.inf'", "f").value == {"a": ".inf"}
 
 
@@ -97,11 +92,11 @@ NESTED = "settings:\n  amp: off\n  batch_size:\n    - 16\n    - 32\nflow: {a: [1
         (("flow", "a", 0), "f:6:12"),
     ],
 )
-def test_a_position_is_that_of_the_value(place: tuple[str | int, ...], position: str) -> None:
+def test_a_position_is_that_of_the_value(place, position):
     assert parse(NESTED, "f").position(*place) == position
 
 
-def test_a_missing_position_is_its_parents_and_a_key_has_its_own() -> None:
+def test_a_missing_position_is_its_parents_and_a_key_has_its_own():
     document = parse(NESTED, "f")
     assert document.position("settings", "batch_size", 9, "x") == "f:4:5"
     assert document.key_position("settings", "batch_size") == "f:3:3"
@@ -135,31 +130,29 @@ def test_a_missing_position_is_its_parents_and_a_key_has_its_own() -> None:
         ('a: "\\UFFFFFFFF"', "1:1: not valid YAML: the number of a character"),
     ],
 )
-def test_syntax_that_a_settings_file_does_not_need_is_refused_with_its_position(
-    text: str, expected: str
-) -> None:
+def test_syntax_that_a_settings_file_does_not_need_is_refused_with_its_position(text, expected):
     assert only_problem(text).startswith(f"f.yaml:{expected}")
 
 
 @covers("C9")
-def test_a_key_is_text_as_it_is_written() -> None:
+def test_a_key_is_text_as_it_is_written():
     text = "1: a\nnull: b\n'no': c\n<<: d\n"
     assert parse(text, "f").value == {"1": "a", "null": "b", "no": "c", "<<": "d"}
 
 
-def test_nesting_up_to_the_limit_is_read() -> None:
+def test_nesting_up_to_the_limit_is_read():
     lists = MAX_DEPTH - 1
     assert parse("a: " + "[" * lists + "]" * lists, "f").position() == "f:1:1"
 
 
-def test_nesting_beyond_the_limit_is_refused_where_it_begins() -> None:
+def test_nesting_beyond_the_limit_is_refused_where_it_begins():
     line = only_problem("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH)
     assert line.startswith("f.yaml:1:23: nested deeper than 20 levels.")
 
 
 @covers("C7")
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "[\n"])
-def test_absurd_nesting_is_refused_without_going_through_it(opening: str) -> None:
+def test_absurd_nesting_is_refused_without_going_through_it(opening):
     deep = opening * 5000
     assert "nested deeper than 20 levels" in only_problem(deep)
 
@@ -169,14 +162,12 @@ def test_absurd_nesting_is_refused_without_going_through_it(opening: str) -> Non
 
 @covers("C5")
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbfa: 1\n", b"a: 1\r\n", "a: 1 # é".encode()])
-def test_a_file_with_a_byte_order_mark_or_windows_line_ends_is_read(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_a_file_with_a_byte_order_mark_or_windows_line_ends_is_read(tmp_path, content):
     (tmp_path / "f.yaml").write_bytes(content)
     assert read(tmp_path / "f.yaml").value == {"a": 1}
 
 
-def test_positions_in_a_file_name_the_path_as_given(tmp_path: Path) -> None:
+def test_positions_in_a_file_name_the_path_as_given(tmp_path):
     file = tmp_path / "f.yaml"
     file.write_text("a: 1\n")
     assert read(file).position("a") == f"{file}:1:4"
@@ -193,9 +184,7 @@ def test_positions_in_a_file_name_the_path_as_given(tmp_path: Path) -> None:
         (b"a: " + b"x" * MAX_BYTES, ": larger than 64 kB"),
     ],
 )
-def test_a_file_that_is_no_small_utf_8_text_is_refused(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_a_file_that_is_no_small_utf_8_text_is_refused(tmp_path, content, message):
     file = tmp_path / "f.yaml"
     file.write_bytes(content)
     with pytest.raises(UsageError) as caught:
@@ -211,9 +200,7 @@ def test_a_file_that_is_no_small_utf_8_text_is_refused(
         ("a\0b", "embedded null byte"),
     ],
 )
-def test_a_path_that_cannot_be_read_is_refused_with_the_reason(
-    tmp_path: Path, name: str, reason: str
-) -> None:
+def test_a_path_that_cannot_be_read_is_refused_with_the_reason(tmp_path, name, reason):
     with pytest.raises(UsageError, match=rf"cannot be read \({reason}\)"):
         read(tmp_path / name)
 
@@ -243,19 +230,19 @@ JSON_LIKE = st.dictionaries(
 @example({"a": 1e-05, "b": 1e16, "c": -0.0, "d": 1.5e300})
 @example({"a": "x\n", "b": "\n x", "c": " x ", "d": "\ufeff", "e": "\x85", "f": "\u2028", "\n": 1})
 @settings(deadline=None)
-def test_a_dump_is_read_back_alike_here_and_by_yaml_1_1(data: dict[str, Any]) -> None:
+def test_a_dump_is_read_back_alike_here_and_by_yaml_1_1(data):
     text = dump(data)
     assert typed(parse(text, "f").value) == typed(data)
     assert typed(yaml.safe_load(text)) == typed(data)
 
 
-def test_a_dump_keeps_the_order_of_keys_and_repeats_shared_objects() -> None:
+def test_a_dump_keeps_the_order_of_keys_and_repeats_shared_objects():
     shared = [1, 2]
     text = "b: é\na: [1, 2]\nc: [1, 2]\n"
     assert dump({"b": "é", "a": shared, "c": shared}) == text
 
 
-def test_a_long_line_is_not_folded() -> None:
+def test_a_long_line_is_not_folded():
     assert dump({"a": "word " * 100 + "end"}).count("\n") == 1
 
 
@@ -269,7 +256,7 @@ YAML_TEXT = st.text() | st.lists(
 
 @given(YAML_TEXT)
 @settings(deadline=2000, max_examples=500)
-def test_any_text_is_read_or_refused_with_positions_and_never_ends_otherwise(text: str) -> None:
+def test_any_text_is_read_or_refused_with_positions_and_never_ends_otherwise(text):
     try:
         outcome: object = parse(text, "f")
     except UsageError as error:

@@ -1,7 +1,5 @@
 """Numbers and foreign text as people read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from autotune.values.text import clean, size, span, without_passwords
@@ -12,7 +10,7 @@ from covering import covers
     ("count", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (912 << 20, "912 MiB"), (3 << 40, "3 TiB")],
 )
-def test_bytes_are_written_with_three_digits_and_a_unit(count: int, text: str) -> None:
+def test_bytes_are_written_with_three_digits_and_a_unit(count, text):
     assert size(count) == text
 
 
@@ -27,11 +25,11 @@ def test_bytes_are_written_with_three_digits_and_a_unit(count: int, text: str) -
         (7260, "2 h 1 min"),
     ],
 )
-def test_a_span_is_written_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
+def test_a_span_is_written_in_the_unit_that_suits_it(seconds, text):
     assert span(seconds) == text
 
 
-def test_terminal_escapes_and_control_characters_are_left_out() -> None:
+def test_terminal_escapes_and_control_characters_are_left_out():
     assert clean("\x1b[31mred\x1b[0m \x07bell\r\x1b[2J") == "red bell"
 
 
@@ -47,7 +45,7 @@ def test_terminal_escapes_and_control_characters_are_left_out() -> None:
         ("a\x1b[38;5;1mb\x1b[?25lc", "abc"),
     ],
 )
-def test_control_sequences_of_terminals_are_left_out_whole(text: str, cleaned: str) -> None:
+def test_control_sequences_of_terminals_are_left_out_whole(text, cleaned):
     assert clean(text) == cleaned
 
 
@@ -62,5 +60,5 @@ def test_control_sequences_of_terminals_are_left_out_whole(text: str, cleaned: s
         ("me@example.org: hello", "me@example.org: hello"),
     ],
 )
-def test_passwords_are_shown_as_stars_and_nothing_else_is(text: str, shown: str) -> None:
+def test_passwords_are_shown_as_stars_and_nothing_else_is(text, shown):
     assert without_passwords(text) == shown

@@ -1,12 +1,9 @@
 """Compilations are counted as the compiler itself reports them, whoever asked for them."""
 
-from pathlib import Path
-
 import pytest
 
 from asked_scripts import Ask
 from autotune.configuration.job import Measure
-from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Measured, TrialOutcome
@@ -22,9 +19,7 @@ def measured(outcome: TrialOutcome) -> Measurement:
     ("workload", "settings"),
     [("recompiles.py", {"compile_mode": "default"}), ("compiles_itself.py", {})],
 )
-def test_a_model_that_is_compiled_again_while_it_is_timed_is_flagged(
-    workload: str, settings: dict[str, Value], tmp_path: Path
-) -> None:
+def test_a_model_that_is_compiled_again_while_it_is_timed_is_flagged(workload, settings, tmp_path):
     run = measured(run_child(tmp_path, job_for(WORKLOADS / workload, settings)))
     assert "recompiled" in run.flags
     assert run.one_time_seconds >= run.compile_seconds > 0
@@ -35,9 +30,7 @@ def test_a_model_that_is_compiled_again_while_it_is_timed_is_flagged(
 @pytest.mark.parametrize(
     ("when", "flags"), [("once", {"recompiled"}), ("in every step", {"recompiled", "unsteady"})]
 )
-def test_a_script_that_compiles_by_itself_is_watched(
-    when: str, flags: set[str], tmp_path: Path
-) -> None:
+def test_a_script_that_compiles_by_itself_is_watched(when, flags, tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(runner, tmp_path / "trial")
         run = measured(ask("recompiles.py", when, task=Measure(QUICK), settings={}))

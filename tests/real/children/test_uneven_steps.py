@@ -1,7 +1,5 @@
 """Every fifth step computes twenty times as much: its seconds are part of the throughput."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -70,11 +68,10 @@ def measured(outcome: TrialOutcome) -> Measurement:
 
 
 @pytest.mark.parametrize("timed", [of_model, of_script])
-def test_slow_steps_count_for_the_seconds_that_they_take(timed, tmp_path: Path) -> None:
+def test_slow_steps_count_for_the_seconds_that_they_take(timed, tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         run = measured(timed(runner, tmp_path))
     steps = run.steps
-    assert steps is not None
     assert steps.is_uneven
     assert steps.slow / steps.count == pytest.approx(1 / 5, abs=0.12)
     assert steps.slow >= 4, "the timing went on until it had seen them often enough"

@@ -1,7 +1,5 @@
 """The core runs without the packages of the extras, and a command that needs one names it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -60,8 +58,8 @@ def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_command_names_what_it_lacks_and_how_to_get_it(
-    url: str, tmp_path: Path, words: str, needed_by: str, distribution: str, required: str
-) -> None:
+    url, tmp_path, words, needed_by, distribution, required
+):
     answered(url)
     (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())
     done = autotune(tmp_path, *words.format(url=url).split())
@@ -71,7 +69,7 @@ def test_a_command_names_what_it_lacks_and_how_to_get_it(
     assert not (tmp_path / "studies").exists()
 
 
-def test_a_table_for_a_notebook_names_pandas(tmp_path: Path) -> None:
+def test_a_table_for_a_notebook_names_pandas(tmp_path):
     done = without_extras(tmp_path, "-c", IN_PYTHON)
     how = f"{sys.executable} -m pip install 'pandas'"
     says = f"SearchResult.dataframe needs the package pandas: {how}"
@@ -80,7 +78,7 @@ def test_a_table_for_a_notebook_names_pandas(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_search_and_its_reports_need_no_extra(tmp_path: Path) -> None:
+def test_a_search_and_its_reports_need_no_extra(tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())
     flags = ["--space", "space.yaml", "--trials", "2", "--study", "own"]
@@ -94,7 +92,7 @@ def test_a_search_and_its_reports_need_no_extra(tmp_path: Path) -> None:
     assert exported.returncode == 0, exported.stderr
 
 
-def test_what_is_named_is_what_installs_it() -> None:
+def test_what_is_named_is_what_installs_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     source = (ROOT / "autotune/process/common/optional_packages.py").read_text(encoding="utf-8")

@@ -3,8 +3,6 @@
 Elsewhere the rule is shown on scripted measurements, and real searches are cut short.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -40,7 +38,7 @@ options:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """Commands have as long as a search may take here."""
     monkeypatch.setattr("children.DEADLINE", MOST_SECONDS)
 
@@ -65,7 +63,7 @@ def answers(folder: Path, model: str, space: str) -> list[BestConfig]:
     [("repeats_itself.py", SAME), ("plain.py", NOTHING_HELPS)],
     ids=["A/A", "nothing helps"],
 )
-def test_settings_are_kept_where_nothing_is_faster(model: str, space: str, tmp_path: Path) -> None:
+def test_settings_are_kept_where_nothing_is_faster(model, space, tmp_path):
     """One that is as fast wins with a chance of 4.7 %, so that two of five do with one of 2 %."""
     found = answers(tmp_path, model, space)
     faster = [best.evidence.speedup for best in found if not best.keeps_baseline]
@@ -73,7 +71,7 @@ def test_settings_are_kept_where_nothing_is_faster(model: str, space: str, tmp_p
     assert all(speedup.ratio < 1.05 for speedup in faster), "and then by hardly anything"
 
 
-def test_a_setting_that_is_faster_by_construction_is_confirmed(tmp_path: Path) -> None:
+def test_a_setting_that_is_faster_by_construction_is_confirmed(tmp_path):
     for best in answers(tmp_path, "repeats_itself.py", WINS):
         assert best.config["options.repeats"] == 1
         speedup = best.evidence.speedup

@@ -1,10 +1,7 @@
 """Nobody waits in silence: commands other than a search say that they still work."""
 
-from __future__ import annotations
-
 import tempfile
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import pytest
 from autotune.commands import execute, search
 from autotune.console.progress import Waiting
 from autotune.context.options import SearchOptions
-from autotune.searching.run.events import Event, PhaseStarted
+from autotune.searching.run.events import PhaseStarted
 from autotune.values.errors import NotSearchedEnoughError
 from children import WORKLOADS
 from command_line import command
@@ -23,7 +20,7 @@ SLOW_IMPORT = "import time\ntime.sleep(600)\n"
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def impatient(monkeypatch, tmp_path):
     """A fiftieth of a second is long, and what stays on the disk stays in the test's folder."""
     for place in ("autotune.console.progress.Waiting", "autotune.console.live.Waiting"):
         monkeypatch.setattr(place, partial(Waiting, every=0.02))
@@ -33,7 +30,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOptions:
     kept = {"study": "a", "storage": None, "folder": folder, "out": folder / "table.jsonl"}
-    return SearchOptions.of(model_path=model, device="cpu", **{**kept, **changes})  # type: ignore[arg-type]
+    return SearchOptions.of(model_path=model, device="cpu", **{**kept, **changes})
 
 
 @pytest.mark.parametrize(
@@ -47,16 +44,14 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
     ids=["machine", "file", "plan", "profile"],
 )
 @pytest.mark.usefixtures("one_host")
-def test_a_command_that_takes_long_says_so(words: list[object], said: str) -> None:
+def test_a_command_that_takes_long_says_so(words, said):
     done = command(*words, "--device", "cpu")
     assert done.code == 0, done.err
     assert f"  ... {said}, " in done.err
 
 
-def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def join(*_: object) -> Iterator[Event]:
+def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(monkeypatch):
+    def join(*_):
         time.sleep(0.5)
         yield PhaseStarted("search", "16 trials", None)
         time.sleep(0.5)
@@ -69,7 +64,7 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(
     assert command(*words, "--progress", "none").err == ""
 
 
-def test_a_dry_run_keeps_to_the_time_budget(tmp_path: Path) -> None:
+def test_a_dry_run_keeps_to_the_time_budget(tmp_path):
     model = tmp_path / "model.py"
     model.write_text(SLOW_IMPORT)
     with pytest.raises(NotSearchedEnoughError, match="took the time budget"):

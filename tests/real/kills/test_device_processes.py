@@ -1,7 +1,5 @@
 """A search on several devices as it is used: real children, killed, and every signal among them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -28,7 +26,7 @@ KILLED = "killed by SIGKILL"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("devices")
     place(folder)
     return folder
@@ -80,7 +78,7 @@ def check_ended(folder: Path, before: dict[int, float | None]) -> None:
 
 
 @covers("R3")
-def test_each_child_has_its_own_core_and_one_that_is_killed_is_told_as_that(folder: Path) -> None:
+def test_each_child_has_its_own_core_and_one_that_is_killed_is_told_as_that(folder):
     hold(folder, *CORES)
     with searching(folder) as search:
         children = [held_on(folder, core, search) for core in CORES]
@@ -95,7 +93,7 @@ def test_each_child_has_its_own_core_and_one_that_is_killed_is_told_as_that(fold
 
 
 @covers("R4")
-def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) -> None:
+def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder):
     before = told(trials_of(folder))
     hold(folder, *CORES)
     with searching(folder) as search:
@@ -107,7 +105,7 @@ def test_a_terminal_that_is_lost_ends_the_trials_of_all_devices(folder: Path) ->
 
 
 @covers("R1")
-def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
+def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path):
     core = CORES[0]
     place(tmp_path)
     hold(tmp_path, core)
@@ -138,9 +136,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path: Path) -> None:
     [((signal.SIGTERM,), TERMINATED), ((signal.SIGINT, signal.SIGINT), INTERRUPTED)],
     ids=["SIGTERM", "Ctrl-C twice"],
 )
-def test_a_signal_in_the_confirmation_ends_its_child(
-    numbers: tuple[signal.Signals, ...], code: int, folder: Path
-) -> None:
+def test_a_signal_in_the_confirmation_ends_its_child(numbers, code, folder):
     before = told(trials_of(folder))
     release(folder, *CORES)
     for job in folder.glob("studies/waits/trials/confirm/**/job.json"):
@@ -154,7 +150,7 @@ def test_a_signal_in_the_confirmation_ends_its_child(
     assert not list(folder.rglob("best.yaml"))
 
 
-def test_a_run_that_was_stopped_so_often_comes_to_its_end(folder: Path) -> None:
+def test_a_run_that_was_stopped_so_often_comes_to_its_end(folder):
     before = told(trials_of(folder))
     release(folder, *CORES)
     with searching(folder) as search:

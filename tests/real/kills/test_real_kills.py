@@ -1,7 +1,5 @@
 """`kill -9` of the real command: its children, the host that they are forked from, workers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -52,7 +50,7 @@ def search_for(folder: Path, storage: str, seconds: float) -> None:
 
 @covers("R5")
 @pytest.mark.timeout(120 + 20 * KILLS)
-def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path):
     storage = f"sqlite:///{tmp_path / 'kept'}"
     shutil.copy(WORKLOADS / "plain.py", tmp_path)
     written(tmp_path, SPACE)

@@ -15,7 +15,6 @@ from autotune.values.outcome import (
     NonFinite,
     OutOfMemory,
     Rejected,
-    TrialOutcome,
     UserError,
     describe,
 )
@@ -27,7 +26,7 @@ from leaks import shared_memory
 
 @pytest.fixture
 def outcome_of(runner, tmp_path):
-    def run(workload: str, **settings) -> TrialOutcome:
+    def run(workload, **settings):
         job = shared_job(WORKLOADS / f"{workload}.py", settings)
         outcome = runner.run(job, tmp_path / "trial")
         assert (tmp_path / "trial" / "launch").read_text().startswith("forked")

@@ -1,9 +1,5 @@
 """`autotune worker` as it is used: processes on PostgreSQL, one of them killed."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from children import nobody_is_left, start_hurried, wait_until
@@ -19,7 +15,7 @@ STUDY = "shared"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.mkdir()
     return hosts
@@ -27,8 +23,8 @@ def folder(tmp_path: Path) -> Path:
 
 @covers("S10")
 def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_measured_twice(
-    folder: Path, server_storage: str
-) -> None:
+    folder, server_storage
+):
     """A search on one core leads; of two workers on the other, one goes on for the first."""
     leads, dies, lives = (folder / name for name in ("leads", "dies", "lives"))
     model = place(leads)

@@ -1,9 +1,5 @@
 """Workers of an unchanged script start and run where the settings say, or stay as they are."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from autotune.knobs.base import Value
@@ -46,7 +42,7 @@ GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
 
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
 @pytest.mark.parametrize("method", [None, "spawn"])
-def test_workers_of_a_script_load_on_other_cores(method: str | None, tmp_path: Path) -> None:
+def test_workers_of_a_script_load_on_other_cores(method, tmp_path):
     script = written(tmp_path, TELLS + GUARD, "train.py")
     settings: dict[str, Value] = {"num_workers": 1, "cpu_affinity": "workers_apart"}
     done = run(tmp_path, script, num_threads=64, loader_start_method=method, **settings)
@@ -60,9 +56,7 @@ def test_workers_of_a_script_load_on_other_cores(method: str | None, tmp_path: P
     assert ("loader_start_method=spawn" in applied) is (method == "spawn")
 
 
-def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_script(
-    tmp_path: Path,
-) -> None:
+def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_script(tmp_path):
     settings = {"num_workers": 1, "in_order": False, "pin_memory": True, "device_prefetch": True}
     done = run(tmp_path, "--allow-numerics", SCRIPTS / "plain_loop.py", **settings)
     (applied,) = report_of(done)

@@ -1,7 +1,5 @@
 """Trials whose DataLoader workers are started, placed and ordered as their settings say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -66,17 +64,13 @@ def model(folder: Path, text: str) -> Path:
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_trial_trains_with_its_kind_of_workers(
-    settings: dict[str, Value], warm: bool, tmp_path: Path
-) -> None:
+def test_a_trial_trains_with_its_kind_of_workers(settings, warm, tmp_path):
     settings = {"num_workers": 1, "persistent_workers": True, **settings}
     outcome = run_child(tmp_path, job(WORKLOADS / "plain.py", settings), warm)
     assert isinstance(outcome, Measured), outcome
 
 
-def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_why(
-    tmp_path: Path,
-) -> None:
+def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_why(tmp_path):
     path = model(tmp_path, LAMBDA)
     forked: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     assert isinstance(run_child(tmp_path, job(path, forked)), Measured)
@@ -87,7 +81,7 @@ def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_wh
 
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
 @pytest.mark.parametrize("method", [None, "spawn"])
-def test_workers_load_on_other_cores_than_training(method: str | None, tmp_path: Path) -> None:
+def test_workers_load_on_other_cores_than_training(method, tmp_path):
     settings: dict[str, Value] = {
         "num_workers": 1,
         "persistent_workers": True,

@@ -1,7 +1,5 @@
 """One of two processes goes wrong, or their launcher: the trial says which, and all end."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -105,15 +103,13 @@ def log_of(folder: Path, name: str) -> str:
 
 @covers("T23", "T28")
 @pytest.mark.parametrize(("way", "said"), [(SCRIPT, KILLED), (OWN, WITHOUT)])
-def test_a_rank_that_dies_is_named_and_not_the_one_that_lost_its_peer(
-    way: str, said: str, tmp_path: Path
-) -> None:
+def test_a_rank_that_dies_is_named_and_not_the_one_that_lost_its_peer(way, said, tmp_path):
     assert outcome_of(way, "killed", tmp_path) == Crashed(said)
     assert (log_of(tmp_path, "launch") == "started by torch's launcher\n") == (way != OWN)
 
 
 @covers("T23")
-def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path: Path) -> None:
+def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path):
     outcome = outcome_of(MODEL, "raises", tmp_path)
     assert isinstance(outcome, UserError), outcome
     assert "rank 1: ValueError: rank 1 does not like this batch" in outcome.detail
@@ -125,9 +121,7 @@ def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path: Path) -
 
 @covers("T24", "T28")
 @pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), (OWN, "hangs")])
-def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(
-    way: str, fault: str, tmp_path: Path
-) -> None:
+def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
     seconds = DEADLINE if way == MODEL else OF_LAUNCHER
     outcome = outcome_of(way, fault, tmp_path, seconds)
     assert isinstance(outcome, TimedOut), outcome
@@ -138,21 +132,21 @@ def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(
 
 
 @covers("T24")
-def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(tmp_path: Path) -> None:
+def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(tmp_path):
     outcome = outcome_of(MODEL, "stopped", tmp_path)
     assert isinstance(outcome, outcomes.Measured), outcome
     assert any(block.noise.stopped for block in outcome.measurement.blocks)
 
 
 @covers("T23")
-def test_a_loss_that_is_no_number_on_one_rank_fails_the_trial(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_on_one_rank_fails_the_trial(tmp_path):
     outcome = outcome_of(SCRIPT, "diverges", tmp_path)
     assert isinstance(outcome, outcomes.NonFinite), outcome
     assert outcome.detail.startswith("rank ")
 
 
 @covers("T25")
-def test_a_stream_that_each_process_would_read_in_full_is_refused(tmp_path: Path) -> None:
+def test_a_stream_that_each_process_would_read_in_full_is_refused(tmp_path):
     job = job_for(WORKLOADS / "rank_streams.py", task=Inspect())
     outcome = run(replace(job, config=None, processes=2), tmp_path)
     assert isinstance(outcome, Rejected), outcome
@@ -160,7 +154,7 @@ def test_a_stream_that_each_process_would_read_in_full_is_refused(tmp_path: Path
 
 
 @covers("T25")
-def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(tmp_path):
     source = "import rank_streams\nrank_streams.SPLITS = True\nfrom rank_streams import *\n"
     path = f"import sys; sys.path.insert(0, {str(WORKLOADS)!r})\n"
     model = written(tmp_path, path + source, "model.py")
@@ -173,31 +167,31 @@ def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(tmp_path: 
 
 
 @covers("T25")
-def test_a_rank_whose_training_ends_before_the_others_is_named(tmp_path: Path) -> None:
+def test_a_rank_whose_training_ends_before_the_others_is_named(tmp_path):
     outcome = outcome_of(SCRIPT, "ends early", tmp_path)
     assert isinstance(outcome, UserError), outcome
     assert "rank 1: it ended after 5 steps, too few to be timed" in outcome.detail
 
 
 @covers("T28")
-def test_processes_that_never_join_each_other_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_processes_that_never_join_each_other_are_refused_with_what_to_do(tmp_path):
     outcome = script_outcome(tmp_path, "plain_loop.py", "--epochs", "1000")
     assert isinstance(outcome, UserError), outcome
     assert "nothing calls torch.distributed.init_process_group" in outcome.detail
 
 
-def test_a_loss_is_the_mean_over_the_ranks(tmp_path: Path) -> None:
+def test_a_loss_is_the_mean_over_the_ranks(tmp_path):
     source = (SCRIPTS / "faulty_rank.py").read_text()
     changed = source.replace("loss.backward()", "(loss * 0 + 10 * rank + step).backward()")
     script = written(tmp_path, changed, "offset.py")
     with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(InTwo(runner), tmp_path / "trial")
         found = ask(str(script), "none", task=TakeFirstSteps(4), settings={})
-    assert found.losses == pytest.approx((5.0, 6.0, 7.0, 8.0))  # type: ignore[union-attr]
+    assert found.losses == pytest.approx((5.0, 6.0, 7.0, 8.0))
 
 
 @covers("T28")
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         outcome = script_outcome(
@@ -216,9 +210,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         (HIDES, "All hosts have to see the folder of the study"),
     ],
 )
-def test_a_launcher_that_starts_too_few_processes_is_named(
-    launcher: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_that_starts_too_few_processes_is_named(launcher, said, tmp_path, monkeypatch):
     monkeypatch.setattr("autotune.process.ranks.PATIENCE_SECONDS", 1.0)
     found = run(job_of(OWN, "hangs", tmp_path, launcher), tmp_path)
     assert isinstance(found, outcomes.Lost), found
@@ -226,7 +218,7 @@ def test_a_launcher_that_starts_too_few_processes_is_named(
 
 
 @pytest.fixture
-def on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_another_host(monkeypatch):
     """To this process, the ranks run on another host, which has no lifeline to it."""
     for module in ("autotune.process.common.launched", "autotune.process.common.child_ties"):
         monkeypatch.setattr(f"{module}.this_host", lambda: "here")
@@ -235,16 +227,14 @@ def on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @covers("T31")
 @pytest.mark.usefixtures("on_another_host")
-def test_a_launcher_has_time_to_end_its_processes_on_other_hosts(tmp_path: Path) -> None:
+def test_a_launcher_has_time_to_end_its_processes_on_other_hosts(tmp_path):
     assert isinstance(run(job_of(OWN, "hangs", tmp_path, ENDS_LATE), tmp_path), TimedOut)
     assert "it has ended its processes on other hosts within " in log_of(tmp_path, "launch")
 
 
 @covers("T31")
 @pytest.mark.usefixtures("on_another_host")
-def test_a_launcher_that_does_not_end_them_ends_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_that_does_not_end_them_ends_the_search(tmp_path, monkeypatch):
     """Processes that it has left there would disturb each further trial."""
     patience = OF_RANKS._replace(elsewhere=1.0)
     monkeypatch.setattr(children, "OF_RANKS", patience)
@@ -261,15 +251,13 @@ def both_measure(folder: Path) -> Callable[[], bool]:
 
 @pytest.mark.fresh
 @covers("T27")
-def test_ranks_end_at_once_with_a_launcher_that_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch):
     """They have sessions of their own, and helpers there would be waited for."""
     patience = OF_RANKS._replace(strays=60.0)
     monkeypatch.setattr(children, "OF_RANKS", patience)
     killed_at = []
 
-    def kill_launcher() -> None:
+    def kill_launcher():
         assert wait_until(both_measure(tmp_path), 100)
         own = psutil.Process().children()
         (launcher,) = (one for one in own if one in children_of(tmp_path))
@@ -287,7 +275,7 @@ def test_ranks_end_at_once_with_a_launcher_that_is_killed(
 
 @covers("T27")
 @pytest.mark.parametrize("way", [MODEL, OWN])
-def test_launcher_and_ranks_end_with_a_parent_that_is_killed(way: str, tmp_path: Path) -> None:
+def test_launcher_and_ranks_end_with_a_parent_that_is_killed(way, tmp_path):
     job = replace(job_of(way, "hangs", tmp_path), deadline_seconds=PATIENCE)
     written(tmp_path, job_to_json(job), "wanted.json")
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:

@@ -39,10 +39,10 @@ Launcher = Callable[[str], tuple[str, ...]]
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launcher:
+def launcher(tmp_path, monkeypatch):
     """A function that returns the command of a launcher of the user's; empty for torch's own."""
 
-    def command(name: str) -> tuple[str, ...]:
+    def command(name):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
         match name:
@@ -75,7 +75,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launcher:
 
 
 def of_two(model: Path, *arguments: object, **options: object) -> Job:
-    return replace(job_for(model, *arguments, **options), processes=2)  # type: ignore[arg-type]
+    return replace(job_for(model, *arguments, **options), processes=2)
 
 
 def of_script(task: Measure | Observe) -> Job:
@@ -103,9 +103,7 @@ def of_script(task: Measure | Observe) -> Job:
         pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
     ],
 )
-def test_two_processes_are_timed_as_one_training(
-    workload: str, name: str, launcher: Launcher, tmp_path: Path
-) -> None:
+def test_two_processes_are_timed_as_one_training(workload, name, launcher, tmp_path):
     job = of_two(WORKLOADS / "plain.py") if workload == MODEL else of_script(Measure(QUICK))
     words = launcher(name)
     outcome = run_child(tmp_path, replace(job, launch=words), warm=True)
@@ -133,9 +131,7 @@ def test_two_processes_are_timed_as_one_training(
         pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
     ],
 )
-def test_they_are_counted_before_the_first_trial(
-    workload: str, name: str, launcher: Launcher, tmp_path: Path
-) -> None:
+def test_they_are_counted_before_the_first_trial(workload, name, launcher, tmp_path):
     job = replace(of_two(WORKLOADS / "plain.py", task=Inspect()), config=None)
     if workload == SCRIPT:
         job = of_script(Observe(loss_seconds=1.0, source="x"))
@@ -155,16 +151,14 @@ def test_they_are_counted_before_the_first_trial(
 
 
 @pytest.mark.long
-def test_a_launcher_without_a_place_to_meet_is_refused_with_what_to_do(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+def test_a_launcher_without_a_place_to_meet_is_refused_with_what_to_do(launcher, tmp_path):
     job = of_two(WORKLOADS / "plain.py")
     outcome = run_child(tmp_path, replace(job, launch=launcher("MPI without a place to meet")))
     assert isinstance(outcome, Rejected), outcome
     assert "the launcher gives no MASTER_ADDR and MASTER_PORT" in outcome.detail
 
 
-def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path: Path) -> None:
+def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path):
     task = Probe(samples=256, seeds=(0, 1), untrained=True)
     outcome = run_child(tmp_path, of_two(WORKLOADS / "plain.py", task=task))
     assert isinstance(outcome, Probed), outcome
@@ -172,9 +166,7 @@ def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path: Path) -> Non
     assert min(outcome.qualities) > (outcome.untrained or 0.0)
 
 
-def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(
-    tmp_path: Path,
-) -> None:
+def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(tmp_path):
     source = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(WORKLOADS)!r})\n"
@@ -199,7 +191,7 @@ def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(
     assert isinstance(run_child(tmp_path, job), Measured)
     logs = [(tmp_path / "trial" / f"stdout{rank}.log").read_text() for rank in ("", ".rank1")]
 
-    def said(word: str) -> list[list[str]]:
+    def said(word):
         return [[line for line in log.splitlines() if line.startswith(word)] for log in logs]
 
     begins, draws, first, weights = map(said, ("begins", "draws", "first", "weights"))

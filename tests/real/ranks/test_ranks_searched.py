@@ -78,12 +78,12 @@ def searched(folder: Path, space: str, *words: str | Path) -> Searched:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+def model(tmp_path_factory):
     return searched(tmp_path_factory.mktemp("model"), OF_MODEL, MODEL, *TWO, *FLAGS)
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+def script(tmp_path_factory):
     folder = tmp_path_factory.mktemp("script")
     shutil.copy(SCRIPTS / "ddp_loop.py", folder / "train.py")
     return searched(folder, OF_SCRIPT, "train.py", *TWO, *FLAGS, *LONG)
@@ -102,7 +102,7 @@ def launched(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_model_is_searched_to_a_confirmed_answer_of_two_processes(model: Searched) -> None:
+def test_a_model_is_searched_to_a_confirmed_answer_of_two_processes(model):
     best, done = model.best, model.done
     assert best.processes == 2
     assert best.config["num_threads"] == 1, "each has one of two cores"
@@ -113,7 +113,7 @@ def test_a_model_is_searched_to_a_confirmed_answer_of_two_processes(model: Searc
     assert "2 processes, a step of" in autotune(model.folder, "report", "s").stdout
 
 
-def test_a_script_is_searched_to_a_confirmed_answer_of_two_processes(script: Searched) -> None:
+def test_a_script_is_searched_to_a_confirmed_answer_of_two_processes(script):
     best, done = script.best, script.done
     assert best.processes == 2
     assert best.config["num_workers"] == 1, "its disk is slow"
@@ -127,9 +127,7 @@ def test_a_script_is_searched_to_a_confirmed_answer_of_two_processes(script: Sea
     assert "2 processes, a step of 32 samples: batch_size 16 in each" in done.stdout
 
 
-def test_the_same_command_continues_and_one_of_another_number_does_not(
-    model: Searched, script: Searched
-) -> None:
+def test_the_same_command_continues_and_one_of_another_number_does_not(model, script):
     again = hurried(script.folder, "search", "train.py", *TWO, *FLAGS, *LONG)
     assert again.returncode == 0, again.stderr
     alone = hurried(script.folder, "search", "train.py", *FLAGS, *LONG)
@@ -140,9 +138,7 @@ def test_the_same_command_continues_and_one_of_another_number_does_not(
     assert "processes: 2 in the study" in other.stderr
 
 
-def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(
-    model: Searched,
-) -> None:
+def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(model):
     done = launched(model.folder, 2)
     assert done.returncode == 0, done.stderr
     size = model.best.config["batch_size"]
@@ -153,7 +149,7 @@ def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(
 
 
 @pytest.mark.long
-def test_it_is_compared_in_as_many_processes_as_the_file_says(script: Searched) -> None:
+def test_it_is_compared_in_as_many_processes_as_the_file_says(script):
     words = ("compare", "train.py", script.path)
     done = autotune(script.folder, *words, "--rounds", "6", "--json", *LONG)
     assert done.returncode == 0, done.stderr
@@ -166,7 +162,7 @@ def test_it_is_compared_in_as_many_processes_as_the_file_says(script: Searched) 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path: Path) -> None:
+def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path):
     shutil.copy(WORKLOADS / "plain.py", tmp_path / "plain.py")
     flags = ("--space", "space.yaml", "--trials", "2", "--accuracy-samples", "256", "--study", "s")
     words = ("plain.py", "--launcher", TORCHRUN, *flags)

@@ -1,14 +1,11 @@
 """A script of two processes that join each other: observed, timed and probed as one training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
 from autotune.configuration.job import Measure, Probe
-from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, NotApplied, Probed
 from children import QUICK
 from covering import covers
@@ -31,7 +28,7 @@ def main() -> None:"""
 
 
 @pytest.fixture
-def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+def ask(runner, tmp_path):
     return Ask(InTwo(runner), tmp_path / "trial")
 
 
@@ -48,7 +45,7 @@ def variant(folder: Path, *changes: tuple[str, str]) -> str:
     return str(written(folder, source, "train.py"))
 
 
-def test_a_probe_takes_the_samples_of_all_ranks(ask: Ask) -> None:
+def test_a_probe_takes_the_samples_of_all_ranks(ask):
     outcome = ask("ddp_loop.py", *LONG, task=Probe(3000, (0,), loss="mean"), settings={})
     assert isinstance(outcome, Probed), outcome
     epochs = log_of(ask, 0).splitlines()
@@ -57,9 +54,9 @@ def test_a_probe_takes_the_samples_of_all_ranks(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("loss", ["mean", None])
-def test_a_script_that_ends_by_itself_has_a_quality(loss: str | None, ask: Ask) -> None:
+def test_a_script_that_ends_by_itself_has_a_quality(loss, ask):
     """Its processes have let go of each other by then."""
-    task = Probe(10**6, (0,), loss=loss)  # type: ignore[arg-type]
+    task = Probe(10**6, (0,), loss=loss)
     outcome = ask("ddp_loop.py", task=task, settings={}, metric=r"loss ([0-9.]+)")
     assert isinstance(outcome, Probed), outcome
     last = float(log_of(ask, 0).split()[-1])
@@ -67,9 +64,7 @@ def test_a_script_that_ends_by_itself_has_a_quality(loss: str | None, ask: Ask) 
 
 
 @covers("X8")
-def test_every_rank_gets_the_arguments_before_they_leave_the_files(
-    ask: Ask, tmp_path: Path
-) -> None:
+def test_every_rank_gets_the_arguments_before_they_leave_the_files(ask, tmp_path):
     script = variant(
         tmp_path, ("    args = parser", "    print(*sys.argv[1:], flush=True)\n    args = parser")
     )
@@ -78,7 +73,7 @@ def test_every_rank_gets_the_arguments_before_they_leave_the_files(
     assert '["***","***"]' in "".join((ask.folder / "job.json").read_text().split())
 
 
-def test_settings_of_the_model_are_put_on_what_ddp_wraps(ask: Ask, tmp_path: Path) -> None:
+def test_settings_of_the_model_are_put_on_what_ddp_wraps(ask, tmp_path):
     network = ("    network = nn.Sequential(", "    network = Network() or nn.Sequential(")
     script = variant(tmp_path, ("\ndef main() -> None:", NETWORK), network)
     settings = {"compile_mode": "default", "amp_dtype": "bfloat16", "channels_last": True}
@@ -99,9 +94,7 @@ def test_settings_of_the_model_are_put_on_what_ddp_wraps(ask: Ask, tmp_path: Pat
     ],
     ids=["wrapper around", "around in place", "within in place", "wrapper within"],
 )
-def test_a_script_that_compiles_around_or_within_ddp_keeps_that(
-    line: str, compiled: str, ask: Ask, tmp_path: Path
-) -> None:
+def test_a_script_that_compiles_around_or_within_ddp_keeps_that(line, compiled, ask, tmp_path):
     network = ("    network = nn.Sequential(", "    network = Network() or nn.Sequential(")
     script = variant(tmp_path, ("\ndef main() -> None:", NETWORK), network, (line, compiled))
     seen = observed(ask(script, *LONG))
@@ -109,14 +102,14 @@ def test_a_script_that_compiles_around_or_within_ddp_keeps_that(
     assert seen.fixed["compile_mode"] == "the script does so itself"
 
 
-def test_settings_of_ddp_reach_it(ask: Ask) -> None:
+def test_settings_of_ddp_reach_it(ask):
     settings = {"ddp_bucket_mb": 5, "gradient_as_bucket_view": True, "static_graph": True}
     settings |= {"ddp_comm_dtype": "bfloat16"}
     outcome = ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP)
     assert isinstance(outcome, Measured), outcome
 
 
-def test_what_the_script_passes_to_ddp_stays(ask: Ask, tmp_path: Path) -> None:
+def test_what_the_script_passes_to_ddp_stays(ask, tmp_path):
     own = ("--bucket-cap-mb", "3")
     seen = observed(ask("ddp_loop.py", *LONG, *own))
     assert seen.workload.baseline["ddp_bucket_mb"] == 3
@@ -128,7 +121,7 @@ def test_what_the_script_passes_to_ddp_stays(ask: Ask, tmp_path: Path) -> None:
     assert outcome == NotApplied("ddp_bucket_mb", "5", "3")
 
 
-def test_a_hook_of_the_script_s_own_comes_before_ours(ask: Ask, tmp_path: Path) -> None:
+def test_a_hook_of_the_script_s_own_comes_before_ours(ask, tmp_path):
     hook = (
         "    optimizer = torch.optim",
         "    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
@@ -165,9 +158,7 @@ for epoch in range(10_000):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["accelerate", "transformers", "lightning"])
-def test_libraries_that_join_the_processes_themselves_are_timed(
-    library: str, ask: Ask, tmp_path: Path
-) -> None:
+def test_libraries_that_join_the_processes_themselves_are_timed(library, ask, tmp_path):
     installed(library)
     words: tuple[str, ...] = (str(tmp_path / "out"), "100000")
     if library == "accelerate":

@@ -1,9 +1,6 @@
 """A compiled model in production: evaluations run eager, and what is kept stays what it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +36,7 @@ class Says(nn.Module):
 
 
 @pytest.fixture
-def prepared() -> Says:
+def prepared():
     """A model that trains compiled."""
     torch._dynamo.reset()
     counters.clear()
@@ -53,9 +50,7 @@ def prepared() -> Says:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_an_evaluation_runs_eager_whatever_its_batches(
-    prepared: Says, mode: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_an_evaluation_runs_eager_whatever_its_batches(prepared, mode):
     graphs = counters["stats"]["unique_graphs"]
     prepared.eval()
     with mode():
@@ -99,7 +94,7 @@ class Captured(nn.Module):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         def replay(x: Tensor) -> Pair:
-            out: Tensor = Replayed.apply(self.layer(x), self.memory)  # type: ignore[no-untyped-call]
+            out: Tensor = Replayed.apply(self.layer(x), self.memory)
             return Pair(out, {"parts": [out.detach()]})
 
         self._compiled_call_impl = replay
@@ -119,7 +114,7 @@ def in_a_script(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("prepare", [in_production, in_a_script])
-def test_kept_outputs_of_training_stay_what_they_were(prepare: Prepare) -> None:
+def test_kept_outputs_of_training_stay_what_they_were(prepare):
     model = prepare(Captured())
     batches = [torch.full((2, 4), float(n)) for n in range(3)]
     kept = [model(batch) for batch in batches]
@@ -132,14 +127,14 @@ def test_kept_outputs_of_training_stay_what_they_were(prepare: Prepare) -> None:
 
 
 @pytest.mark.parametrize("prepare", [in_production, in_a_script])
-def test_kept_outputs_of_an_evaluation_stay_what_they_were(prepare: Prepare) -> None:
+def test_kept_outputs_of_an_evaluation_stay_what_they_were(prepare):
     model = prepare(Captured())
     with torch.inference_mode():
         kept = [model(torch.full((2, 4), float(n))).logits for n in range(3)]
     assert len({tuple(out.flatten().tolist()) for out in kept}) == 3
 
 
-def test_a_script_that_keeps_what_its_model_gave_finds_it_as_it_was(tmp_path: Path) -> None:
+def test_a_script_that_keeps_what_its_model_gave_finds_it_as_it_was(tmp_path):
     """Under what fakes CUDA graphs; tests/gpu has the same script really compiled."""
     path = tmp_path / "best.yaml"
     write_best(best_config(GRAPHS, BASELINE), path)

@@ -1,7 +1,5 @@
 """Gradients of real scripts under settings that only round, and a search that they alone judge."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path
@@ -66,9 +64,7 @@ def off(found: tuple[float, ...], own: tuple[float, ...]) -> float:
 
 
 @pytest.mark.slow
-def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
-    tmp_path: Path,
-) -> None:
+def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(tmp_path):
     script = written(tmp_path, PATTERNS, "train.py")
     with SubprocessRunner(tmp_path / "inductor") as runner:
         steps = partial(steps_of, Ask(runner, tmp_path / "trial"), script)
@@ -88,7 +84,7 @@ def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
 
 
 @pytest.mark.slow
-def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path: Path) -> None:
+def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path):
     script = written(tmp_path, NEVER_FALLS, "train.py")
     space = written(tmp_path, "optimizer_impl: [null, fused]\namp_dtype: [null, bfloat16]\n")
     done = hurried(tmp_path, "search", script, "--space", space, "--trials", "2")

@@ -1,11 +1,9 @@
 """Files of the user's that runs of a script change or delete are kept as they were."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -78,7 +76,7 @@ SAVED = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with the script and the files of a real training."""
     folder = tmp_path / "work"
     for name, text in BEFORE.items():
@@ -97,7 +95,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def runner(folder: Path) -> Iterator[SubprocessRunner]:
+def runner(folder):
     with SubprocessRunner(folder / "inductor", warm=False, keep=folder / "kept") as runner:
         yield runner
 
@@ -133,9 +131,7 @@ def kept(folder: Path) -> dict[str, str]:
         (Measure(MeasurePlan(max_seconds=0.5)), 20, Measured),
     ],
 )
-def test_what_a_run_changes_or_deletes_is_kept_as_it_was(
-    runner: SubprocessRunner, folder: Path, task: Measure | Observe, after: int, outcome: type
-) -> None:
+def test_what_a_run_changes_or_deletes_is_kept_as_it_was(runner, folder, task, after, outcome):
     for _ in range(2):  # the second run finds files of the first, which do not count
         assert isinstance(run(runner, folder, task, after), outcome)
         assert kept(folder) == KEPT
@@ -144,7 +140,7 @@ def test_what_a_run_changes_or_deletes_is_kept_as_it_was(
 
 
 @covers("U16")
-def test_nothing_is_overwritten_that_cannot_be_kept(runner: SubprocessRunner, folder: Path) -> None:
+def test_nothing_is_overwritten_that_cannot_be_kept(runner, folder):
     (folder / "kept").write_text("a file where the folder would be")
     outcome = run(runner, folder, Measure(MeasurePlan()))
     assert isinstance(outcome, UserError)
@@ -152,16 +148,14 @@ def test_nothing_is_overwritten_that_cannot_be_kept(runner: SubprocessRunner, fo
     assert (folder / "last.pt").read_text() == BEFORE["last.pt"]
 
 
-def test_a_large_file_that_is_changed_in_place_is_left_alone(
-    runner: SubprocessRunner, folder: Path
-) -> None:
+def test_a_large_file_that_is_changed_in_place_is_left_alone(runner, folder):
     with (folder / "log.txt").open("r+b") as log:
         log.truncate(65 << 20)
     assert isinstance(run(runner, folder, Observe()), Observed)
     assert set(kept(folder)) == set(KEPT) - {"log.txt"}
 
 
-def test_what_safetensors_writes_over_is_kept(runner: SubprocessRunner, folder: Path) -> None:
+def test_what_safetensors_writes_over_is_kept(runner, folder):
     installed("safetensors")
     (folder / "model.safetensors").write_text("of a week")
     assert isinstance(run(runner, folder, Observe(), 3, "safetensors"), Observed)
@@ -187,9 +181,7 @@ def seen_to_overwrite(
 
 
 @pytest.mark.parametrize("library", SAVED)
-def test_what_libraries_write_over_in_c_is_named_and_kept(
-    runner: SubprocessRunner, folder: Path, library: str
-) -> None:
+def test_what_libraries_write_over_in_c_is_named_and_kept(runner, folder, library):
     for name, text in {} if library == "torch" else LIKE_LIBRARIES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -203,9 +195,7 @@ def test_what_libraries_write_over_in_c_is_named_and_kept(
     }
 
 
-def test_a_database_is_kept_as_it_was_before_the_script_connects(
-    runner: SubprocessRunner, folder: Path
-) -> None:
+def test_a_database_is_kept_as_it_was_before_the_script_connects(runner, folder):
     """Of one with a write-ahead log, what was written last is in the log."""
     connections = []
     for name in ("changed.db", "large.db", "journaled.db", "read.db"):
@@ -232,7 +222,7 @@ def test_a_database_is_kept_as_it_was_before_the_script_connects(
         database.close()
 
 
-def test_a_person_is_told_where(folder: Path) -> None:
+def test_a_person_is_told_where(folder):
     many = [f"{number}.txt" for number in range(50)]
     for name in many:
         (folder / name).write_text("before")

@@ -1,7 +1,5 @@
 """A command line without torch trains with the Python that --python names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -50,19 +48,19 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(tmp_path_factory):
     """The Python of a command line that is installed without torch."""
     return environment(tmp_path_factory.mktemp("alone"), ALONE)
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def training(tmp_path_factory):
     """The Python of an environment that trains, where autotune is not installed."""
     return environment(tmp_path_factory.mktemp("training"), NOT_TRAINING)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     written(tmp_path, TRAIN, "train.py")
     best(tmp_path)
     return tmp_path
@@ -85,7 +83,7 @@ def finished(
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_without_torch_says_so_at_once(alone: Path, folder: Path, words: str) -> None:
+def test_a_command_without_torch_says_so_at_once(alone, folder, words):
     done = finished(alone, folder, *words.split())
     assert (done.returncode, done.stdout) == (USAGE, "")
     said = f"autotune: {alone} cannot train under autotune:\n  there is no torch. Install it"
@@ -94,7 +92,7 @@ def test_a_command_without_torch_says_so_at_once(alone: Path, folder: Path, word
     assert not (folder / "studies").exists()
 
 
-def test_what_an_interpreter_lacks_is_told_at_once(tmp_path: Path, folder: Path) -> None:
+def test_what_an_interpreter_lacks_is_told_at_once(tmp_path, folder):
     lacking = environment(tmp_path / "lacking", {*NOT_TRAINING, *ALONE, "pydantic", "psutil"})
     pretend(lacking, "torch", "2.4.1")
     done = finished(Path(sys.executable), folder, "search", "train.py", "--python", lacking)
@@ -107,9 +105,7 @@ def test_what_an_interpreter_lacks_is_told_at_once(tmp_path: Path, folder: Path)
     ]
 
 
-def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     older = environment(tmp_path / "older", {*NOT_TRAINING, *ALONE})
     pretend(older, "torch", "2.9.1+cu128")
@@ -133,16 +129,14 @@ def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(
         (".", "bin/python: there is no such program"),
     ],
 )
-def test_what_is_no_python_is_refused(folder: Path, place: str, says: str) -> None:
+def test_what_is_no_python_is_refused(folder, place, says):
     done = finished(Path(sys.executable), folder, "doctor", "--python", place)
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert says in done.stderr
 
 
 @pytest.mark.long
-def test_the_machine_is_that_of_the_interpreter_that_trains(
-    alone: Path, training: Path, folder: Path
-) -> None:
+def test_the_machine_is_that_of_the_interpreter_that_trains(alone, training, folder):
     own = finished(Path(sys.executable), folder, "doctor")
     for words, environ in (
         (("--python", training), {}),
@@ -154,9 +148,7 @@ def test_the_machine_is_that_of_the_interpreter_that_trains(
 
 
 @pytest.mark.parametrize("words", ["train.py", "train.py --spawn", "-m train"])
-def test_a_script_runs_in_the_environment_that_trains(
-    alone: Path, training: Path, folder: Path, words: str
-) -> None:
+def test_a_script_runs_in_the_environment_that_trains(alone, training, folder, words):
     done = finished(alone, folder, "run", "--python", training, "best.yaml", *words.split())
     assert done.returncode == 0, done.stderr
     assert f"with {training} []" in done.stdout.splitlines()
@@ -164,7 +156,7 @@ def test_a_script_runs_in_the_environment_that_trains(
 
 
 @pytest.mark.slow
-def test_a_search_trains_in_that_environment(alone: Path, training: Path, folder: Path) -> None:
+def test_a_search_trains_in_that_environment(alone, training, folder):
     written(folder, "num_workers: [0, 1]\n", "space.yaml")
     flags = ("--space", "space.yaml", "--trials", "2", "--python", training)
     done = finished(alone, folder, HURRIED, "search", "train.py", *flags)

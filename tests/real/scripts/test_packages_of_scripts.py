@@ -1,9 +1,6 @@
 """A warm host imports what the observed run of a script has imported, wherever that was named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -36,11 +33,11 @@ Runs = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+def runs(tmp_path, monkeypatch):
     """Observe the script, then run it again; return what it printed first, and its launch."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
 
-    def run(helper: str = HELPER, package: str = "", shares: bool = True) -> tuple[str, str]:
+    def run(helper=HELPER, package="", shares=True):
         place = tmp_path / "site-packages" / "installed_here"
         place.mkdir(parents=True)
         (place / "__init__.py").write_text(package)
@@ -60,18 +57,18 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return run
 
 
-def test_it_is_there_before_the_script_of_a_later_process_begins(runs: Runs) -> None:
+def test_it_is_there_before_the_script_of_a_later_process_begins(runs):
     assert runs() == ("at first True True", "forked\n")
 
 
-def test_a_file_of_the_user_that_sets_variables_does_so_before(runs: Runs) -> None:
+def test_a_file_of_the_user_that_sets_variables_does_so_before(runs):
     assert runs(f"import os; os.environ['X'] = 'y'{HELPER}") == ("at first False False", "forked\n")
 
 
-def test_the_time_of_a_run_has_its_imports(runs: Runs) -> None:
+def test_the_time_of_a_run_has_its_imports(runs):
     assert runs(shares=False) == ("at first False False", "forked\n")
 
 
-def test_a_package_that_cannot_be_shared_by_forks_is_left_to_each(runs: Runs) -> None:
+def test_a_package_that_cannot_be_shared_by_forks_is_left_to_each(runs):
     thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
     assert runs(package=thread) == ("at first False False", "forked\n")

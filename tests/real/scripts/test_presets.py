@@ -1,9 +1,5 @@
 """A flag that a preset maps changes the training, in scripts of its family."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from autotune.calling.flag import preset_maps
@@ -35,9 +31,7 @@ SETTINGS: list[tuple[dict[str, Value], str]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", FAMILIES)
 @pytest.mark.parametrize(("settings", "trained"), SETTINGS)
-def test_what_a_preset_maps_changes_what_trains(
-    tmp_path: Path, preset: str, settings: dict[str, Value], trained: str
-) -> None:
+def test_what_a_preset_maps_changes_what_trains(tmp_path, preset, settings, trained):
     """Without a preset the scripts train in batches of 4 or 8, one step each."""
     script, arguments, libraries = FAMILIES[preset]
     for library in libraries:

@@ -1,9 +1,6 @@
 """`autotune run`: scripts that nobody changed, in real processes."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ NUMERICS: dict[str, Value] = {
 }
 
 
-def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: Path) -> None:
+def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path):
     settings: dict[str, Value] = {"num_workers": 1, "num_threads": 1, **NUMERICS}
     settings["batch_size"] = 32
     done = run(tmp_path, SCRIPTS / "plain_loop.py", "--batch-size", "8", **settings)
@@ -41,7 +38,7 @@ def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path: 
     assert done.stderr.index("not applying: ") < done.stderr.index("batch size 8, workers 1")
 
 
-def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_path: Path) -> None:
+def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_path):
     settings: dict[str, Value] = {"batch_size": 32, **NUMERICS}
     options = ("--map", "batch_size=--batch-size", "--allow-numerics")
     done = run(tmp_path, *options, SCRIPTS / "plain_loop.py", "--batch-size=4", **settings)
@@ -51,7 +48,7 @@ def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_p
     assert all(f"{name}=" in applied for name in NUMERICS)
 
 
-def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path: Path) -> None:
+def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path):
     """In a folder that cannot be written: root may do so all the same, so it is looked into."""
     folder = tmp_path / "read only"
     folder.mkdir()
@@ -75,9 +72,7 @@ def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path
     ]
 
 
-def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_settings(
-    tmp_path: Path,
-) -> None:
+def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_settings(tmp_path):
     """Others are begun with gradients enabled, too, before the first step and after it.
 
     One that is built in a new place is known only after its first epoch, by that place.
@@ -89,7 +84,7 @@ def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_sett
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 
 
-def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path: Path) -> None:
+def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path):
     settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     done = run(tmp_path, SCRIPTS / "curriculum.py", **settings)
     assert done.stdout == "[0.0, 0.0, 1.0, 2.0]\n", done.stderr
@@ -99,7 +94,7 @@ def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path:
     assert refused.startswith("not applied: persistent_workers=true (the script changes its data")
 
 
-def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_path: Path) -> None:
+def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_path):
     script = tmp_path / "train.py"
     text = (SCRIPTS / "stream_loop.py").read_text()
     script.write_text(text.replace("100_000", "1_000"))
@@ -112,9 +107,7 @@ def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_pat
     )
 
 
-def test_a_flag_that_the_script_takes_for_something_else_is_not_said_to_be_applied(
-    tmp_path: Path,
-) -> None:
+def test_a_flag_that_the_script_takes_for_something_else_is_not_said_to_be_applied(tmp_path):
     maps = ("--map", "batch_size=--seed", "--map", "num_workers=--samples")
     script = SCRIPTS / "plain_loop.py"
     applied, *others = report_of(run(tmp_path, *maps, script, batch_size=32, num_workers=64))
@@ -126,9 +119,7 @@ def test_a_flag_that_the_script_takes_for_something_else_is_not_said_to_be_appli
     ]
 
 
-def test_a_default_is_applied_where_the_script_was_found_with_something_else(
-    tmp_path: Path,
-) -> None:
+def test_a_default_is_applied_where_the_script_was_found_with_something_else(tmp_path):
     own = BASELINE.replace(float32_matmul_precision="high", optimizer_impl="fused")
     path = tmp_path / "best.yaml"
     write_best(best_config(BASELINE, own), path)
@@ -146,7 +137,7 @@ def test_a_default_is_applied_where_the_script_was_found_with_something_else(
 
 
 @pytest.mark.parametrize("what", ["in place", "a function"])
-def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, what: str) -> None:
+def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path, what):
     words = ("--allow-numerics", SCRIPTS / "compiles.py", what)
     done = run(tmp_path, *words, amp_dtype="bfloat16")
     assert done.returncode == 0, done.stderr
@@ -161,7 +152,7 @@ def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path: Path, 
         assert not others
 
 
-def test_workers_that_cannot_be_started_are_taken_back(tmp_path: Path) -> None:
+def test_workers_that_cannot_be_started_are_taken_back(tmp_path):
     script = tmp_path / "unpicklable.py"
     script.write_text(
         "from torch.utils.data import DataLoader\n"
@@ -176,7 +167,7 @@ def test_workers_that_cannot_be_started_are_taken_back(tmp_path: Path) -> None:
     assert any("not applied: num_workers=1" in line for line in report_of(done))
 
 
-def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None:
+def test_a_script_that_workers_would_run_again_gets_none(tmp_path):
     lines = (
         "import multiprocessing; multiprocessing.set_start_method('spawn')",
         "from torch.utils.data import DataLoader",
@@ -189,7 +180,7 @@ def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None
     assert any(line.startswith(refused) for line in report_of(done))
 
 
-def test_a_script_that_looks_whether_there_is_torch_gets_its_settings(tmp_path: Path) -> None:
+def test_a_script_that_looks_whether_there_is_torch_gets_its_settings(tmp_path):
     script = tmp_path / "looks_first.py"
     script.write_text(
         "import importlib.util\n"
@@ -202,9 +193,7 @@ def test_a_script_that_looks_whether_there_is_torch_gets_its_settings(tmp_path: 
     assert "num_threads=2" in report_of(done)[0]
 
 
-def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "/nonexistent")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "nothing compiled before"))
     script = SCRIPTS / "plain_loop.py"

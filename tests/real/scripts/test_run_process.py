@@ -1,13 +1,10 @@
 """The process of `autotune run` is the script's: arguments, input, signals, exit code, workers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ ODD = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", "", "-m", "--st
 
 
 @pytest.mark.parametrize("name", ["plain name.py", 'it\'s "odd" $(x)\n.py'])
-def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path: Path, name: str) -> None:
+def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path, name):
     script = tmp_path / "sub" / name
     script.parent.mkdir()
     shutil.copy(SCRIPTS / "leaves.py", script)
@@ -43,7 +40,7 @@ def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path: Path,
     assert report_of(done) == ["nothing was applied: the script did not import torch"]
 
 
-def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
+def test_a_module_runs_as_python_m_would_run_it(tmp_path):
     package = tmp_path / "trainer"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -69,14 +66,12 @@ def test_a_module_runs_as_python_m_would_run_it(tmp_path: Path) -> None:
         (("--kill", "SIGINT"), -signal.SIGINT),
     ],
 )
-def test_the_process_ends_as_the_script_does(
-    tmp_path: Path, arguments: tuple[str, ...], code: int
-) -> None:
+def test_the_process_ends_as_the_script_does(tmp_path, arguments, code):
     done = run(tmp_path, SCRIPTS / "leaves.py", *arguments)
     assert done.returncode == code, done.stderr
 
 
-def test_a_signal_reaches_the_script_itself(tmp_path: Path) -> None:
+def test_a_signal_reaches_the_script_itself(tmp_path):
     words = ["run", str(best(tmp_path)), str(SCRIPTS / "leaves.py"), "--wait"]
     with subprocess.Popen(
         [sys.executable, "-m", "autotune", *words], stdout=subprocess.PIPE, text=True
@@ -88,7 +83,7 @@ def test_a_signal_reaches_the_script_itself(tmp_path: Path) -> None:
         assert process.wait(timeout=30) == 3
 
 
-def test_processes_of_the_scripts_own_say_nothing_of_ours(tmp_path: Path) -> None:
+def test_processes_of_the_scripts_own_say_nothing_of_ours(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import os, subprocess, sys\n"
@@ -105,13 +100,13 @@ def test_processes_of_the_scripts_own_say_nothing_of_ours(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_import_nothing_of_ours(tmp_path: Path, start: str) -> None:
+def test_workers_import_nothing_of_ours(tmp_path, start):
     script = SCRIPTS / "says_what_workers_import.py"
     done = run(tmp_path, script, start, num_workers=2)
     assert done.stdout == "2 []\n", done.stderr
 
 
-def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path: Path) -> None:
+def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path):
     settings: dict[str, Value] = {"omp_wait_policy": "passive"}
     script = SCRIPTS / "leaves.py"
     shown = run(tmp_path, "--print-command", script, *ODD, **settings)

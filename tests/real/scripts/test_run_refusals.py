@@ -1,10 +1,6 @@
 """Settings of another machine or without a way to the script are warned of, or refused."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +22,8 @@ from tuned_scripts import BASELINE, SCRIPTS, run
     ],
 )
 def test_settings_that_cannot_be_used_are_an_error_before_anything_runs(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+    tmp_path, arguments, code, message
+):
     (tmp_path / "x.py").write_text("print('ran')")
     done = run(tmp_path, *arguments)
     assert done.returncode == code
@@ -35,7 +31,7 @@ def test_settings_that_cannot_be_used_are_an_error_before_anything_runs(
     assert "ran" not in done.stdout
 
 
-def test_a_missing_best_yaml_is_looked_for_in_the_studies(tmp_path: Path) -> None:
+def test_a_missing_best_yaml_is_looked_for_in_the_studies(tmp_path):
     (tmp_path / "studies" / "train").mkdir(parents=True)
     written(tmp_path / "studies" / "train", "", "best.yaml")
     done = autotune(tmp_path, "run", "best.yaml", written(tmp_path, "print('ran')\n", "train.py"))
@@ -44,27 +40,27 @@ def test_a_missing_best_yaml_is_looked_for_in_the_studies(tmp_path: Path) -> Non
 
 
 @covers("C12")
-def test_another_machine_is_warned_of_and_the_script_runs(tmp_path: Path) -> None:
+def test_another_machine_is_warned_of_and_the_script_runs(tmp_path):
     done = run(tmp_path, written(tmp_path, "print('ran')\n", "train.py"))
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
     assert "best.yaml was made for something else:\n  CPU: Test CPU in the file, " in done.stderr
 
 
 @covers("C12")
-def test_strict_refuses_another_machine(tmp_path: Path) -> None:
+def test_strict_refuses_another_machine(tmp_path):
     done = run(tmp_path, "--strict", SCRIPTS / "leaves.py")
     assert done.returncode == 6
     assert "was made for something else:\n  CPU: Test CPU in the file, " in done.stderr
 
 
 @covers("C12")
-def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path: Path) -> None:
+def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path):
     script = written(tmp_path, "print('ran')\n", "train.py")
     other = written(tmp_path, "print('ran')\n", "other.py")
     found = found_here(best_config(BASELINE, BASELINE), script)
     python = f"{sys.version_info.major}.{sys.version_info.minor}.99"
 
-    def strict(path: Path, **machine: str) -> subprocess.CompletedProcess[str]:
+    def strict(path, **machine):
         there = found.machine.model_copy(update={"python": python, **machine})
         # From another folder than the search, so that the name alone says which script it was.
         source = found.provenance.model_copy(update={"model": "src/train.py"})
@@ -84,7 +80,7 @@ def test_strict_refuses_another_driver_and_another_state_of_the_script(tmp_path:
     assert strict(other).stdout == "ran\n", "nobody measured this one"
 
 
-def test_strict_refuses_what_has_no_way_to_the_script(tmp_path: Path) -> None:
+def test_strict_refuses_what_has_no_way_to_the_script(tmp_path):
     script = written(tmp_path, "print('ran')\n", "train.py")
     larger = best_config(BASELINE.replace(batch_size=512), BASELINE)
     write_best(found_here(larger, script), tmp_path / "best.yaml")

@@ -1,7 +1,5 @@
 """The stages of an unchanged script: profiled by a command, and used by a search of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -58,7 +56,7 @@ def script_in(folder: Path, **defaults: str) -> None:
     (folder / "train.py").write_text(source)
 
 
-def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: Path) -> None:
+def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     script_in(tmp_path, epochs="100000")
     counts = "open('starts.txt', 'a').write('started ')\n"
     written(tmp_path, WRITES + counts + (tmp_path / "train.py").read_text(), "train.py")
@@ -80,7 +78,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path: 
     assert [path.name for path in (tmp_path / "studies").iterdir()] == ["kept"]
 
 
-def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_path: Path) -> None:
+def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_path):
     script_in(tmp_path, epochs="100000")
     path = tmp_path / "train.py"
     slow = path.read_text().replace("logits = model(x)", "time.sleep(0.4); logits = model(x)")
@@ -92,7 +90,7 @@ def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_p
     assert re.search(r"num_workers stays 0: loading takes [\d.e-]+ % of computing", done.stdout)
 
 
-def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path: Path) -> None:
+def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path):
     options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
     events = events_of(options, runner := ScriptedRunner(observed=SEEN))
     timed = next(event for event in events if isinstance(event, StagesTimed))
@@ -102,7 +100,6 @@ def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path: Path) -> None
     assert {job.config["num_workers"] for job in runner.jobs if job.config} == {0}
     assert isinstance(events[-1], Answered)
     stages = events[-1].best.evidence.baseline.stages
-    assert stages is not None
     assert (stages.bound, stages.loading) == ("computing", 160_000)
     report = read_report(find_study(str(tmp_path)))
     assert report.stages == STAGES
@@ -110,7 +107,7 @@ def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path: Path) -> None
     assert any(isinstance(event, StagesTimed) for event in again), "as it was noted"
 
 
-def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path: Path) -> None:
+def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path):
     seen = replace(SEEN, stages=replace(STAGES, transfer_seconds=0.01))
     options = options_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
     events_of(options, ScriptedRunner(observed=seen))
@@ -128,7 +125,7 @@ def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path: Path) -> 
     }
 
 
-def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path: Path) -> None:
+def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
     loaders = dict.fromkeys(("num_workers", "pin_memory"), "no torch DataLoader feeds training")
     seen = replace(
         SEEN,
@@ -147,11 +144,10 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path: Path) 
     assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
     assert isinstance(events[-1], Answered)
     stages = events[-1].best.evidence.baseline.stages
-    assert stages is not None
     assert (stages.bound, stages.loading, stages.computing) == ("computing", None, 160.0)
 
 
-def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path: Path) -> None:
+def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path):
     shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
     done = autotune(tmp_path, "profile", "train.py", "--", "optimizer")
     assert done.returncode == 0, done.stderr
@@ -161,7 +157,7 @@ def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path: Path) ->
     assert "loader, num_workers" not in done.stdout
 
 
-def test_without_stages_nothing_is_left_out(tmp_path: Path) -> None:
+def test_without_stages_nothing_is_left_out(tmp_path):
     options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
     events = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
     (unknown,) = [event for event in events if isinstance(event, StagesUnknown)]
@@ -169,9 +165,7 @@ def test_without_stages_nothing_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--device", "cpu"), ("--baseline", "batch_size=4")])
-def test_what_the_script_decides_is_no_option_of_its_profile(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_what_the_script_decides_is_no_option_of_its_profile(words, tmp_path):
     shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")
     done = autotune(tmp_path, "profile", "train.py", *words)
     assert done.returncode == 2

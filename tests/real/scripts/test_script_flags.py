@@ -1,9 +1,6 @@
 """Flags that a script is seen to have are proposed as maps, and places that it writes are named."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,14 +28,14 @@ BATCH, EPOCHS = ScriptFlag(("-b", "--batch-size"), 16), ScriptFlag(("--epochs",)
 
 
 @pytest.fixture(scope="module")
-def runner(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+def runner(folder, tmp_path_factory):
     """One warm host for all of them."""
     with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
         yield runner
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """A folder with the script, in which the warm host starts."""
     folder = tmp_path_factory.mktemp("folder")
     shutil.copy(SCRIPT, folder / "train.py")
@@ -73,9 +70,7 @@ def seen(
         ("tyro", "tyro", ScriptFlag(("--train.batch_size", "--train.batch-size"), 16)),
     ],
 )
-def test_the_flags_of_each_parser_are_seen_with_their_values(
-    runner: SubprocessRunner, folder: Path, parser: str, needed: str, flag: ScriptFlag
-) -> None:
+def test_the_flags_of_each_parser_are_seen_with_their_values(runner, folder, parser, needed, flag):
     installed(needed)
     epochs = ("train.epochs=999",) if parser == "hydra" else ("--epochs", "999")
     found = seen(runner, folder, parser, *epochs)
@@ -83,9 +78,7 @@ def test_the_flags_of_each_parser_are_seen_with_their_values(
     assert ("=" if parser == "hydra" else "--") in found.refused
 
 
-def test_of_the_many_flags_of_hugging_faces_trainer_one_is_the_batch_size(
-    runner: SubprocessRunner, folder: Path
-) -> None:
+def test_of_the_many_flags_of_hugging_faces_trainer_one_is_the_batch_size(runner, folder):
     for library in ("transformers", "accelerate"):
         installed(library)
     shutil.copy(SCRIPT.with_name("hf_flags.py"), folder / "trainer.py")
@@ -104,9 +97,7 @@ def test_of_the_many_flags_of_hugging_faces_trainer_one_is_the_batch_size(
 
 
 @pytest.mark.parametrize("pin", [True, False])
-def test_a_trial_sets_the_pair_of_flags_of_a_boolean_option(
-    runner: SubprocessRunner, folder: Path, pin: bool
-) -> None:
+def test_a_trial_sets_the_pair_of_flags_of_a_boolean_option(runner, folder, pin):
     own = ("argparse", "--epochs", "9999", "--no-pin" if pin else "--pin")
     pair = flag_from("pin_memory=--pin/--no-pin")
     known = seen(runner, folder, *own)
@@ -125,16 +116,14 @@ def test_a_trial_sets_the_pair_of_flags_of_a_boolean_option(
     assert (folder / "log.txt").read_text().endswith(f"pinned {pin}\n")
 
 
-def test_text_that_a_flag_has_is_kept_nowhere(runner: SubprocessRunner, folder: Path) -> None:
+def test_text_that_a_flag_has_is_kept_nowhere(runner, folder):
     seen(runner, folder, "argparse", "--epochs", "999")
     files = [path for path in (folder / "trial").iterdir() if path.is_file()]
     assert files
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
 
 
-def test_what_the_script_writes_overwrites_and_deletes_is_seen(
-    runner: SubprocessRunner, folder: Path
-) -> None:
+def test_what_the_script_writes_overwrites_and_deletes_is_seen(runner, folder):
     shutil.rmtree(folder / "runs", ignore_errors=True)
     (folder / "log.txt").unlink(missing_ok=True)
     first = seen(runner, folder, "own", "epochs=999")
@@ -174,14 +163,13 @@ def planned(
 
 def maps(plan: Planned) -> list[str]:
     script = plan.context.options.workload.script
-    assert script is not None
     return [f"{flag.knob}={flag.name}" for flag in script.flags]
 
 
 JUDGED = ScriptOptions(("--epochs", "3"), metric="acc (.*)")
 
 
-def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
+def test_a_flag_without_doubt_is_searched(tmp_path):
     plan, runner = planned(tmp_path, Surroundings((BATCH, EPOCHS)), JUDGED)
     assert maps(plan) == ["batch_size=--batch-size"]
     note = "searching batch_size through the script's --batch-size (--no-map prevents it)"
@@ -208,8 +196,8 @@ def test_a_flag_without_doubt_is_searched(tmp_path: Path) -> None:
     ],
 )
 def test_a_flag_is_found_by_its_name_and_number_and_spelled_as_the_arguments_spell_it(
-    tmp_path: Path, arguments: tuple[str, ...], flags: tuple[ScriptFlag, ...], found: list[str]
-) -> None:
+    tmp_path, arguments, flags, found
+):
     script = replace(JUDGED, arguments=arguments)
     plan, _ = planned(tmp_path, Surroundings(flags), script)
     assert maps(plan) == found
@@ -239,9 +227,7 @@ def test_a_flag_is_found_by_its_name_and_number_and_spelled_as_the_arguments_spe
         ),
     ],
 )
-def test_a_flag_of_which_there_is_doubt_is_left(
-    tmp_path: Path, flags: tuple[ScriptFlag, ...], script: ScriptOptions, note: str | None
-) -> None:
+def test_a_flag_of_which_there_is_doubt_is_left(tmp_path, flags, script, note):
     plan, _ = planned(tmp_path, Surroundings(flags), script)
     assert maps(plan) == []
     said = [one for one in plan.context.space.notes if "--b" in one]
@@ -249,7 +235,7 @@ def test_a_flag_of_which_there_is_doubt_is_left(
     assert note is None or note in said[0]
 
 
-def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) -> None:
+def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path):
     around = Surroundings((BATCH,), ("--",))
     preset = tuple(map(flag_from, ("batch_size=--batch-size", "accumulation_steps=--grad-accum")))
     plan, _ = planned(tmp_path, around, replace(JUDGED, preset=preset, proposes=False))
@@ -258,7 +244,7 @@ def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path: Path) ->
     assert "ignoring --map accumulation_steps=--grad-accum of the preset: this script has" in text
 
 
-def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
+def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path):
     script = replace(JUDGED, flags=(Flag("batch_size", "--size"),))
     plan, _ = planned(tmp_path, Surroundings((BATCH, ScriptFlag(("--size",), 16))), script)
     assert maps(plan) == ["batch_size=--size"]
@@ -284,9 +270,7 @@ def test_a_map_of_the_users_own_comes_before_a_proposal(tmp_path: Path) -> None:
         (Surroundings((ScriptFlag(("train.bs",), 16),), ("=",)), "+extra.bs", None),
     ],
 )
-def test_a_flag_that_the_script_does_not_know_is_refused(
-    tmp_path: Path, around: Surroundings, name: str, said: str | None
-) -> None:
+def test_a_flag_that_the_script_does_not_know_is_refused(tmp_path, around, name, said):
     script = replace(JUDGED, flags=(Flag("batch_size", name),))
     if said is None:
         planned(tmp_path, around, script)
@@ -296,15 +280,13 @@ def test_a_flag_that_the_script_does_not_know_is_refused(
     assert said in str(error.value)
 
 
-def test_a_flag_of_the_space_that_the_script_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_a_flag_of_the_space_that_the_script_does_not_know_is_refused(tmp_path):
     space = "flags:\n  --epoks: {values: [1, 2], effect: exact}\n"
     with pytest.raises(UsageError, match=r"space.yaml:4:21: the script has no --epoks. Did you"):
         planned(tmp_path, Surroundings((EPOCHS,), ("--",)), JUDGED, SPACE + space)
 
 
-def test_the_first_screen_says_what_is_run_and_what_that_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_screen_says_what_is_run_and_what_that_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = str(tmp_path)
     around = Surroundings(
@@ -330,7 +312,7 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(
     assert "use --temp-workdir to" in text
 
 
-def test_trackers_write_into_the_trials_folder(folder: Path, runner: SubprocessRunner) -> None:
+def test_trackers_write_into_the_trials_folder(folder, runner):
     installed("tensorboard")
     lines = [
         "import os",
@@ -410,8 +392,8 @@ def said(*words):
 
 
 def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
-    runner: SubprocessRunner, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    runner, folder, monkeypatch
+):
     """Modules of their names stand in for them, with the real ones' parameters."""
     monkeypatch.setenv("TRACKIO_SPACE_ID", "me/space")
     (folder / "wandb.py").write_text(WANDB)

@@ -1,7 +1,5 @@
 """A script's own training loss judges it, without a word from the user, where it can."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -56,7 +54,7 @@ def answer(folder: Path) -> BestConfig:
     return read_best(folder / "studies" / "train" / "best.yaml")
 
 
-def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) -> None:
+def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path):
     done = search(tmp_path, "classifies.py")
     assert done.returncode == 0, done.stderr
     assert "quality metric: its training loss" in done.stderr
@@ -65,7 +63,6 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     assert best.config["amp_dtype"] == "bfloat16"
     assert (accuracy.metric, accuracy.evidence) == ("training_loss", "gate and probe")
     assert accuracy.best < accuracy.baseline + accuracy.tolerance
-    assert accuracy.gate is not None
     assert 0 < accuracy.gate.loss_error < 0.05
     assert accuracy.judged_by == "mean training loss over the last tenth of " + (
         f"{accuracy.samples} samples"
@@ -97,9 +94,7 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path: Path) 
     assert "needs --allow-numerics" in shown.out
 
 
-def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_says_so(
-    tmp_path: Path,
-) -> None:
+def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_says_so(tmp_path):
     space = f"{BOTH}num_workers: [0, 1]\n"
     done = search(tmp_path, "several_optimizers.py", "--", "batches", space=space)
     assert done.returncode == 0, done.stderr
@@ -114,7 +109,7 @@ def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_
     assert why in " ".join((done.stdout + done.stderr).split())
 
 
-def test_a_loss_that_is_no_mean_judges_no_other_batch_size(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_mean_judges_no_other_batch_size(tmp_path):
     words = ("--map", "batch_size=--batch-size", "--dry-run", "--", "--loss", "contrastive")
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}batch_size: [16, 64]\n")
     assert done.returncode == 0, done.stderr
@@ -147,10 +142,8 @@ def planned(
 
 
 @pytest.mark.parametrize("divides", [True, False])
-def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(
-    tmp_path: Path, divides: bool
-) -> None:
-    def words(config: TrainingConfig) -> tuple[str, ...]:
+def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(tmp_path, divides):
+    def words(config):
         batch, count = str(batch_of(config)), str(config["accumulation_steps"])
         undivided = () if divides else ("--undivided",)
         return ("--batch-size", batch, "--accumulate", count, *undivided)
@@ -160,16 +153,13 @@ def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(
     baseline = {**OWN, "accumulation_steps": 4}
     context = planned(tmp_path, "accumulates.py", words, baseline, *flags, space=space)
     script = context.options.workload.script
-    assert script is not None
     assert script.judge.loss == ("sum" if divides else "mean")
     assert context.space.domains["batch_size"] == (16, 64)
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
-def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(
-    tmp_path: Path, loss: str
-) -> None:
-    def words(config: TrainingConfig) -> tuple[str, ...]:
+def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(tmp_path, loss):
+    def words(config):
         return ("--loss", loss, "--batch-size", str(batch_of(config)))
 
     offered, flag = f"{BOTH}batch_size: [16, 64]\n", Flag("batch_size", "--batch-size")
@@ -182,9 +172,7 @@ def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(
         assert "with batch_size=64, so it is not a per-sample mean" in reason
 
 
-def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance(
-    tmp_path: Path,
-) -> None:
+def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance(tmp_path):
     done = search(tmp_path, "classifies.py", "--", "--seed", "3")
     assert done.returncode == 0, done.stderr
     accuracy = answer(tmp_path).constraints.accuracy
@@ -210,16 +198,14 @@ def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance
         ),
     ],
 )
-def test_a_setting_that_breaks_training_is_infeasible(
-    tmp_path: Path, breaks: str, space: str, reason: str
-) -> None:
+def test_a_setting_that_breaks_training_is_infeasible(tmp_path, breaks, space, reason):
     done = search(tmp_path, "classifies.py", "--", "--breaks", breaks, space=space)
     assert done.returncode == 0, done.stderr
     assert answer(tmp_path).keeps_baseline
     assert reason in done.stdout + done.stderr
 
 
-def test_exact_settings_alone_are_tried_if_asked_for(tmp_path: Path) -> None:
+def test_exact_settings_alone_are_tried_if_asked_for(tmp_path):
     words = ("--exact-only", "--dry-run")
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}num_workers: [0, 1]\n")
     assert done.returncode == 0, done.stderr

@@ -1,10 +1,7 @@
 """The steps of scripts that train in all kinds of ways, and the samples of each."""
 
-from __future__ import annotations
-
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,13 +23,13 @@ OPPONENTS = "it trains several models on losses of their own, as a GAN does"
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessRunner]:
+def runner(tmp_path_factory):
     with SubprocessRunner(tmp_path_factory.mktemp("runner") / "inductor") as runner:
         yield runner
 
 
 @pytest.fixture
-def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
+def ask(runner, tmp_path):
     return Ask(runner, tmp_path / "trial")
 
 
@@ -43,7 +40,7 @@ def ask(runner: SubprocessRunner, tmp_path: Path) -> Ask:
         *("backward", "checkpointed", "weighted", "traced first"),
     ],
 )
-def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) -> None:
+def test_a_step_and_its_samples_are_seen_without_a_loader(ask, way):
     """LBFGS evaluates its closure four times; a checkpointed block calls backward once more."""
     seen = observed(ask("no_loader.py", way))
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
@@ -57,7 +54,7 @@ def test_a_step_and_its_samples_are_seen_without_a_loader(ask: Ask, way: str) ->
 
 
 @pytest.mark.parametrize("way", ["kept batches", "validated first", "compiled model"])
-def test_a_loader_that_is_read_before_training_does_not_feed_it(ask: Ask, way: str) -> None:
+def test_a_loader_that_is_read_before_training_does_not_feed_it(ask, way):
     seen = observed(ask("no_loader.py", way))
     assert seen.fixed["num_workers"] == LOADERLESS
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
@@ -67,9 +64,7 @@ def test_a_loader_that_is_read_before_training_does_not_feed_it(ask: Ask, way: s
     assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
 
 
-def test_a_script_that_draws_its_batches_keeps_them_where_its_weights_are_rounded(
-    ask: Ask,
-) -> None:
+def test_a_script_that_draws_its_batches_keeps_them_where_its_weights_are_rounded(ask):
     own, rounded = (
         ask("no_loader.py", "optimizer", task=TakeFirstSteps(10, nudge), settings={})
         for nudge in (0.0, 2.0**-10)
@@ -97,7 +92,7 @@ for _ in range(10_000):
 """
 
 
-def test_dropout_draws_other_numbers_where_weights_are_rounded(ask: Ask, tmp_path: Path) -> None:
+def test_dropout_draws_other_numbers_where_weights_are_rounded(ask, tmp_path):
     """So the spread of the losses has what another order of random numbers changes."""
     script = str(written(tmp_path, DROPOUT, "train.py"))
     own, again, rounded = (
@@ -110,7 +105,7 @@ def test_dropout_draws_other_numbers_where_weights_are_rounded(ask: Ask, tmp_pat
     assert rounded.losses != pytest.approx(own.losses, rel=0.01)
 
 
-def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask: Ask) -> None:
+def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask):
     losses = []
     for seed in (0, 0, 1, 1, 2):
         task = Probe(1600, (seed,), loss="mean")
@@ -123,7 +118,7 @@ def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask: Ask)
     assert max(losses) < 2 * min(losses), "by chance alone"
 
 
-def test_flags_are_read_back_without_a_loader(ask: Ask) -> None:
+def test_flags_are_read_back_without_a_loader(ask):
     asked = {
         "task": Measure(QUICK),
         "settings": {"batch_size": 8, "accumulation_steps": 2},
@@ -140,19 +135,19 @@ def test_flags_are_read_back_without_a_loader(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("threads_of_the_machine")
-def test_a_process_without_workers_can_be_kept_to_cores(ask: Ask) -> None:
+def test_a_process_without_workers_can_be_kept_to_cores(ask):
     settings: dict[str, Value] = {"cpu_affinity": "workers_apart", "num_threads": 1}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
     outcome = ask("no_loader.py", "optimizer", **asked)
     assert isinstance(outcome, Measured), outcome
 
 
-def test_samples_that_a_model_gets_by_name_are_counted(ask: Ask) -> None:
+def test_samples_that_a_model_gets_by_name_are_counted(ask):
     seen = observed(ask("no_loader.py", "keywords"))
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
 
 
-def test_without_a_loader_evaluations_are_left_out(ask: Ask) -> None:
+def test_without_a_loader_evaluations_are_left_out(ask):
     """Each evaluation takes half a second, so that with them four steps would take longer."""
     seen = observed(ask("no_loader.py", "optimizer", "--evaluate-every", "4"))
     assert seen.steps_per_second > 4 / 0.5
@@ -165,12 +160,9 @@ def test_without_a_loader_evaluations_are_left_out(ask: Ask) -> None:
         *((way, "") for way in ("one loss", "one after the other")),
     ],
 )
-def test_losses_of_models_that_train_against_each_other_judge_nothing(
-    ask: Ask, way: str, doubt: str
-) -> None:
+def test_losses_of_models_that_train_against_each_other_judge_nothing(ask, way, doubt):
     task = Observe(loss_seconds=1.0, source="x")
     seen = observed(ask("several_optimizers.py", way, task=task))
-    assert seen.loss is not None
     assert seen.loss.doubt == doubt
     assert bool(seen.loss.sums.settled_gradients) == (not doubt)
 
@@ -189,21 +181,18 @@ while True:
 """
 
 
-def test_a_loss_is_watched_however_long_the_script_takes_to_start(
-    runner: SubprocessRunner, tmp_path: Path
-) -> None:
+def test_a_loss_is_watched_however_long_the_script_takes_to_start(runner, tmp_path):
     """More than half of the deadline has gone by its first step."""
     script = written(tmp_path, SLOW_START, "slow_start.py")
     ask = Ask(runner, tmp_path / "trial", deadline_seconds=12.0)
     seen = observed(ask(str(script), task=Observe(loss_seconds=0.5)))
-    assert seen.loss is not None
     said = re.search(r"in (\d+) steps \(a longer --time-budget", seen.loss.doubt)
     assert said, seen.loss.doubt
     assert int(said[1]) > 100
 
 
 @pytest.mark.parametrize("way", ["tensors", "compiled loss"])
-def test_steps_are_counted_where_samples_are_unknown(ask: Ask, way: str) -> None:
+def test_steps_are_counted_where_samples_are_unknown(ask, way):
     seen = observed(ask("no_loader.py", way))
     assert not seen.counts_samples
     assert seen.samples_per_second == seen.steps_per_second
@@ -211,7 +200,7 @@ def test_steps_are_counted_where_samples_are_unknown(ask: Ask, way: str) -> None
     assert isinstance(ask("no_loader.py", way, task=Measure(QUICK)), Measured)
 
 
-def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
+def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask):
     outcome = ask("no_loader.py", "vector")
     assert isinstance(outcome, UserError), outcome
     said = "RuntimeError: grad can be implicitly created only for scalar outputs"
@@ -225,9 +214,7 @@ def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("way", "kind"), [("torchdata", "StatefulDataLoader"), ("by hand", "Loader")]
 )
-def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(
-    ask: Ask, way: str, kind: str
-) -> None:
+def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(ask, way, kind):
     if way == "torchdata":
         installed("torchdata")
     seen = observed(ask("own_iterator.py", way))
@@ -237,7 +224,7 @@ def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
 
 
-def test_a_loader_whose_iterator_wraps_torch_s_own_is_tuned(ask: Ask) -> None:
+def test_a_loader_whose_iterator_wraps_torch_s_own_is_tuned(ask):
     seen = observed(ask("own_iterator.py", "wrapped"))
     assert seen.training_loader.startswith("own_iterator.py:")
     assert seen.workload.baseline["num_workers"] == 0
@@ -248,7 +235,7 @@ def test_a_loader_whose_iterator_wraps_torch_s_own_is_tuned(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("what", ["task", "looked at first"])
-def test_settings_are_read_back_where_training_calls(ask: Ask, what: str) -> None:
+def test_settings_are_read_back_where_training_calls(ask, what):
     """The task's own compile() would compile the model in it, which training does not call."""
     settings: dict[str, Value] = {"compile_mode": "default", "channels_last": True}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
@@ -257,12 +244,12 @@ def test_settings_are_read_back_where_training_calls(ask: Ask, what: str) -> Non
     assert outcome.measurement.compile_seconds > 0
 
 
-def test_a_model_of_which_parts_are_compiled_is_not_compiled_again(ask: Ask) -> None:
+def test_a_model_of_which_parts_are_compiled_is_not_compiled_again(ask):
     seen = observed(ask("task_module.py", "in parts"))
     assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
 
 
-def test_each_of_several_models_is_looked_at(ask: Ask) -> None:
+def test_each_of_several_models_is_looked_at(ask):
     """The encoder comes first and runs eagerly; the script compiles the decoder."""
     seen = observed(ask("encodes.py"))
     assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
@@ -272,19 +259,17 @@ def test_each_of_several_models_is_looked_at(ask: Ask) -> None:
     assert ask("encodes.py", **asked) == NotApplied("compile_mode", mode, "default")
 
 
-def test_models_trained_one_after_the_other_are_named_as_the_fault(ask: Ask) -> None:
+def test_models_trained_one_after_the_other_are_named_as_the_fault(ask):
     said = reason(ask("several_optimizers.py", "folds", task=Measure(QUICK)))
     assert said.startswith("it trains one model after another, the first for 20 steps")
 
 
-def test_models_trained_alternately_are_timed_together(ask: Ask) -> None:
+def test_models_trained_alternately_are_timed_together(ask):
     outcome = ask("several_optimizers.py", "models alternately", task=Measure(QUICK))
     assert isinstance(outcome, Measured), outcome
 
 
-def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_takes(
-    tmp_path: Path,
-) -> None:
+def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_takes(tmp_path):
     script = shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\nnum_threads: [1, 2]\n")
     flags = ("--space", space, "--trials", "2")
@@ -300,9 +285,7 @@ def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_take
     assert "amp_dtype=bfloat16" in report_of(ran)[0]
 
 
-def test_a_module_in_data_parallel_is_searched_as_it_is_and_the_way_on_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_module_in_data_parallel_is_searched_as_it_is_and_the_way_on_is_named(tmp_path):
     source = (SCRIPTS / "plain_loop.py").read_text()
     made = "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 2))"
     assert made in source

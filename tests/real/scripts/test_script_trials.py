@@ -1,9 +1,5 @@
 """A child observes, times and probes a script by interposition."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, observed, reason
@@ -23,7 +19,7 @@ NUMERICS = ("amp_dtype", "compile_mode", "channels_last", "optimizer_impl")
 
 
 @covers("X8")
-def test_arguments_of_a_script_are_in_no_file_once_it_runs(ask: Ask, tmp_path: Path) -> None:
+def test_arguments_of_a_script_are_in_no_file_once_it_runs(ask, tmp_path):
     script = tmp_path / "reads.py"
     script.write_text(
         "import sys\n"
@@ -37,14 +33,14 @@ def test_arguments_of_a_script_are_in_no_file_once_it_runs(ask: Ask, tmp_path: P
     assert not [path for path in files if b"planted-hunter2" in path.read_bytes()]
 
 
-def test_steps_that_a_gradient_scaler_skipped_are_not_credited_to_later_ones(ask: Ask) -> None:
+def test_steps_that_a_gradient_scaler_skipped_are_not_credited_to_later_ones(ask):
     """They lie in the warm-up. An optimizer that is not fused tells nothing of them."""
     outcome = ask("scales.py", task=Measure(QUICK), settings={})
     assert isinstance(outcome, Measured), outcome
     assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
 
 
-def test_the_loader_that_was_read_before_the_steps_is_that_of_training(ask: Ask) -> None:
+def test_the_loader_that_was_read_before_the_steps_is_that_of_training(ask):
     seen = observed(ask("plain_loop.py", *LONG, "--batch-size", "8"))
     assert [name.rpartition("#")[2] for name in seen.loaders] == ["0", "0"]
     assert seen.training_loader == seen.loaders[0]
@@ -58,11 +54,11 @@ def test_the_loader_that_was_read_before_the_steps_is_that_of_training(ask: Ask)
     assert seen.samples_per_second == pytest.approx(8 * seen.steps_per_second)
 
 
-def test_a_batch_sampler_is_asked_for_its_batch_size(ask: Ask) -> None:
+def test_a_batch_sampler_is_asked_for_its_batch_size(ask):
     assert observed(ask("batch_sampler_loop.py")).workload.baseline["batch_size"] == 12
 
 
-def test_the_workers_of_a_stream_stay_as_they_are(ask: Ask) -> None:
+def test_the_workers_of_a_stream_stay_as_they_are(ask):
     seen = observed(ask("stream_loop.py"))
     assert list(seen.fixed) == ["num_workers"]
     assert seen.workload.dataset_samples is None
@@ -72,7 +68,7 @@ def test_the_workers_of_a_stream_stay_as_they_are(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("threads_of_the_machine")
-def test_settings_that_a_script_makes_itself_are_seen(tmp_path: Path) -> None:
+def test_settings_that_a_script_makes_itself_are_seen(tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(runner, tmp_path / "trial")
         seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
@@ -82,21 +78,19 @@ def test_settings_that_a_script_makes_itself_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["kept", "gone", "idles"])
-def test_an_optimizer_that_is_built_anew_takes_the_place_of_the_first(ask: Ask, what: str) -> None:
+def test_an_optimizer_that_is_built_anew_takes_the_place_of_the_first(ask, what):
     """The new one has all layers while the first is kept or gone, or others while it idles."""
     seen = observed(ask("several_optimizers.py", what))
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
 
 
-def test_a_script_that_compiles_itself_is_observed(ask: Ask) -> None:
+def test_a_script_that_compiles_itself_is_observed(ask):
     for what in ("in place", "a function"):
         assert observed(ask("compiles.py", what)).workload.model_tensors == 4
 
 
 @pytest.mark.parametrize(("asked_for", "is_applied"), [(16, True), (32, False)])
-def test_a_batch_size_that_the_script_does_not_use_is_not_applied(
-    ask: Ask, asked_for: int, is_applied: bool
-) -> None:
+def test_a_batch_size_that_the_script_does_not_use_is_not_applied(ask, asked_for, is_applied):
     settings: dict[str, Value] = {"batch_size": asked_for}
     words = ("plain_loop.py", *LONG, "--batch-size", "16")
     outcome = ask(*words, task=Measure(QUICK), settings=settings, by_flag=("batch_size",))
@@ -106,7 +100,7 @@ def test_a_batch_size_that_the_script_does_not_use_is_not_applied(
         assert outcome == NotApplied("batch_size", "32", "16")
 
 
-def test_a_script_has_a_terminal_at_which_nobody_types(ask: Ask, tmp_path: Path) -> None:
+def test_a_script_has_a_terminal_at_which_nobody_types(ask, tmp_path):
     """`stty size` is how scripts of 2017 and their copies find how wide to draw."""
     script = tmp_path / "draws.py"
     script.write_text(
@@ -134,11 +128,11 @@ def test_a_script_has_a_terminal_at_which_nobody_types(ask: Ask, tmp_path: Path)
         ("too short", TOO_FEW.format(steps=4)),
     ],
 )
-def test_a_script_that_cannot_be_tuned_says_why(ask: Ask, fault: str, expected: str) -> None:
+def test_a_script_that_cannot_be_tuned_says_why(ask, fault, expected):
     assert reason(ask("faulty.py", fault)) == expected
 
 
-def test_output_of_a_script_is_no_outcome(ask: Ask) -> None:
+def test_output_of_a_script_is_no_outcome(ask):
     assert observed(ask("faulty.py", "rubbish")).workload.baseline["batch_size"] == 8
     printed = (ask.folder / "stdout.log").read_bytes()
     assert printed.startswith(b"1 disabled\n")
@@ -146,16 +140,14 @@ def test_output_of_a_script_is_no_outcome(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("way", ["catches everything", "forks", "changes its folder"])
-def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(
-    ask: Ask, way: str, place: Path
-) -> None:
+def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(ask, way, place):
     """One that forks trains in both processes, of which the first is timed."""
     outcome = ask("faulty.py", way, task=Measure(QUICK), settings={"num_workers": 0})
     assert isinstance(outcome, Measured), outcome
     assert only_its_host_is_left(place)
 
 
-def test_a_trial_leaves_no_process_and_no_checkpoint(ask: Ask, tmp_path: Path, place: Path) -> None:
+def test_a_trial_leaves_no_process_and_no_checkpoint(ask, tmp_path, place):
     observed(ask("faulty.py", "spawns"))
     saved = tmp_path / "model.pt"
     observed(ask("faulty.py", "saves", str(saved)))
@@ -163,7 +155,7 @@ def test_a_trial_leaves_no_process_and_no_checkpoint(ask: Ask, tmp_path: Path, p
     assert only_its_host_is_left(place)
 
 
-def test_a_trial_times_the_script_under_the_settings(ask: Ask) -> None:
+def test_a_trial_times_the_script_under_the_settings(ask):
     settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
     outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings)
     assert isinstance(outcome, Measured), outcome
@@ -175,9 +167,7 @@ def test_a_trial_times_the_script_under_the_settings(ask: Ask) -> None:
     assert (ask.folder / "launch").read_text() == "forked\n"
 
 
-def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own(tmp_path):
     script = tmp_path / "train.py"
     text = (SCRIPTS / "stream_loop.py").read_text()
     script.write_text(f"import os\nos.environ['OMP_NUM_THREADS'] = '2'\n{text}")
@@ -187,14 +177,14 @@ def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own
     assert seen.workload.baseline["num_threads"] == 2
 
 
-def test_validation_is_no_part_of_an_epoch_boundary(ask: Ask) -> None:
+def test_validation_is_no_part_of_an_epoch_boundary(ask):
     """The loop evaluates between epochs for much longer than its loader takes to begin anew."""
     outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 0})
     assert isinstance(outcome, Measured), outcome
     assert max(outcome.measurement.boundary_seconds) < 0.1
 
 
-def test_numerics_are_put_into_force_and_read_back(ask: Ask) -> None:
+def test_numerics_are_put_into_force_and_read_back(ask):
     settings: dict[str, Value] = {
         "amp_dtype": "bfloat16",
         "channels_last": True,
@@ -205,7 +195,7 @@ def test_numerics_are_put_into_force_and_read_back(ask: Ask) -> None:
     assert isinstance(outcome, Measured), outcome
 
 
-def test_a_model_is_compiled_in_place(ask: Ask) -> None:
+def test_a_model_is_compiled_in_place(ask):
     script, settings = "batch_sampler_loop.py", {"compile_mode": "default"}
     outcome = ask(script, task=Measure(QUICK), settings=settings, asked=("compile_mode",))
     assert isinstance(outcome, Measured), outcome
@@ -213,14 +203,14 @@ def test_a_model_is_compiled_in_place(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["flash", "math"])
-def test_the_kernel_of_attention_is_read_from_what_the_script_ran(ask: Ask, kernel: str) -> None:
+def test_the_kernel_of_attention_is_read_from_what_the_script_ran(ask, kernel):
     assert observed(ask("attends.py")).workload.attention
     settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16"}
     outcome = ask("attends.py", task=Measure(QUICK), settings=settings, asked=tuple(settings))
     assert isinstance(outcome, Measured), outcome
 
 
-def test_a_kernel_that_nothing_runs_cannot_win(ask: Ask) -> None:
+def test_a_kernel_that_nothing_runs_cannot_win(ask):
     assert not observed(ask("batch_sampler_loop.py")).workload.attention
     settings = {"sdpa_backend": "math"}
     outcome = ask(
@@ -229,7 +219,7 @@ def test_a_kernel_that_nothing_runs_cannot_win(ask: Ask) -> None:
     assert outcome == NotApplied("sdpa_backend", "math", "null")
 
 
-def test_a_setting_that_the_script_overrides_cannot_win(ask: Ask) -> None:
+def test_a_setting_that_the_script_overrides_cannot_win(ask):
     task = Measure(QUICK)
     outcome = ask(
         "goes_its_own_way.py", "--steps", "100000", task=task, settings={"num_threads": 2}
@@ -237,13 +227,13 @@ def test_a_setting_that_the_script_overrides_cannot_win(ask: Ask) -> None:
     assert outcome == NotApplied("num_threads", "2", "1")
 
 
-def test_workers_that_cannot_be_started_make_the_trial_infeasible(ask: Ask) -> None:
+def test_workers_that_cannot_be_started_make_the_trial_infeasible(ask):
     outcome = ask("unpicklable_loader.py", task=Measure(QUICK), settings={"num_workers": 1})
     assert isinstance(outcome, Rejected), outcome
     assert "cannot be sent to DataLoader workers" in outcome.detail
 
 
-def test_a_probe_takes_the_first_quality_after_its_samples(ask: Ask) -> None:
+def test_a_probe_takes_the_first_quality_after_its_samples(ask):
     arguments = ("plain_loop.py", "--epochs", "50")
     pattern = r"epoch (\d+) "
     outcome = ask(*arguments, task=Probe(300, (0,)), settings={}, metric=pattern)
@@ -261,14 +251,14 @@ def test_a_probe_takes_the_first_quality_after_its_samples(ask: Ask) -> None:
     [("(epoch) ", 300, "'epoch'"), ("accuracy(!)? ", 10**9, "''")],
 )
 def test_a_regular_expression_that_captures_no_number_is_named_as_the_fault(
-    ask: Ask, pattern: str, samples: int, captured: str
-) -> None:
+    ask, pattern, samples, captured
+):
     task = Probe(samples, (0,))
     outcome = ask("plain_loop.py", "--epochs", "9", task=task, settings={}, metric=pattern)
     assert reason(outcome).startswith(f"--metric-regex captures {captured}, which is no number")
 
 
-def test_batches_of_an_optimizer_step_are_observed(ask: Ask) -> None:
+def test_batches_of_an_optimizer_step_are_observed(ask):
     found = observed(ask("accumulates.py"))
     assert found.workload.baseline["accumulation_steps"] == 4
     assert found.workload.baseline["batch_size"] == 8
@@ -276,7 +266,7 @@ def test_batches_of_an_optimizer_step_are_observed(ask: Ask) -> None:
     assert found.samples_per_second == pytest.approx(32 * found.steps_per_second)
 
 
-def test_a_flag_for_the_batches_of_a_step_is_read_back(ask: Ask) -> None:
+def test_a_flag_for_the_batches_of_a_step_is_read_back(ask):
     asked = {
         "task": Measure(QUICK),
         "settings": {"accumulation_steps": 2, "batch_size": 16},

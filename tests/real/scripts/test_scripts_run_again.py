@@ -1,20 +1,17 @@
 """Scripts that mind what an earlier run of them left: a folder in the way, a checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import ObservedLoss, TrialOutcome
+from autotune.values.outcome import ObservedLoss
 from children import hurried
 from factories import written
-from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, options_in
+from scripted_runner import LOSSES, ScriptedRunner, at, events_of, options_in
 from seen_script import SEEN
 
 WORKLOAD = 4
@@ -56,9 +53,7 @@ def searched(folder: Path, script: str, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do(tmp_path):
     code, said = searched(tmp_path, MAKES_ITS_FOLDER)
     assert code == WORKLOAD
     assert "FileExistsError" in said
@@ -70,7 +65,7 @@ def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do
 
 
 @pytest.mark.slow
-def test_a_script_that_goes_on_from_its_own_checkpoint_is_no_reference(tmp_path: Path) -> None:
+def test_a_script_that_goes_on_from_its_own_checkpoint_is_no_reference(tmp_path):
     code, said = searched(tmp_path, RESUMES)
     assert code == WORKLOAD
     assert "train.py resumes an earlier run: its first losses were" in said
@@ -81,10 +76,8 @@ def test_a_script_that_goes_on_from_its_own_checkpoint_is_no_reference(tmp_path:
 @pytest.mark.parametrize(
     ("untrained", "is_refused"), [(1.0, False), (0.8, False), (0.6, False), (0.45, True)]
 )
-def test_other_random_numbers_are_no_checkpoint(
-    tmp_path: Path, untrained: float, is_refused: bool
-) -> None:
-    def timed(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+def test_other_random_numbers_are_no_checkpoint(tmp_path, untrained, is_refused):
+    def timed(config, phase):
         return at(200 if config["amp_dtype"] else 100)
 
     loss = ObservedLoss("", (1.0,) * 10, moves=LOSSES.moves)

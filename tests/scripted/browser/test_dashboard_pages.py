@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from covering import covers
-from dashboards import RunningDashboard
 from finished_study import NAME
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 # Whether Plotly was given an infeasible trial and has drawn; the traces that it was given.
 TOLD = "id => document.getElementById(id)?.data?.some(one => one.name.includes('Infeasible'))"
@@ -27,7 +26,7 @@ def plotted(page: Page, name: str) -> list[dict[str, Any]]:
     return traces
 
 
-def test_the_list_of_studies_leads_to_its_trials(page: Page, dashboard: RunningDashboard) -> None:
+def test_the_list_of_studies_leads_to_its_trials(page, dashboard):
     page.goto(f"{dashboard.url}dashboard")
     page.get_by_text(NAME).first.click()
     page.get_by_text("batch_size").first.wait_for()
@@ -36,9 +35,7 @@ def test_the_list_of_studies_leads_to_its_trials(page: Page, dashboard: RunningD
         page.get_by_text(f"Trial {number}", exact=True).first.wait_for()
 
 
-def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(
-    page: Page, dashboard: RunningDashboard
-) -> None:
+def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(page, dashboard):
     page.goto(f"{dashboard.url}dashboard/studies/1")
     page.wait_for_function(TOLD, arg="plot-history")
     history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
@@ -46,29 +43,27 @@ def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(
     assert len(infeasible) == 1
 
 
-def test_a_trial_says_why_it_is_infeasible(page: Page, dashboard: RunningDashboard) -> None:
+def test_a_trial_says_why_it_is_infeasible(page, dashboard):
     trials = page.request.get(f"{dashboard.url}api/studies/1").json()["trials"]
     (failed,) = [trial for trial in trials if max(trial["constraints"]) > 0]
     page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={failed['number']}")
     page.get_by_text("no room for").first.wait_for()
 
 
-def test_a_trial_is_not_wider_than_its_window(page: Page, dashboard: RunningDashboard) -> None:
+def test_a_trial_is_not_wider_than_its_window(page, dashboard):
     page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers=2")
     page.get_by_text("peak_memory_bytes").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 1200
 
 
-def test_the_note_says_what_came_out(page: Page, dashboard: RunningDashboard) -> None:
+def test_the_note_says_what_came_out(page, dashboard):
     page.goto(dashboard.url)  # the first page
     page.get_by_role("heading", name="1.52x faster than your settings").wait_for()
     page.get_by_text("best.yaml").first.wait_for()
 
 
 @covers("X6")
-def test_a_name_that_was_pointed_here_gets_nothing(
-    browser: Browser, dashboard: RunningDashboard
-) -> None:
+def test_a_name_that_was_pointed_here_gets_nothing(browser, dashboard):
     with browser.new_context() as context:
         answer = context.new_page().goto(f"http://evil.example:{dashboard.port}/api/studies")
         assert answer is not None
@@ -77,9 +72,7 @@ def test_a_name_that_was_pointed_here_gets_nothing(
 
 
 @pytest.mark.parametrize("method", ["DELETE", "POST", "PUT"])
-def test_its_own_pages_can_change_nothing(
-    page: Page, dashboard: RunningDashboard, method: str
-) -> None:
+def test_its_own_pages_can_change_nothing(page, dashboard, method):
     answer = page.request.fetch(f"{dashboard.url}api/studies/1", method=method)
     assert answer.status == 403
     assert page.request.get(f"{dashboard.url}api/studies/1").ok

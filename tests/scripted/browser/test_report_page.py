@@ -40,7 +40,7 @@ COLOUR = "node => getComputedStyle(node)[node.classList.contains('failed') ? 'st
 
 
 @pytest.fixture(scope="session")
-def report(folder: Path) -> Path:
+def report(folder):
     """The report of a finished study."""
     html = folder / "report.html"
     html.write_text(clean(page_of(read_report(find_study(str(folder / "studies" / NAME))))))
@@ -48,7 +48,7 @@ def report(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def every_kind(tmp_path_factory):
     """The report of a search in which trials failed in every way, with every drawing."""
     study = searched(tmp_path_factory.mktemp("every-kind"))
     html = study / "report.html"
@@ -57,7 +57,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def long_names(tmp_path_factory):
     """A report with the longest names and numbers that there are, and no measured stages."""
     changes: dict[str, Value] = {
         "batch_size": 4096,
@@ -88,7 +88,7 @@ def crosses(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(wide > 1 and high > 3)
 
 
-def test_it_opens_from_disk_with_the_answer_and_every_trial(page: Page, report: Path) -> None:
+def test_it_opens_from_disk_with_the_answer_and_every_trial(page, report):
     page.goto(report.as_uri())
     text = page.inner_text("body")
     assert NAME in text
@@ -97,7 +97,7 @@ def test_it_opens_from_disk_with_the_answer_and_every_trial(page: Page, report: 
     assert "no room for [bold]128" in text, "the reason why a trial is infeasible"
 
 
-def test_every_plot_is_there_with_its_marks_inside(page: Page, every_kind: Path) -> None:
+def test_every_plot_is_there_with_its_marks_inside(page, every_kind):
     found = drawings(page, every_kind)
     assert len(found) == 3, sorted(found)
     for name, drawing in found.items():
@@ -115,9 +115,7 @@ def test_every_plot_is_there_with_its_marks_inside(page: Page, every_kind: Path)
 
 
 @pytest.mark.parametrize("study", ["report", "every_kind", "long_names"])
-def test_no_words_of_a_plot_are_cut_off_or_written_over_others(
-    page: Page, study: str, request: pytest.FixtureRequest
-) -> None:
+def test_no_words_of_a_plot_are_cut_off_or_written_over_others(page, study, request):
     for name, drawing in drawings(page, request.getfixturevalue(study)).items():
         box, texts = drawing["box"], drawing["texts"]
         for place, words in enumerate(texts):
@@ -127,7 +125,7 @@ def test_no_words_of_a_plot_are_cut_off_or_written_over_others(
             assert not others, (name, words["text"])
 
 
-def test_infeasible_trials_are_marked_by_shape_and_colour(page: Page, every_kind: Path) -> None:
+def test_infeasible_trials_are_marked_by_shape_and_colour(page, every_kind):
     found = drawings(page, every_kind)
     (history,) = [drawing for name, drawing in found.items() if "in the order they ran" in name]
     assert len(history["kinds"]) == 15
@@ -143,7 +141,7 @@ def test_infeasible_trials_are_marked_by_shape_and_colour(page: Page, every_kind
 
 
 @covers("X2")
-def test_it_runs_no_script_and_asks_nobody(page: Page, every_kind: Path) -> None:
+def test_it_runs_no_script_and_asks_nobody(page, every_kind):
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(every_kind.as_uri())
