@@ -82,7 +82,7 @@ class Best:
         Raises:
             MismatchError: in place of the warning, if the file was loaded with `strict`.
         """
-        name = f"the answer of study {self.answer.provenance.study}"
+        name = f"the result of study {self.answer.provenance.study}"
         found = [*self._other_device(), *missing_variables(self.config)]
         report(name, found, strict=self._strict)
         self.settings.apply_to_process()

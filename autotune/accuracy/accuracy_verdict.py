@@ -1,11 +1,10 @@
 """Accuracy of a configuration relative to the baseline: a numerics check, then accuracy probes.
 
 The knobs that differ from the baseline decide which evidence is needed. Exact knobs need none.
-Knobs of numerics need the check of `autotune.accuracy.numerics_verdict`. A lower precision or
-another batch size also needs a probe: training on as many samples as the baseline, seed by seed.
-The same effective batch in other parts needs one if the parts' gradients add up to others.
-Checks and probes run once. Configurations that differ only in what a probe cannot tell share their
-probes.
+Knobs that change rounding need the check of `autotune.accuracy.numerics_verdict`. A lower precision
+or another batch size also needs a probe: training on as many samples as the baseline, seed by seed.
+The same effective batch in other parts needs a probe if its gradients differ beyond rounding.
+Checks and probes run once. Configurations that a probe cannot distinguish share their probes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from autotune.values.text import as_file_name
 _SECONDS = 6.0
 """Seconds that the baseline trains in a probe.
 
-Shorter probes judge the first updates only, in which larger batches always look worse.
+Shorter probes see only the first updates, in which larger batches always look worse.
 """
 _FEWEST_SECONDS = 3.0
 # Largest share of a short time budget for one seed: a result takes six seeds or more.
@@ -187,7 +186,7 @@ def no_reference(failure: Failure) -> str:
         WorkloadError: the probe failed for another reason than memory or time.
     """
     if isinstance(failure, OutOfMemory | TimedOut):
-        return f"accuracy probe: {describe(failure)}{_advice(failure)}"
+        return f"short training: {describe(failure)}{_advice(failure)}"
     raise WorkloadError(own_accuracy_fails(failure))
 
 
@@ -201,7 +200,7 @@ def _advice(failure: Failure) -> str:
 def own_accuracy_fails(failure: Failure) -> str:
     """Return the error message for probes of the baseline that fail."""
     told = f"{describe(failure)}{_advice(failure)}"
-    return f"accuracy cannot be measured with your own settings: {told}"
+    return f"quality cannot be measured with your own settings: {told}"
 
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
@@ -331,13 +330,8 @@ class AccuracyProber:
         found = self._after(config, len(qualities))
         return isinstance(found, AccuracyVerdict) and found.margin > 0
 
-    def is_validated(self, config: TrainingConfig) -> bool:
-        """Return whether the known seeds accept `config`; runs nothing."""
-        training_equivalent = self.training_equivalent(config).quality_key()
-        return decision_so_far(self.context, self.study, training_equivalent) == "accept"
-
     def known_seeds(self, config: TrainingConfig) -> int:
-        """Return the number of seeds of which the quality is known."""
+        """Return the number of seeds whose quality is known."""
         return len(self._known(config))
 
     def evidence(self, config: TrainingConfig) -> Evidence:
@@ -390,7 +384,7 @@ class AccuracyProber:
         """Return the configuration that a probe of `config` trains.
 
         Knobs for which the numerics check is enough have the baseline's values. So has the split of
-        the effective batch, if its gradients are known to differ by rounding alone.
+        the effective batch, if its gradients are known to differ only by rounding.
         """
         shared = [name for name in NUMERICS if name not in PRECISION]
         if self._numerics.sums_alike(config):
@@ -431,9 +425,9 @@ class AccuracyProber:
         return as_failure(outcome)
 
     def _needs_untrained(self, key: str) -> bool:
-        """Return whether this is the baseline's training, of which the loss before it is needed.
+        """Return whether this is the baseline's training, and its loss before training is needed.
 
-        A script prints its metric when it does; before its training it cannot be asked.
+        A metric that a script prints is not available before its training.
         """
         is_own = key == self.context.baseline.quality_key()
         is_loss = self.context.judge.by in ("held_out_loss", "training_loss")

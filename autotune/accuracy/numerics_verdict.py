@@ -32,7 +32,7 @@ from autotune.values.outcome import (
 from autotune.values.text import as_file_name
 
 EXCHANGE = "ddp_comm_dtype"
-"""Knob of numerics that several processes show alone."""
+"""Knob of numerics that only has an effect with several processes."""
 NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 """Names of all knobs of numerics."""
 _IN_ONE = tuple(name for name in NUMERICS if name != EXCHANGE)
@@ -80,10 +80,10 @@ class NumericsChecker:
         return next((self._found(*pair) for pair in self._pairs(config)), None)
 
     def split(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Return by how much the gradients differ that `config` sums of the baseline's samples.
+        """Return by how much the summed gradients of `config` differ on the baseline's samples.
 
-        Both sides compute eagerly in the baseline's precision, or in float64, and with the knobs of
-        the user's own as `config` has them: one may make a layer of another kind.
+        Both sides compute eagerly in the baseline's precision, or in float64, and with the user's
+        own knobs as `config` has them, because these may change the model.
         """
         if not self._is_split(config):
             return None
@@ -114,7 +114,7 @@ class NumericsChecker:
         return ",".join(f"{name}={config[name]}" for name in names)
 
     def _changed_own(self, config: TrainingConfig) -> list[str]:
-        """Return the knobs of the user's own that `config` changes, but for exact ones."""
+        """Return the user's own knobs that `config` changes, except exact ones."""
         space, own = self.context.space, self.context.baseline
         changing = (name for name in space.effects if space.effect(name) != "exact")
         return [name for name in changing if config[name] != own[name]]
@@ -226,7 +226,7 @@ def numerics_fault(
 ) -> NumericsFault | None:
     """Return why the measured errors fail the numerics check; None if they pass.
 
-    `words` are said of a criterion in place of these.
+    `words` replace the texts of some criteria.
     """
     exact = "float64" if gated.in_double else "float32"
     what = {

@@ -1,8 +1,8 @@
 """Accuracy of a training script under other settings.
 
-Settings that leave the arithmetic alone need no evidence. Of all others, the first steps are
-compared with the untouched script's, and then, unless their gradients agree, the quality of a
-training: its loss, or the metric that it prints.
+Settings that do not change the arithmetic need no evidence. For all others, the first steps are
+compared with the unchanged script's. Unless their gradients agree, the quality of a training
+follows: its loss, or the metric that it prints.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
 _UNTOUCHED = "untouched"
 _UNJUDGED = (
-    "accuracy: the gradients differ from the untouched script's by {off:.3g} %, and it has no "
-    "quality that judges that"
+    "accuracy: the gradients differ from the unchanged script's by {off:.3g} %, and no quality "
+    "metric can judge that"
 )
 _UNTOLD = (
-    "accuracy: whether it trains as the untouched script does cannot be told from the gradients of "
-    "the first steps, and it has no quality metric to judge that"
+    "accuracy: the gradients of the first steps do not show whether it trains as the unchanged "
+    "script does, and no quality metric can judge that"
 )
 _WORDS = {
-    "loss": "the first losses differ from the untouched script's",
-    "reach": "how far the first steps move the weights differs from the untouched script's",
+    "loss": "the first losses differ from the unchanged script's",
+    "reach": "how far the first steps move the weights differs from the unchanged script's",
 }
 # Difference where there is nothing to compare.
 _UNKNOWN = 1.0
-# Knobs that hold from the first step on; all other settings of a model are in force in the third.
+# Knobs that take effect in the first step; all other settings of a model have by the third.
 _AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
 _OPTIMIZER = "optimizer_impl"
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
@@ -67,10 +67,10 @@ class FirstLossChecker(NumericsChecker):
     """Compares the first steps of a script with the untouched script's, at equal loaders.
 
     The seed is the same, so that both train on the same samples from the same weights. Random
-    numbers and rounding change the losses as well. By how much is told by an untouched run that
-    goes on from rounded weights with other random numbers, for scripts that seed themselves too.
-    A loss hardly tells whether small steps are taken at all: how far they move the weights does.
-    Gradients at equal weights tell which settings only round, so that no seeds need judge them.
+    numbers and rounding change the losses as well. Another untouched run shows by how much: it
+    continues from rounded weights with other random numbers, also in scripts that set their seed.
+    A loss hardly shows whether small steps are taken at all; the distance of the weights does.
+    Gradients at equal weights show which settings only round, and so need no seeds.
     """
 
     def needed(self, config: TrainingConfig) -> bool:
@@ -88,11 +88,11 @@ class FirstLossChecker(NumericsChecker):
         return [(it, reference) for it in dict.fromkeys(parts) if it != reference]
 
     def _parts(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
-        """Return `config` reduced to what is in force at once, and to the optimizer's kernels.
+        """Return `config` reduced to what takes effect at once, and to the optimizer's kernels.
 
         Rounding in the first step moves the weights apart, and Adam turns it into whole steps. So
-        what is in force later is compared with a run that has had the same first steps. And a
-        first update tells the optimizer's kernels only if its gradients are the same.
+        what takes effect later is compared with a run that had the same first steps. And a first
+        update shows the effect of the optimizer's kernels only if its gradients are the same.
         """
         return self._reduced(config, _AT_ONCE), self._reduced(config, (_OPTIMIZER,))
 
@@ -127,7 +127,7 @@ class FirstLossChecker(NumericsChecker):
             return NumericsFault(
                 _UNTOLD if off == _UNKNOWN else _UNJUDGED.format(off=100 * off), margin=1.0
             )
-        # Where a quality judges, gradients tell no more than that it need not.
+        # With a quality metric, gradients only decide whether it is needed.
         return numerics_fault(replace(gated, gradient_error=0.0), lower_precision, _WORDS)
 
     def computes_alike(self, config: TrainingConfig, unchecked: bool = False) -> bool:
@@ -227,7 +227,7 @@ def _numerics_of(config: TrainingConfig) -> dict[str, Value]:
 
 
 def _apart(found: Sequence[float], own: Sequence[float]) -> float:
-    """Return the distance of sums that tell gradients or an update; 1 where it is not known."""
+    """Return the distance between sums over gradients or an update; 1 if it is not known."""
     return _distance(found, own) if any(own) else _UNKNOWN
 
 
@@ -247,7 +247,7 @@ def _gated(
 ) -> Gated:
     """Return errors of a check in which losses are compared, and perhaps how far weights move.
 
-    In a lower precision a GradScaler may skip the first steps, and a probe judges the rest.
+    In a lower precision a GradScaler may skip the first steps; a probe judges the rest.
     """
     reaches = (found.moves, rounded.moves) if compares_reach else (own.moves, own.moves)
     reach_error, rounding_reach = (_distance(reach, own.moves) for reach in reaches)

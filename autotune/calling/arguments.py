@@ -17,8 +17,8 @@ from autotune.knobs.own import word_fault
 
 _ENDINGS = frozenset({".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini"})
 _MOST_BYTES = 4 << 20
-# Arguments that say how long a training is, from where it goes on, how it is seeded, where its
-# results go, and how often something is saved, printed or evaluated.
+# Arguments for the length of a training, the point from which it resumes, its seed, the place of
+# its results, and how often something is saved, printed or evaluated.
 _LENGTH = (
     r"(.*\.)?(((num|max|n|total|train|start)[-_]?)*(epochs?|steps|iters?|iterations)|"
     r"total[-_]?timesteps)"
@@ -46,11 +46,11 @@ def is_secret(name: str) -> bool:
 
 
 def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
-    """Return a digest of what the arguments say of a training, in whatever order.
+    """Return a digest of the arguments that affect a training, whatever their order.
 
-    Left out are flags that carry settings, secrets, the length of a training, from where it goes
-    on, its seed, places and names of results, and how often something is saved, printed or
-    evaluated. A file counts by its contents.
+    Left out are flags that carry settings, secrets, the length of a training, the point from which
+    it resumes, its seed, the places and names of results, and how often something is saved, printed
+    or evaluated. A file counts by its contents.
     """
     values = _by_name(arguments, mapped)
     unnamed = values.pop("", [])
@@ -61,14 +61,14 @@ def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
 def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, str]:
     """Return four hex digits of the values of each argument that `arguments_digest` counts.
 
-    They name what differs, and are too few to give a value away. Words without a name have the name
-    "".
+    They show which argument differs, and are too few to give a value away. Words without a name
+    have the name "".
     """
     return {name: _digest(values)[:4] for name, values in _by_name(arguments, mapped).items()}
 
 
 def _by_name(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, list[str | None]]:
-    """Return the values of each argument that says something of a training; "" names words."""
+    """Return the values of each argument that affects a training; "" names words."""
     found: dict[str, list[str | None]] = {}
     carried = {word.partition("=")[0] for flag in mapped for word in flag.words}
     for name, value in _pairs(arguments):
@@ -93,7 +93,7 @@ def files_digest(arguments: Sequence[str]) -> str | None:
 
 
 def config_files(arguments: Sequence[str]) -> list[Path]:
-    """Return the config files that the arguments name, but for places of results."""
+    """Return the config files that the arguments name, except places of results."""
     values = (value for name, value in _pairs(arguments) if not _WRITTEN.fullmatch(name))
     return [Path(value) for value in values if value and _is_config(Path(value))]
 

@@ -22,7 +22,7 @@ from autotune.values.text import did_you_mean
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_BYTES = 100_000
-"""Size from which on a file holds data; a config file is smaller."""
+"""Size from which a file counts as data; config files are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ def check_files(flags: Sequence[Flag], arguments: Sequence[str]) -> Iterator[str
 def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -> tuple[str, ...]:
     """Return the arguments with changed copies in place of the files, written below `folder`.
 
-    A file that has all the values already stays: what lies beside it is found from it alone.
+    A file that already has all the values is not copied, because scripts may look for files beside
+    it.
 
     Raises:
         UsageError: a file cannot be read, or has no such key.

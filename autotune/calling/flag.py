@@ -5,7 +5,7 @@ A map names the way as its user would write it:
 * `--batch-size`: the flag and its value as two words; `--batch_size=` as one word
 * `--pin-memory/--no-pin-memory`: one flag for true, the other for false
 * `train.batch_size`: the word `train.batch_size=64`
-* `env:BATCH_SIZE`: a variable of the environment
+* `env:BATCH_SIZE`: an environment variable
 * `--config:train.batch_size`: a key of the YAML or JSON file that follows `--config`
 """
 
@@ -129,7 +129,10 @@ def flag_from(text: str) -> Flag:
     left, equals, name = text.partition("=")
     knob, colon, only = left.partition(":")
     if not equals or not name:
-        raise UsageError(f"--map {text!r} is not SETTING=WAY, such as batch_size=--batch-size.")
+        raise UsageError(
+            f"--map {text!r} is not SETTING=WAY, such as batch_size=--batch-size. To leave the "
+            "script's flags alone, give --no-map."
+        )
     if knob not in KNOBS:
         raise UsageError(f"--map {text!r}: unknown setting {knob!r}.{did_you_mean(knob, KNOBS)}")
     flag = Flag(knob, name, only if colon else None)
@@ -141,14 +144,14 @@ def flag_from(text: str) -> Flag:
 def _fault(flag: Flag) -> str | None:
     """Return why a script cannot take the knob in this way, or None."""
     if flag.only is not None and not flag.name.startswith("-"):
-        return "one value of a setting needs a switch, such as amp_dtype:float16=--fp16"
+        return "SETTING:VALUE needs a flag without a value, such as amp_dtype:float16=--fp16"
     if flag.variable is not None:
         return word_fault("env", flag.variable)
     if flag.file_key:
         return None
     if len(flag.words) > 1:
         is_switch = KNOBS[flag.knob].values.fault(True) is None
-        return None if is_switch else f"a pair of flags is for true and false, and {flag.knob} not"
+        return None if is_switch else f"a pair of flags is for true and false, not {flag.knob}"
     if not _WORD.fullmatch(flag.words[0]):
         return (
             f"{flag.name!r} is not a way to pass a setting; write --flag, --flag/--no-flag, key "

@@ -1,4 +1,4 @@
-"""Find the file that a word of the command line names, and tell a script from a model.py."""
+"""Find the file that the command line names, and distinguish a script from a model.py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def module_file(name: str, python: Interpreter | None = None) -> Path:
         if spec is None:
             folders = filter(Path.is_dir, map(Path, places or ()))
             known = {entry.stem for folder in folders for entry in folder.iterdir()}
-            where = ".".join(parts[:number]) or "this folder and among the installed packages"
+            where = ".".join(parts[:number]) or "this directory and among the installed packages"
             hint = did_you_mean(part, known)
             raise UsageError(f"-m {name}: there is no module {part} in {where}.{hint}")
         places = spec.submodule_search_locations
@@ -55,7 +55,7 @@ def module_file(name: str, python: Interpreter | None = None) -> Path:
     if spec is None:
         raise UsageError(f"-m {name}: the package has no __main__. Name a module in it.")
     if spec.origin is None or not spec.origin.endswith(".py"):
-        raise UsageError(f"-m {name}: it is no Python source. Name a module that is.")
+        raise UsageError(f"-m {name}: it is not Python source. Name a module that is.")
     return Path(spec.origin)
 
 

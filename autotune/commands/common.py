@@ -76,7 +76,7 @@ SPACE = option(
 )
 BASELINE = option(
     "--baseline",
-    "Override BASELINE of MODEL, such as batch_size=64,num_workers=2.",
+    "Override BASELINE of model.py, such as batch_size=64,num_workers=2.",
     settings,
     {},
     show_default=False,
@@ -103,6 +103,7 @@ STRICT = flag(
     "Exit with 6 if best.yaml was made for another machine, PyTorch or model. Default: warn.",
 )
 JSON = flag("--json as_json", "Print the result as JSON on stdout.")
+QUIET = flag("-q --quiet", "Show no progress.")
 # Samplers of Optuna's that import it.
 _NEED_SCIPY = ("GPSampler", "QMCSampler")
 # Flags with another name than their option.

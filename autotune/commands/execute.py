@@ -1,4 +1,4 @@
-"""Open what runs the children of a command, and clean up behind them."""
+"""Open the runners of a command, and clean up after them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 from types import MappingProxyType
 
 from autotune.console.interrupts import interrupts
-from autotune.console.live import Mode, display
+from autotune.console.live import display
 from autotune.console.progress import kept_files
 from autotune.context.options import SearchOptions
 from autotune.process.common.interpreter import Interpreter
@@ -64,7 +64,7 @@ def search_runners(
 ) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
     """Open the runner of the search and those of extra devices.
 
-    Where a device is named, or others may run trials on the same host, each runner waits until its
+    If a device is named, or others may run trials on the same host, each runner waits until its
     device is free.
     """
     folder, python = options.study.folder, options.workload.interpreter
@@ -84,8 +84,10 @@ def search_runners(
         yield runners[0], dict(zip(chosen[1:], runners[1:], strict=True))
 
 
-def execute_worker(options: WorkerOptions, progress: Mode) -> None:
+def execute_worker(options: WorkerOptions, quiet: bool) -> None:
     """Run trials of a study that another process searches, until none is left.
+
+    Each event is a line on stderr unless `quiet`.
 
     Raises:
         AutotuneError: see `autotune.searching.trials.workers.join`.
@@ -94,7 +96,7 @@ def execute_worker(options: WorkerOptions, progress: Mode) -> None:
     stop, device = Stop(), options.device
     with (
         interrupts(stop),
-        display("none" if progress == "none" else "plain") as show,
+        display("none" if quiet else "plain") as show,
         kept_files(options.folder) as keep,
         one_runner(
             options.folder, options.python, keep, environ=device.environ, stop=stop

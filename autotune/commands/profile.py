@@ -1,4 +1,4 @@
-"""Command `profile`: show what bounds training."""
+"""Command `profile`: show the bottleneck of a training."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _check_trace(trace: Path | None) -> None:
 
 
 def execute_profile(options: SearchOptions, trace: Path | None) -> None:
-    """Show the stage that bounds training and the costly operators; write the steps to `trace`.
+    """Show the bottleneck of training and the costly operators; write the steps to `trace`.
 
     Raises:
         UsageError: the trace cannot be written, or there is none.
@@ -80,7 +80,7 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
                 context.job(task, context.baseline), folder / "trials" / "profile"
             )
             rate = _rate(context, runner, folder / "trials" / "whole")
-        # A script's operators are of use without its stages.
+        # A script's operators are of use without its phases.
         is_told = isinstance(stages, Diagnosed) or context.observed is not None
         if not (is_told and isinstance(profiled, Profiled)):
             failure = as_failure(profiled if is_told else stages)

@@ -112,11 +112,10 @@ def arguments_given() -> tuple[str, ...] | None:
 def called_script(
     model: Path, flags: dict[str, Any], known: Sequence[str] = ()
 ) -> tuple[Path, ScriptOptions | None]:
-    """Return the file to train, and how a command that keeps no trained model calls a script.
+    """Return the file to train, and the options of a script, for a command that keeps no model.
 
-    The options are None for a model.py. Every setting may be applied, because no result is kept
-    that it could spoil. `known` are the maps of the searches; --map overrides them. See
-    `script_options` for the rest.
+    The options are None for a model.py. Every setting may be applied, because no trained model is
+    kept. `known` are the maps of the searches; --map overrides them. See `script_options`.
     """
     return script_options(model, flags, arguments_given(), known, keeps_nothing=True)
 
@@ -197,7 +196,7 @@ def _workdir(place: str | None, is_temporary: bool) -> str | None:
 
 
 def _faults(options: ScriptOptions) -> Iterator[str]:
-    """Yield the faults of options that a command cannot meet."""
+    """Yield why a script cannot be run with these options."""
     changing = [f"--map {f.knob}={f.name}" for f in options.flags if f.knob in BATCH_KNOBS]
     if changing and options.only_exact:
         yield f"--exact-only contradicts {' and '.join(changing)}. Leave one of them out."

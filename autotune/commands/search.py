@@ -102,7 +102,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         common.FRESH_DATA,
     ],
-    "Accuracy and memory": [
+    "Quality and memory": [
         option(
             "--accuracy-tolerance",
             "Allow this loss of quality: 1% of yours, or, if the metric of a model.py is a loss, "
@@ -112,14 +112,14 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         option(
             "--accuracy-samples",
-            "Train each accuracy probe on this many samples. Default: as many as 3 to 6 s of your "
-            "training take, more for a script whose loss drops late.",
+            "Train on this many samples to compare quality. Default: as many as your training "
+            "takes in 3 to 6 s, more for a script whose loss drops late.",
             POSITIVE,
         ),
         option(
             "--effective-batch",
-            "Samples of an optimizer step: as many as now (keep), N over all processes, or any "
-            "number (free). Default: keep if your settings accumulate gradients, else free.",
+            "Keep the samples of an optimizer step (keep), fix them to N over all processes, or "
+            "vary them (free). Default: keep if your settings accumulate gradients, else free.",
             flag_types.effective_batch,
             metavar="free|keep|N",
         ),
@@ -157,7 +157,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "Write the result to this file. Default: best.yaml in the study's directory.",
             common.PATH,
         ),
-        flag("--new-study", "If the study is of something else, use NAME-2, NAME-3 and so on."),
+        flag("--new-study", "If the study was made for something else, use NAME-2, NAME-3 ..."),
         option(
             "--warm-start",
             "Try the best configurations of an earlier search first, even of another machine or "
@@ -171,7 +171,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             AUTO,
             metavar="NAME",
         ),
-        option("--seed", "Seed of search and trainings.", click.IntRange(0, 2**32 - 1), 0),
+        option("--seed", "Seed the search and the trainings.", click.IntRange(0, 2**32 - 1), 0),
         common.JSON,
         option(
             "--progress",
@@ -179,7 +179,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             click.Choice(["auto", "rich", "plain", "none"]),
             "auto",
         ),
-        flag("-q --quiet", "Show no progress, as --progress none."),
+        common.QUIET,
     ],
 }
 """Options of the command by the sections of its help."""
@@ -381,7 +381,7 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
         to_stderr(line)
     if context.observed is None:
         to_stderr(estimate(context))
-    to_stderr("the search itself first drops settings that its diagnosis shows cannot matter")
+    to_stderr("the search also drops settings that its diagnosis shows cannot matter")
 
 
 def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingConfig, ...]:

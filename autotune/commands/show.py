@@ -1,4 +1,4 @@
-"""Commands that show what there is: `knobs`, `spaces`, and `doctor` for the machine."""
+"""Commands `knobs`, `spaces` and `doctor`: show the settings, the spaces and this machine."""
 
 from __future__ import annotations
 

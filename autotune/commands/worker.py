@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from autotune.console.live import Mode
-
-_PROGRESS = click.Choice(["auto", "plain", "none"])
 
 
 @click.command(
@@ -33,12 +28,10 @@ _PROGRESS = click.Choice(["auto", "plain", "none"])
             default="auto",
         ),
         common.PYTHON,
-        common.option(
-            "--progress", "Write lines (auto, plain), or nothing (none).", _PROGRESS, "auto"
-        ),
+        common.QUIET,
     ],
 )
-def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) -> None:
+def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> None:
     """Run trials of STUDY for an `autotune search` with the same --storage.
 
     Arguments of a training script go after `--`, as for the search. --model may also be an
@@ -55,4 +48,4 @@ def worker(study: str, storage: str, device: str, progress: Mode, **flags: Any) 
     (chosen_one,) = chosen if script is None else seen_alone(chosen)
     folder = common.study_folder(study)
     options = WorkerOptions(study, storage, model, folder, chosen_one, script, flags["python"])
-    execute_worker(options, progress)
+    execute_worker(options, quiet)

@@ -146,8 +146,9 @@ def compare(
     """Yield the paired comparison of A with B after each round; only the last one decides.
 
     A disturbed round is void and repeated, at most as often as there are rounds. When no repeat is
-    left, all rounds count. A void round adds an entry to `PairedComparison.repeated`. A script's
-    observation is told before the first round, with notes on maps of its preset that are left out.
+    left, all rounds count. A void round adds an entry to `PairedComparison.repeated`. Before the
+    first round, `tell` gets a script's observation, with notes on maps of its preset that are left
+    out.
 
     Raises:
         UsageError: there is no such device.

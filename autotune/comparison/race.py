@@ -2,9 +2,9 @@
 
 The fastest of several is also the luckiest. So while several are left, rounds choose between them:
 the clearly slower leave after each round, and all but the preferred one after a block of rounds, in
-which everyone comes first, second and last equally often. The rounds of the one that is left begin
-anew. They did not choose it, so they are evidence of how fast it is: a sequential test decides
-after a few fixed numbers of them whether it is faster than the baseline.
+which everyone comes first, second and last equally often. Then the rounds of the one that is left
+are counted from the beginning. They did not choose it, so they are evidence of its speed: a
+sequential test decides at a few fixed numbers of rounds whether it is faster than the baseline.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from autotune.values.text import rounds_text, size
 LOOKS = (6, 9, 12, 15, 17)
 """Numbers of rounds after which to decide."""
 Field = Mapping[Participant, PairedComparison]
-"""Candidates in a race, each with its rounds so far beside the baseline."""
+"""Candidates in a race, each with its rounds against the baseline so far."""
 Posteriors = Mapping[Participant, Posterior]
 """Posteriors of candidates from the trials."""
 NO_POSTERIORS: Posteriors = MappingProxyType({})
@@ -215,7 +215,7 @@ def with_rounds(
 
 
 def fault_in(results: Results, course: Course, candidate: Participant) -> str:
-    """Return why a candidate failed in a round; empty if it did not. A disturbance is no excuse."""
+    """Return why a candidate failed in a round, disturbed or not; empty if it did not."""
     timed, reference = results.get(candidate.name), results.get(course.baseline.name)
     limit = course.memory_limit_bytes
     if timed is not None and not isinstance(timed, Measurement):

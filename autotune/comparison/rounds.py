@@ -1,8 +1,8 @@
 """Rounds of fresh processes, each of which times every configuration once.
 
-Two runs of the same settings minutes apart differ by more than many settings do. Only timings
-within a round are compared, which are close together and train on the same samples; each round has
-others, since it has another seed. Over the rounds, each configuration comes first, second and last
+Two runs of the same settings minutes apart differ by more than many settings do. So only timings
+within a round are compared, which are close together and train on the same samples. Each round has
+another seed and other samples. Over the rounds, each configuration comes first, second and last
 equally often, so that a drift of the machine affects all alike.
 
 A disturbed timing is void as long as repeats are left. Only the disturbance decides, before any
@@ -134,11 +134,10 @@ class PairedComparison:
 
 @dataclass
 class Samples:
-    """The samples that the timings of some rounds have in common, once each side was timed.
+    """Samples that the timings of some rounds share, once each side was timed.
 
-    They are as many as the side took that took the fewest in its time, and begin where the longest
-    warm-up ended. Both sides then meet the same slow batches. One whose batches are larger may add
-    to them.
+    They begin where the longest warm-up ended, and are as many as the slower side took in its time,
+    so that both sides meet the same slow batches. A side with larger batches may add to them.
     """
 
     warmup: int = 0
@@ -211,7 +210,7 @@ def orders(size: int, seed: int) -> Iterator[tuple[int, ...]]:
     """Yield the order of each round, as positions 0 to `size` - 1, without end.
 
     Every `size` rounds are a cyclic Latin square: each configuration is once in each place. Names
-    and rows are shuffled anew for each square, so that neighbours change and no period of the
+    and rows are shuffled again for each square, so that neighbours change and no period of the
     machine favours one. With two configurations, each pair of rounds is AB BA or BA AB.
     """
     random = Random(seed)  # noqa: S311 (a schedule, no secret)

@@ -34,7 +34,7 @@ def answer_lines(event: Answered | NothingFeasible) -> list[str]:
     """Return the result of a search in a few lines."""
     if isinstance(event, NothingFeasible):
         reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
-        return ["Nothing is feasible; best.yaml was not written:", *reasons]
+        return ["Nothing is feasible, not even your settings; best.yaml was not written:", *reasons]
     best = event.best
     searched = searched_facts(best.evidence.searched, best.changed)
     return [headline(best), *fact_lines([*facts(best), *searched, *_of_the_search(event)])]
@@ -54,12 +54,17 @@ def _of_the_search(event: Answered) -> Iterator[Fact]:
     yield "written to", str(event.path)
     if best.keeps_baseline:
         return
-    path = shlex.quote(str(event.path))
-    if event.script is None:
-        yield "use it", f"autotune.load({str(event.path)!r}), or autotune export {path}"
-    else:
-        words = command_words(Path(best.provenance.model), event.script)
-        yield "use it", f"autotune run {path} {words}"
+    model, script = Path(best.provenance.model), event.script
+    words = None if script is None else command_words(model, script)
+    yield "use it", ", or ".join(how_to_use(event.path, words))
+
+
+def how_to_use(path: Path, words: str | None) -> list[str]:
+    """Return ways to train with a best.yaml; `words` call the script, None for a model.py."""
+    quoted = shlex.quote(str(path))
+    if words is not None:
+        return [f"autotune run {quoted} {words}"]
+    return [f"autotune.load({str(path)!r})", f"autotune export {quoted} --format python"]
 
 
 def result(event: Answered | NothingFeasible) -> str:
@@ -81,7 +86,7 @@ def result(event: Answered | NothingFeasible) -> str:
 
 
 def not_enough_result(error: NotSearchedEnoughError) -> str:
-    """Return a search without enough trials as one JSON object for programs."""
+    """Return the end of a search without a result as one JSON object for programs."""
     data = {"answer": "not searched enough", "reason": str(error), "measured": error.measured}
     return json.dumps(
         {"schema_version": SCHEMA_VERSION, **data, "time_budget": error.seconds or None}
@@ -99,7 +104,7 @@ def comparison_line(options: ComparisonOptions, comparison: PairedComparison) ->
     """Return a sentence that says how much faster A is than B."""
     low, high = comparison.interval
     line = (
-        f"{options.a.label} is {comparison.ratio:.2f}x {options.b.label} "
+        f"{options.a.label} is {comparison.ratio:.2f}x as fast as {options.b.label} "
         f"({low:.2f} to {high:.2f}, {rounds_text(len(comparison.ratios), comparison.disturbed)})"
     )
     if options.b.config is not None or options.a.confirmed is None:

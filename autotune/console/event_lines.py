@@ -86,7 +86,7 @@ class EventLines:
         return "  ".join(columns)
 
     def _stages(self, event: events.StagesTimed | events.StagesUnknown) -> list[str]:
-        """Return lines on the stage that bounds training and on knobs left out."""
+        """Return lines on the bottleneck and on knobs left out."""
         if isinstance(event, events.StagesUnknown):
             return [f"\nno diagnosis; searching everything: {event.reason}"]
         assert self.context is not None
@@ -105,7 +105,7 @@ def waiting_line(seconds: float, what: str) -> str:
 
 
 def stage_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the samples/s of each stage by itself, and the bottleneck."""
+    """Return the samples/s of each phase of a step by itself, and the bottleneck."""
     limits = diagnosis.limits()
     width = max(map(len, limits))
     bottleneck = "" if diagnosis.doubt else f"the bottleneck is {diagnosis.bound}; "
@@ -160,7 +160,7 @@ def verdict_text(trial: FinishedTrial) -> str:
 
 
 def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
-    """Return the ratio of a trial's value to the baseline's, six characters wide."""
+    """Return the speed-up of a trial over the baseline, six characters wide."""
     value, reference = trial.verdict.value, baseline.verdict.value
     return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"
 
@@ -196,14 +196,14 @@ def _remark_line(event: _Remark) -> str:
 
 
 def _costs_line(event: events.CostsMeasured) -> str:
-    """Return a line on the seconds of a trial, a confirmation round and an accuracy seed."""
+    """Return a line on the seconds of a trial, a confirmation round and a seed of quality."""
     parts, shared = {"start": event.start_seconds, "timing": event.timing_seconds}, ""
     if event.is_dataset_shared:
         shared = f"; the dataset takes {event.dataset_seconds:.1f} s and is built once"
     elif event.dataset_seconds:
         parts = {"dataset": event.dataset_seconds, **parts}
     told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
-    seed = "" if event.seed_seconds is None else f", an accuracy seed {span(event.seed_seconds)}"
+    seed = "" if event.seed_seconds is None else f", a short training {span(event.seed_seconds)}"
     return (
         f"  a trial takes about {span(sum(parts.values()))} ({told}), a confirmation round "
         f"{span(event.round_seconds)}{seed}{shared}"

@@ -4,7 +4,7 @@ The state is the fastest trials, the current step and the time. Each event draws
 waits, so that no child is being timed. Parallel trials may be timed all the same: then events draw
 at most once a second, and the next drawing shows what was skipped. A thread redraws after every ten
 seconds without an event, to show that the search still works. Clock times are shown beside elapsed
-and remaining time, because they stay true.
+and remaining time, because they stay true while nothing is redrawn.
 """
 
 from __future__ import annotations
@@ -176,12 +176,12 @@ class LiveProgress:
         rates = [trial.details.samples_per_second or 0.0 for trial in shown]
         scale = max(self._light or 0.0, *rates)
         table = Table(box=None, pad_edge=False)
-        for name in ("trial", context.rate_unit, "", "gain", "memory"):
+        for name in ("trial", context.rate_unit, "", "speed-up", "memory"):
             table.add_column(name, justify="left" if not name else "right", no_wrap=True)
         table.add_column("settings")
 
         def bar(rate: float) -> ProgressBar:
-            return ProgressBar(scale, rate, self._console.width // 5, finished_style="bar.complete")
+            return ProgressBar(scale, rate, self._console.width // 8, finished_style="bar.complete")
 
         def cell(text: str) -> Text:
             return Text(clean(text), no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
@@ -197,8 +197,8 @@ class LiveProgress:
                 cell(self._lines.differences(trial.config)),
             )
         if self._light:
-            told = cell("computing by itself, with your settings")
-            table.add_row("", f"{self._light:.1f}", bar(self._light), "", "", told, style="dim")
+            cells = ("", f"{self._light:.1f}", bar(self._light), "", "", "computing by itself")
+            table.add_row(*cells, style="dim")
         return table
 
     def _note(self, event: events.Event) -> None:

@@ -103,7 +103,7 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
     if seen.training_loader:
         rate += f", waiting for data {100 * seen.wait_share:.2g} % of the time"
         # An accelerator may still compute what was queued before.
-        rate += "" if seen.device == "cpu" else f" (while {seen.device} may compute)"
+        rate += "" if seen.device == "cpu" else f" (when {seen.device} may still compute)"
     yield f"{seen.steps_per_second:.4g} steps/s, {rate}"
     if seen.data_parallel:
         yield _DATA_PARALLEL

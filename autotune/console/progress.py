@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 
 from autotune.console.event_lines import EventLines, waiting_line
+from autotune.console.tables import folded
 from autotune.searching.run.events import Answered, Event, NothingFeasible
 from autotune.values.text import clean
 
@@ -64,7 +65,7 @@ def answer(lines: Iterable[str], data: str | None = None, quiet: bool = False) -
         quiet: write nothing to stderr.
     """
     if data is None:
-        sys.stdout.writelines(f"{clean(line)}\n" for line in lines)
+        sys.stdout.writelines(f"{clean(line)}\n" for line in folded(lines))
     else:
         sys.stdout.write(f"{data}\n")
     sys.stdout.flush()

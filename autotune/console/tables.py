@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import fill
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +23,8 @@ from autotune.values.outcome import Profiled, WorkloadFacts
 from autotune.values.text import clean, size
 
 _WIDTH_OF_A_PIPE = 100_000
+# As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
+_INDENT_OF_FACTS = 14 * " "
 
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
@@ -47,7 +50,7 @@ def show_spaces() -> None:
 
 
 def show_machine(machine: Machine, python: Interpreter) -> None:
-    """Print the facts on this machine, and what the Python that trains lacks to tell more."""
+    """Print the facts on this machine, and the package that would show more of them."""
     host = machine.host
     quota = "none" if host.quota_cores is None else f"{host.quota_cores:g} cores"
     limit = "none" if host.memory_limit_bytes is None else size(host.memory_limit_bytes)
@@ -79,9 +82,9 @@ def show_machine(machine: Machine, python: Interpreter) -> None:
 
 
 def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:
-    """Print the rate of each stage by itself, the bottleneck, and the operators.
+    """Print the throughput of each phase by itself, the bottleneck, and the operators.
 
-    `diagnosis` is None if the stages are not known; the notes say why.
+    `diagnosis` is None if the phases are not known; the notes say why.
     """
     lines = list(notes)
     if diagnosis is not None:
@@ -153,6 +156,16 @@ def print_rows(
     with console.capture() as printed:
         console.print(table)
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
+
+
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines folded to the terminal's width; the rest of a fact stands below its text."""
+    width = width_of_stdout()
+    for line in lines:
+        if len(line) > width and "\n" not in line:
+            indent = _INDENT_OF_FACTS if line.startswith("  ") else ""
+            line = fill(line, width, subsequent_indent=indent, break_on_hyphens=False)  # noqa: PLW2901
+        yield line
 
 
 def width_of_stdout() -> int:

@@ -93,8 +93,8 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if place.url is None:
         raise UsageError(
-            f"{place.answer} alone says nothing of trials. Name the folder of its study, the "
-            "study.db or a storage URL."
+            f"{place.answer} has no trials. Name the directory of its study, the study.db or a "
+            "storage URL."
         )
     names = study_names(place.url)
     if not names:
@@ -121,7 +121,7 @@ def _write_note(place: StudyPlace, name: str, storage: RDBStorage) -> None:
     before = optuna_dashboard.get_note(study)
     try:
         found = [_MARKUP.sub(r"\\\1", clean(one)) for one in explanation(read_report(place, name))]
-        folder = "its folder on the host that searched" if place.folder is None else place.folder
+        folder = "its directory on the host that searched" if place.folder is None else place.folder
         files = (
             f"best.yaml and the logs of each trial (`trials/`) are in {folder}. "
             "`autotune report --html FILE` writes the report."

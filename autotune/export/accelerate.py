@@ -23,11 +23,11 @@ from autotune.values.strict_yaml import dump
 _PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
 # Accelerator() reads it; a configuration file has no word for it without DeepSpeed.
 _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
-# Accelerator() reads it; accelerate launch sets it for one process alone, and without it several on
+# Accelerator() reads it; accelerate launch sets it only for one process, and without it several on
 # a CPU would not join.
 _USE_CPU = "ACCELERATE_USE_CPU"
-_OWN_SHAPES = "accelerate compiles for each shape anew; its file has no word for torch's own choice"
-_IN_USE = "the line `use` of the file has it"
+_OWN_SHAPES = "accelerate compiles again for each shape; its file has no key for torch's own choice"
+_IN_USE = "the command after `use:` has it"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 # Of N from 0; the first host has 0.
 _ON_EACH_HOST = "--machine_rank N --main_process_ip FIRST_HOST --main_process_port 29500"
@@ -99,7 +99,7 @@ def _launch(best: BestConfig) -> str:
 
 
 def _handler(config: TrainingConfig) -> dict[str, str]:
-    """Return knob to what Accelerate calls it: all are arguments of one handler, told once."""
+    """Return by knob how to set it in Accelerate: all are arguments of one handler."""
     fields = handler_fields(config)
     words = ", ".join(f"{name}={code}" for name, code in fields.values())
     whole = f"Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({words})])"

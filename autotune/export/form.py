@@ -92,8 +92,8 @@ def hosts_of(best: BestConfig) -> tuple[int, int]:
     on_each = best.processes_per_host or processes
     if processes % on_each:
         raise UsageError(
-            f"the result is of {processes} processes, at most {on_each} on a host: this format has "
-            "no word for unequally many. Start them as the search did, and use `autotune run`."
+            f"the result is of {processes} processes, at most {on_each} on a host: this format "
+            "needs equally many. Start them as the search did, and use `autotune run`."
         )
     return processes // on_each, on_each
 

@@ -10,7 +10,7 @@ from autotune.knobs.ranks import DDP_ARGUMENTS
 from autotune.values.strict_yaml import dump
 
 # Which optimizer that is, is the user's; the default of `optim` is AdamW, fused.
-_UNFUSED = "optim=adamw_torch where yours is AdamW, which transformers would fuse"
+_UNFUSED = "optim=adamw_torch if yours is AdamW, which transformers would fuse"
 
 
 def to_hf(best: BestConfig) -> Exported:
@@ -19,7 +19,7 @@ def to_hf(best: BestConfig) -> Exported:
     merged = {name: value for fields in words.values() for name, value in fields.items()}
     use = "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE)"
     if "optim" in merged:
-        use += "; leave out optim where yours is not AdamW"
+        use += "; leave out optim if yours is not AdamW"
     instead = _on_the_handler(best)
     if best.training_config["optimizer_impl"] is None:
         instead["optimizer_impl"] = _UNFUSED

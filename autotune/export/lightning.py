@@ -21,7 +21,7 @@ from autotune.values.strict_yaml import dump
 _PRECISION: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
 _IN_TORCH = ("num_threads", "float32_matmul_precision", "compile_mode")
 _FLOAT16_ON_CPU = (
-    "Lightning would take bfloat16 on a CPU without a word; use torch.autocast in training_step"
+    "Lightning would silently use bfloat16 on a CPU; use torch.autocast in training_step"
 )
 
 

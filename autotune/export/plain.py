@@ -24,13 +24,13 @@ _REASONS = {"TORCH_COMPILE_DISABLE": "  # trains without torch.compile (compile_
 
 
 def to_json(best: BestConfig) -> Exported:
-    """Return all settings by name, and what they rest on beside them."""
+    """Return all settings by name, with the processes and the learning rate's factor."""
     facts = {**best.training_config.as_dict(), **_beside(best)}
     return Exported(json.dumps(facts, indent=2) + "\n")
 
 
 def to_python(best: BestConfig) -> Exported:
-    """Return all settings as a literal, each beside the call of PyTorch that applies it."""
+    """Return all settings as a literal, each with the PyTorch call that applies it."""
     lines = [
         f"    {name!r}: {value!r},  # {knob_named(name).call}\n"
         for name, value in best.training_config.as_dict().items()
@@ -41,10 +41,7 @@ def to_python(best: BestConfig) -> Exported:
 
 
 def _beside(best: BestConfig) -> dict[str, Value]:
-    """Return what is no setting but goes with them: processes, and the learning rate's factor.
-
-    batch_size is of each process. What is as for one process and as model.py has it is left out.
-    """
+    """Return the processes and the learning rate's factor, unless one process and 1."""
     factor = best.lr_scaling.factor
     found: dict[str, Value] = {
         PROCESSES: best.processes,

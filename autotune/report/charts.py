@@ -1,4 +1,4 @@
-"""Charts of the page in pixels: the confirmed ratio, the search, throughput against memory.
+"""Charts of the page in pixels: the confirmed speed-up, the search, speed-up against memory.
 
 template/charts.html draws them as SVG.
 """
@@ -21,7 +21,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 736.0, 36.0, 288.0
 _LANE = 26.0
 # Most trials that are drawn with their intervals, and characters of a reason in a tooltip.
 _MOST_WHISKERS, _MOST_REASON = 120, 120
-# A limit above this many times the highest peak is named at the edge, to leave the marks room.
+# A limit above this many times the highest peak is not drawn, to leave the marks room.
 _FAR = 1.5
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -79,8 +79,6 @@ class Limit:
 
     x: float
     text: str
-    is_near: bool
-    """False if it lies far beyond the right edge, where it is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Confirmed ratio with its interval and rounds, on one axis."""
+    """Confirmed speed-up with its interval and rounds, on one axis."""
 
     label: str
     own: float
@@ -117,7 +115,7 @@ class Strip:
 
 
 def confirmed(data: ReportData) -> Strip | None:
-    """Return the confirmed ratio, and each round that the study recorded; None without one."""
+    """Return the confirmed speed-up and each recorded round; None without a speed-up."""
     if data.best is None or data.best.keeps_baseline:
         return None
     speedup = data.best.evidence.speedup
@@ -144,7 +142,7 @@ def _side(x: float) -> str:
 
 
 def history(data: ReportData) -> Plot | None:
-    """Return every trial in the order of the search, with the incumbent's rate as steps."""
+    """Return every trial in the order of the search, with the incumbent's speed-up as steps."""
     if not data.trials:
         return None
     numbers = [trial.number for trial in data.trials] + [one.number for one in data.archive.open]
@@ -164,7 +162,7 @@ def history(data: ReportData) -> Plot | None:
     intervals = ((one.number, data.ratio_interval(one)) for one in data.trials)
     line = _steps((x.at(n), y.at(best)) for n, best in _incumbents(data))
     return Plot(
-        f"Rate of {len(data.trials)} trials in the order they ran",
+        f"Speed-up of {len(data.trials)} trials in the order they ran",
         "trial",
         [tick for tick in x.ticks(8) if tick[1].isdecimal()],
         y.ticks(6, "x"),
@@ -179,7 +177,7 @@ def history(data: ReportData) -> Plot | None:
 
 
 def against_memory(data: ReportData) -> Plot | None:
-    """Return rates against peak memory, with the limit and the Pareto-best trials as steps."""
+    """Return speed-ups against peak memory, with the limit and the Pareto-best trials as steps."""
     points = [
         (trial, peak, ratio)
         for trial in data.trials
@@ -197,11 +195,10 @@ def against_memory(data: ReportData) -> Plot | None:
     y = _rates(data)
     places = {trial.number: (x.at(peak / unit), y.at(ratio)) for trial, peak, ratio in points}
     drawn = None
-    if limit is not None:
-        words = f"limit {size(limit)}"
-        drawn = Limit(x.at(limit / unit), words if near else f"{words} →", near)
+    if near and limit is not None:
+        drawn = Limit(x.at(limit / unit), f"limit {size(limit)}")
     return Plot(
-        f"Rate of {len(points)} trials against peak memory, {name}",
+        f"Speed-up of {len(points)} trials against peak memory, {name}",
         f"peak memory, {name}",
         x.ticks(8),
         y.ticks(6, "x"),
@@ -213,14 +210,14 @@ def against_memory(data: ReportData) -> Plot | None:
 
 
 def _rates(data: ReportData, lane: float = 0.0) -> Scale:
-    """Return the scale of the ratios to the baseline, from 0 to a little above the highest."""
+    """Return the scale of the speed-ups, from 0 to a little above the highest."""
     found = (data.ratio(trial) for trial in data.trials)
     highest = max((ratio for ratio in found if ratio is not None), default=1.0)
     return Scale(0.0, 1.08 * max(highest, 1.0), _BOTTOM - lane, _TOP)
 
 
 def _incumbents(data: ReportData) -> Iterable[tuple[int, float]]:
-    """Yield each feasible trial that was faster than all before, but not refused, and its ratio."""
+    """Yield each trial that was the incumbent, and its speed-up."""
     best = 0.0
     for trial in data.trials:
         ratio, holds = data.ratio(trial), data.standing(trial) in ("baseline", "answer", "feasible")

@@ -42,9 +42,9 @@ _FAILURES = {
     "not_applied": "a setting did not take effect",
     "user_error": "model.py raised an error",
     "memory": "over the memory limit",
-    "accuracy": "not accurate enough",
-    "ran": "never steady, or its accuracy probe failed",
-    "lost": "did not complete, or interrupted",
+    "accuracy": "quality below the limit",
+    "ran": "never steady, or a short training failed",
+    "lost": "did not complete, or was interrupted",
 }
 
 
@@ -75,6 +75,8 @@ class ReportData:
     best: BestConfig | None = None
     remarks: tuple[str, ...] = ()
     """Remarks for the reader on the sources of the report."""
+    path: Path | None = None
+    """The best.yaml of the study; None if none was found."""
 
     @cached_property
     def trials(self) -> tuple[FinishedTrial, ...]:
@@ -157,12 +159,12 @@ class ReportData:
         if self.baseline is not None:
             noted = readable_note(lambda: self.archive.notes.phase_seconds) or {}
             spent["your settings: timing"] = self.baseline.details.seconds or 0.0
-            spent["your settings: accuracy"] = noted.get(ACCURACY, 0.0)
+            spent["your settings: quality"] = noted.get(ACCURACY, 0.0)
             spent["diagnosis"] = noted.get(DIAGNOSIS, 0.0)
         for trial in self.trials[1:]:
             seconds, run = trial.details.seconds or 0.0, trial.details.measurement
-            parts = {"trials without a rate": seconds} if run is None else _parts(run)
-            parts["trials: starting, accuracy, drift"] = max(0.0, seconds - sum(parts.values()))
+            parts = {"trials that failed": seconds} if run is None else _parts(run)
+            parts["trials: starting, quality, drift"] = max(0.0, seconds - sum(parts.values()))
             for name, part in parts.items():
                 spent[name] += part
         spent["confirmation"] = 0.0 if self.confirmation is None else self.confirmation.seconds
@@ -213,7 +215,7 @@ class ReportData:
 
     @cached_property
     def stages(self) -> Diagnosed | None:
-        """Return the time of each stage by itself, with the user's settings; None if unknown."""
+        """Return the time of each phase by itself, with the user's settings; None if unknown."""
         return readable_note(lambda: self.archive.notes.diagnosis)
 
     @property
@@ -314,7 +316,7 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
         uneven = steps.remark and f"your settings: {steps.remark}" if steps else None
         told = (readable_note(lambda: baselines_apart(archive.notes)), held_back, uneven)
         remarks += [f"Note: {remark}." for remark in told if remark]
-    return ReportData(archive, best, tuple(remarks))
+    return ReportData(archive, best, tuple(remarks), place.answer)
 
 
 def _from_answer(place: StudyPlace) -> ReportData:
@@ -322,7 +324,7 @@ def _from_answer(place: StudyPlace) -> ReportData:
     best = read_best(place.answer)
     archive = Archive(best.provenance.study, str(place.answer))
     remarks = (f"Read only {place.answer}, which has no trials.", *_edits(best))
-    return ReportData(archive, best.as_measured(), remarks)
+    return ReportData(archive, best.as_measured(), remarks, place.answer)
 
 
 def _edits(best: BestConfig) -> list[str]:

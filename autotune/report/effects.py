@@ -3,8 +3,8 @@
 On a logarithmic scale most settings add the same gain whatever the others are. So a Bayesian linear
 regression explains the trials: one term for each value of each knob, relative to the user's value.
 Its prior keeps effects that few trials show near zero. Its cost is linear in the number of trials.
-Values of several knobs that the trials always have together are aliased: no trial tells their
-effects apart. They share one term, which is the product of their effects.
+Values of several knobs that always occur together are aliased: no trial separates their effects.
+They share one term, which is the product of their effects.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class KnobEffect:
     def of(self, value: Value) -> Effect | None:
         """Return the effect of a value.
 
-        It is None for the reference, for unmeasured values, and for those whose effect another knob
-        tells because they were always tried together.
+        It is None for the reference, for unmeasured values, and for values that were always tried
+        together with another knob's, which has the effect.
         """
         return next((effect for effect in self.effects if effect.value == value), None)
 
@@ -89,8 +89,8 @@ def knob_effects(
 ) -> tuple[KnobEffect, ...]:
     """Return the effects of the knobs that trials vary, significant ones first, by their spread.
 
-    Aliased values have one effect, at the first of their knobs. A knob whose values are all told
-    at others is left out. Fewer than `FEWEST_TRIALS` measured trials give none.
+    Aliased values have one effect, at the first of their knobs; a knob without any other value is
+    left out. Fewer than `FEWEST_TRIALS` measured trials give none.
     """
     measured = [trial for trial in trials if trial.verdict.value]
     if len(measured) < FEWEST_TRIALS:
@@ -127,9 +127,9 @@ def _effects(
 
 
 def comes_with(trials: Sequence[FinishedTrial], name: str, value: Value) -> str | None:
-    """Return the knob without which a value is not in force, if no trial had another value with it.
+    """Return the knob that a value needs, if every trial with that knob had this value.
 
-    Then more trials of that kind tell no effect. None where trials differ, or none is known.
+    Then more such trials would show no effect. None if trials differ, or none is known.
     """
     used = {trial.config[name] for trial in trials if not _is_idle(name, trial.config)}
     return knob_named(name).needs if used == {value} else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from autotune.configuration.answer_words import headline as result
 from autotune.configuration.answer_words import start_text
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import render
+from autotune.console.answer_lines import how_to_use
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, KnobEffect
@@ -29,7 +31,7 @@ def headline(data: ReportData) -> str:
 
 
 def _change_sentences(effects: Iterable[KnobEffect], changed: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence on each change that trials tell apart, then one on all other changes.
+    """Yield a sentence on each change with a visible effect, then one on all other changes.
 
     Changes that were always tried together count as one; one that no trial shows has none.
     """
@@ -38,17 +40,17 @@ def _change_sentences(effects: Iterable[KnobEffect], changed: Mapping[str, Any])
     yield from (_told_apart(one, effect) for one, effect in found if effect.is_significant)
     others = [_named_values(one, effect) for one, effect in found if not effect.is_significant]
     if others:
-        yield f"No effect shown by themselves: {', '.join(others)}."
+        yield f"No effect shown for each alone: {', '.join(others)}."
 
 
 def _told_apart(one: KnobEffect, effect: Effect) -> str:
-    makes, other = "makes", f"of {spelled(one.reference)}"
+    verb, other = "is", f"{one.knob}={spelled(one.reference)}"
     if effect.together:
-        makes, other = "make", "without them"
+        verb, other = "are", "without them"
     low, high = effect.interval
     return (
-        f"{_named_values(one, effect)} {makes} {effect.ratio:.2f} times the rate {other} "
-        f"({low:.2f} to {high:.2f}), with all other settings equal."
+        f"{_named_values(one, effect)} {verb} {effect.ratio:.2f}x as fast as {other} "
+        f"({low:.2f} to {high:.2f}), everything else equal."
     )
 
 
@@ -59,12 +61,28 @@ def _named_values(one: KnobEffect, effect: Effect) -> str:
     return f"{named} (always tried together)" if effect.together else named
 
 
+def next_step(data: ReportData) -> tuple[str, list[str]]:
+    """Return what to do now: a sentence, and commands of which one follows it."""
+    best, path = data.best, data.path
+    if best is None:
+        return "Run the same autotune search command again: it continues.", []
+    if best.keeps_baseline:
+        return "Nothing, or search longer: the same command with a longer --time-budget.", []
+    if path is None:
+        return "Train with the best.yaml that the search wrote.", []
+    is_script = best.provenance.arguments_sha256 is not None
+    words = f"{shlex.quote(best.provenance.model)} ARGUMENTS" if is_script else None
+    return "Train with the result:", how_to_use(path, words)
+
+
 def _parts(data: ReportData) -> Iterator[list[str]]:
     yield [headline(data)]
     yield list(data.remarks)
     if data.best is not None:
         yield list(_changes(data, data.best))
     yield [f"{name[0].upper()}{name[1:]}: {text}." for name, text in data.facts]
+    text, commands = next_step(data)
+    yield [text, f"{', or '.join(commands)}."] if commands else [text]
     yield from ([sentence] for sentence in _runners_up(data))
     if data.script_start is not None:
         yield [f"{start_text(data.script_start)}."]

@@ -19,7 +19,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.report import charts
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect, comes_with
-from autotune.report.explain import explanation, headline
+from autotune.report.explain import explanation, headline, next_step
 from autotune.report.terminal import row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.study.finished import FinishedTrial
@@ -27,7 +27,7 @@ from autotune.values.strict_yaml import dump
 from autotune.values.text import rounds_text, size, span
 
 _MOST_TRIALS_NAMED = 12
-# The bar of a stage is cut off at this many times the rate of training and computing.
+# The bar of a phase is cut off at this many times the throughput of training and computing.
 _BEYOND = 1.4
 
 
@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A rate to draw: of one stage by itself, or of the whole training."""
+    """A throughput to draw: of one phase of a step by itself, or of the whole training."""
 
     group: str
     name: str
@@ -65,6 +65,7 @@ def page(data: ReportData) -> str:
         lead=_lead(data),
         sentences=explanation(data)[1:],
         changes=_changes(data),
+        next_step=next_step(data),
         confirmed=charts.confirmed(data),
         history=charts.history(data),
         memory=charts.against_memory(data),
@@ -152,7 +153,9 @@ def _change(data: ReportData, name: str, own: Value, changed: Mapping[str, Value
         for one in data.effects:
             if any(name in each.together and each.together[name] == value for each in one.effects):
                 note = f"always tried with {one.knob}"
-    if effect is not None and effect.interval[1] < 1 and not follows:
+    if follows:
+        why = knob.summary
+    elif effect is not None and effect.interval[1] < 1:
         why = "Gains nothing by itself, but was confirmed together with the other changes."
     elif value < own if type(own) is int and type(value) is int else value == knob.default:
         why = f"More can hurt: {knob.hurts}"
@@ -167,9 +170,9 @@ def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, 
 
 
 def _stages(data: ReportData) -> list[Stage]:
-    """Return rates of each stage at the user's settings, and of training at both settings.
+    """Return the throughput of each phase with the user's settings, and of training with both.
 
-    There are none where no stage was timed.
+    There are none if no phase was timed.
     """
     if data.stages is None:
         return []
@@ -189,7 +192,7 @@ def _stages(data: ReportData) -> list[Stage]:
 
 
 def _most(stages: list[Stage]) -> float:
-    """Return the rate at which bars are cut off, so that fast stages do not squeeze the others."""
+    """Return the throughput at which bars are cut off, so that slower phases stay visible."""
     rates = [one.rate for one in stages]
     slow = [one.rate for one in stages if one.kind != "stage" or one.name == "compute"]
     return min(_BEYOND * max(slow or rates), max(rates)) if rates else 0.0

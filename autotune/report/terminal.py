@@ -1,4 +1,4 @@
-"""Report on stdout: a table in a terminal, plain lines in a pipe; two studies side by side."""
+"""Report on stdout: a table in a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from autotune.configuration.answer_words import fact_lines, start_text
 from autotune.configuration.training_config import render
-from autotune.console.tables import print_rows, width_of_stdout
-from autotune.knobs.base import spelled
+from autotune.console.tables import folded, print_rows, width_of_stdout
 from autotune.report.data import ReportData
-from autotune.report.explain import headline
+from autotune.report.explain import headline, next_step
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
 from autotune.values.text import clean, size, span
@@ -19,7 +18,7 @@ _MOST_ROWS = 20
 # The first columns hold numbers. The remarks stand below the settings on narrow terminals.
 _NUMBERS, _REMARK = 6, 7
 # Index of a column to the least terminal width at which it is shown.
-_ROOM_FOR = {1: 56, 4: 72, _REMARK: 72, 5: 100, 2: 110}
+_ROOM_FOR = {1: 56, 4: 72, _REMARK: 100, 5: 130, 2: 140}
 _MARKS = {
     "baseline": "",
     "answer": "the result",
@@ -45,9 +44,11 @@ def before_table(data: ReportData) -> list[str]:
     """Return lines on the study and its result."""
     archive = data.archive
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
-    # The rates of the trials are not those of the confirmation.
+    # The throughputs of trials are not those of the confirmation.
     caption = ["In the search:"] if data.trials else []
-    return [*lines, *fact_lines(data.facts), "", *caption]
+    text, commands = next_step(data)
+    then = ("next", f"{text} {', or '.join(commands)}".strip())
+    return [*lines, *fact_lines([*data.facts, then]), "", *caption]
 
 
 def after_table(data: ReportData, shown: int) -> list[str]:
@@ -56,15 +57,11 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if shown < len(data.trials):
         hidden = len(data.trials) - shown
         lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
-    if len(data.pareto_best) > 1:
-        lines.append("\nPareto-best in memory and throughput:")
-        rows = [row_of(data, trial) for trial in data.pareto_best]
-        lines += [f"  {row[4]:>8}  {row[3]:>6}  trial {row[0]}: {row[6]}" for row in rows]
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
-        lines.append(f"running, or killed: trial {', '.join(running)}")
+        lines.append(f"unfinished (running or killed): trial {', '.join(running)}")
     if data.failures:
-        lines.append("\nfailed or infeasible:")
+        lines.append("\nfailed and infeasible trials:")
         lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]
     if data.phases:
         lines.append("\ntime spent:")
@@ -104,25 +101,6 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     )
 
 
-def show_both(first: ReportData, second: ReportData) -> None:
-    """Print two studies side by side, with the settings in which their results differ."""
-    one, other = _told(first), _told(second)
-    if first.best is not None and second.best is not None:
-        mine, theirs = first.best.training_config, second.best.training_config
-        for name in mine.differences(theirs):
-            one[name], other[name] = spelled(mine[name]), spelled(theirs[name])
-    names = dict.fromkeys((*one, *other))
-    print_rows((name, one.get(name, _UNKNOWN), other.get(name, _UNKNOWN)) for name in names)
-
-
-def _told(data: ReportData) -> dict[str, str]:
-    """Return the facts of a study by their names."""
-    told = {"study": data.archive.name, "result": headline(data)}
-    if data.best is not None:
-        told["machine"] = f"{data.best.machine.device}, torch {data.best.machine.torch}"
-    return {**told, **dict(data.facts), "trials": str(len(data.trials))}
-
-
 def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
     """Print a row for each trial; a narrow terminal shows fewer columns."""
     width = width_of_stdout()
@@ -130,7 +108,7 @@ def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
         "trial",
         data.rate_unit,
         "95 % interval",
-        "ratio",
+        "speed-up",
         "memory",
         "seconds",
         "settings",
@@ -147,4 +125,4 @@ def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
 
 
 def _say(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{clean(line)}\n" for line in lines)
+    sys.stdout.writelines(f"{clean(line)}\n" for line in folded(lines))

@@ -53,7 +53,8 @@ def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_pa
     told = sum(line.startswith("  round ") for line in lines)
     assert rounds <= told <= rounds + result["repeated_rounds"], "the void ones, too"
     low, high = result["ci95"]
-    said = f"{result['ratio']:.2f}x your settings ({low:.2f} to {high:.2f}, {rounds} rounds"
+    interval = f"({low:.2f} to {high:.2f}, {rounds} rounds"
+    said = f"{result['ratio']:.2f}x as fast as your settings {interval}"
     assert lines[-1].startswith(f"best.yaml is {said}")
     assert lines[-1].endswith("confirmed 1.45 to 1.55, which no longer holds")
     assert not list(tmp_path.glob("autotune-*")), "the logs are gone where all went well"

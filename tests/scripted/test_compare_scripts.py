@@ -66,7 +66,7 @@ def test_the_configuration_takes_turns_with_the_untouched_script(folder, monkeyp
     done = compared(monkeypatch, folder, runner := Sides(), *words)
     assert done.code == 0, done.err
     assert json.loads(done.out)["ratio"] == pytest.approx(1.5)
-    assert "best.yaml is 1.50x your settings" in done.err
+    assert "best.yaml is 1.50x as fast as your settings" in done.err
     calls = [job.script for job in runner.timings]
     assert len(calls) == 18
     assert {call.arguments for call in calls if call} == {("--name", "a b")}
@@ -114,7 +114,7 @@ def test_two_files_are_compared_with_each_other(folder, monkeypatch):
     words = ("a.yaml", "b.yaml", "--require-faster", "--")
     done = compared(monkeypatch, folder, runner := Sides(), *words)
     assert done.code == 0, done.err
-    assert "a.yaml is 1.50x b.yaml" in done.out
+    assert "a.yaml is 1.50x as fast as b.yaml" in done.out
     assert all(job.script and job.script.asked for job in runner.timings)
 
 

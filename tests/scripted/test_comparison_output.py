@@ -77,7 +77,8 @@ def result_of(done: Done) -> Any:
 def test_the_result_is_one_sentence_and_one_json_object(compare):
     done, _ = compare(lambda _: at(150), "small.yaml")
     assert done.code == 0
-    assert done.err.splitlines()[-1] == "large.yaml is 1.50x small.yaml (1.50 to 1.50, 6 rounds)"
+    said = "large.yaml is 1.50x as fast as small.yaml (1.50 to 1.50, 6 rounds)"
+    assert done.err.splitlines()[-1] == said
     result = result_of(done)
     assert result["ratio"] == pytest.approx(1.5)
     assert (result["rounds"], len(result["ratios"])) == (6, 6)

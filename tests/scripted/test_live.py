@@ -61,8 +61,8 @@ def test_a_trial_is_a_line_and_stands_among_the_fastest(events):
 def test_bars_compare_the_rates_with_computing_alone(events):
     text = frame(until(events, TrialEnded, 5))
     light, trial = (row(text, word).count("━") for word in ("by itself", "batch_size=64"))
-    assert light == 24
-    assert trial == pytest.approx(164 / 200 * 24, abs=1)
+    assert light == 15
+    assert trial == pytest.approx(164 / 200 * 15, abs=1)
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -33,7 +33,7 @@ def test_settings_that_were_always_tried_together_have_one_claim_in_every_form(u
     assert told["amp_dtype"][0]["ratio"] == pytest.approx(2.0, rel=0.1)
     assert told["optimizer_impl"][0]["together"] == {}
     assert "channels_last" not in told
-    both = "amp_dtype=bfloat16 and channels_last=true (always tried together) make 1."
+    both = "amp_dtype=bfloat16 and channels_last=true (always tried together) are 1."
     assert both in report(source, "--explain")
     seen = as_page(source).text
     assert "with channels_last=true" in seen, "in the effects"
@@ -45,7 +45,7 @@ def test_an_effect_whose_interval_holds_1_is_not_told_apart_in_any_form(url):
     told = {one["knob"]: one["effects"][0] for one in as_json(source)["effects"]}
     low, high = told["optimizer_impl"]["interval"]
     assert low < 1 < high
-    sentence = report(source, "--explain").partition("No effect shown by themselves: ")[2]
+    sentence = report(source, "--explain").partition("No effect shown for each alone: ")[2]
     assert "optimizer_impl=fused" in sentence.partition(".")[0]
     seen = as_page(source).text
     assert re.search(r"fused\s*no effect shown\s*[34]\b", seen)

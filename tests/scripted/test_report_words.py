@@ -102,10 +102,10 @@ def test_time_is_told_by_what_it_was_spent_on(url):
     for phase in spent:
         assert f"<tr><td>{phase}</td>" in shown
     assert spent["your settings: timing"] == 2.0
-    assert spent["your settings: accuracy"] == 9.0
+    assert spent["your settings: quality"] == 9.0
     assert "diagnosis" not in spent, "nothing is known of it"
     assert spent["trials: timing"] == pytest.approx(6 * 32 / 160.0), "the blocks of trial 1"
-    assert spent["trials without a rate"] == 2.0
+    assert spent["trials that failed"] == 2.0
     assert spent["confirmation"] == 30.0
 
 

@@ -52,7 +52,7 @@ def test_a_baseline_whose_probe_runs_out_of_memory_is_nothing_feasible(tmp_path)
 
     events = events_of(unstored_in(tmp_path), OutOfMemoryProbes(in_proportion))
     assert isinstance(events[-1], NothingFeasible)
-    assert "accuracy probe: out of host memory" in next(iter(events[-1].reasons))
+    assert "short training: out of host memory" in next(iter(events[-1].reasons))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

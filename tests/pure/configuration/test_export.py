@@ -143,13 +143,13 @@ def test_the_optimizer_of_transformers_is_named_only_where_it_is_fused():
     assert (
         export(on_cpu(), "hf")
         .dropped["optimizer_impl"]
-        .startswith("optimizer_impl=null: optim=adamw_torch where yours is AdamW")
+        .startswith("optimizer_impl=null: optim=adamw_torch if yours is AdamW")
     )
     foreach = export(on_cpu(optimizer_impl="foreach"), "hf").dropped["optimizer_impl"]
     assert "foreach=True" in foreach
     assert values(on_gpu(), "hf")["optim"] == "adamw_torch_fused"
     assert "optimizer_impl" not in export(on_gpu(), "hf").dropped
-    assert "leave out optim where yours is not AdamW" in export(on_gpu(), "hf").use
+    assert "leave out optim if yours is not AdamW" in export(on_gpu(), "hf").use
 
 
 @pytest.mark.parametrize("dynamic", [None, False, True])

@@ -134,3 +134,20 @@ def test_the_front_page_has_the_options_that_most_people_need():
     assert told.count("\n  -") == len(FRONT)
     assert "autotune search --help" in told
     assert len(told) < len(command("search", "--help").out) / 2
+
+
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("--only", "--exact-only"),
+        ("--launch", "--launcher"),
+        ("--run-epochs", "--target-epochs"),
+        ("--memory-headroom", "--memory-limit"),
+        ("--devices", "--device"),
+        ("--nproc_per_node", "--nproc-per-node"),
+    ],
+)
+def test_an_option_of_another_spelling_is_answered_with_the_right_one(word, option):
+    done = command("search", "model.py", word, "2")
+    assert (done.code, f"No such option {word!r}." in done.err) == (2, True)
+    assert option in done.err.partition("Did you mean ")[2].partition("?")[0].split()

@@ -114,7 +114,7 @@ def test_a_missing_study_is_refused_with_those_that_are_there(folder, source, sa
 def test_the_dashboard_needs_more_than_an_answer(folder):
     answer = folder / "studies" / "mine" / "best.yaml"
     answer.touch()
-    with pytest.raises(UsageError, match="alone says nothing of trials"):
+    with pytest.raises(UsageError, match="has no trials"):
         serve(find_study(str(answer)), 0, browser=False)
 
 

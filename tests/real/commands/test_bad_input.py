@@ -180,7 +180,7 @@ def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, 
 def test_without_anything_feasible_there_is_no_file(workload, flags, reason, one_host, tmp_path):
     done = command("search", WORKLOADS / f"{workload}.py", *flags)
     assert done.code == NOTHING_FEASIBLE
-    assert "Nothing is feasible; best.yaml was not written" in done.out
+    assert "Nothing is feasible, not even your settings; best.yaml was not written" in done.out
     assert f"your settings: {reason}" in done.out
     assert not list(tmp_path.rglob("best.yaml"))
 

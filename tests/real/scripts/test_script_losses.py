@@ -189,11 +189,11 @@ def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance
     ("breaks", "space", "reason"),
     [
         ("nan", BOTH, "infeasible: a parameter of the model became NaN or infinite"),
-        ("gross", BOTH, "accuracy: the first losses differ from the untouched script's by"),
+        ("gross", BOTH, "accuracy: the first losses differ from the unchanged script's by"),
         (
             "still",
             "optimizer_impl: [null, fused]\n",
-            "accuracy: how far the first steps move the weights differs from the untouched "
+            "accuracy: how far the first steps move the weights differs from the unchanged "
             "script's by 100 %",
         ),
     ],

@@ -136,7 +136,7 @@ def test_infeasible_trials_are_marked_by_shape_and_colour(page, every_kind):
     }
     assert colours["accuracy"] == colours["failed"] != colours["feasible"]
     legend = page.locator("#history ~ .legend").inner_text()
-    assert "infeasible: accuracy" in legend
+    assert "infeasible: quality" in legend
     assert "infeasible: did not run" in legend
 
 
