@@ -72,13 +72,22 @@ def hurried(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess
 
 def _finished(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command,
+        command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+
+
+def printed(folder: Path, program: str, *words: str) -> list[str]:
+    """Return the lines that a Python prints which runs in a folder of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def start_autotune(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:

@@ -21,8 +21,8 @@ from autotune.process.devices import device_locks
 from autotune.process.runner import SubprocessRunner
 from databases import empty_database, leave_writing_to_the_kernel
 from factories import TINY_CONV, cpu_machine, narrowed, written
+from hurried_runner import OneHost
 from needs import installed, missing
-from one_host import OneHost
 from postgres import create_database, programs, running_server
 from study_factories import NINE, opened, study_of
 

@@ -16,8 +16,7 @@ from autotune.configuration.job import Job
 from autotune.process.runner import SubprocessRunner
 from autotune.study import storage
 from autotune.values.outcome import Inspected, TrialOutcome
-from hurried_runner import shortened
-from one_host import from_one_host
+from hurried_runner import from_one_host, shortened
 
 
 class HurriedSubprocessRunner(SubprocessRunner):

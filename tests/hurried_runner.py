@@ -1,13 +1,18 @@
-"""A runner with real children that measures and probes as briefly as can be."""
+"""Real children that are measured and probed as briefly as can be, or forked from one host.
 
+Importing torch takes seconds: a test that is about what a child finds, and not about how it was
+started, need not pay for it. `test_shared_dataset` shows that both have the same outcome.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
-from autotune.configuration.job import Diagnose, Job, Measure, Probe, Task
+from autotune.configuration.job import SEARCH_HOST, Diagnose, Job, Measure, Probe, Task
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 from children import QUICK
-from one_host import from_one_host
 
 SAMPLES = 512
 
@@ -26,6 +31,11 @@ class HurriedRunner:
         return self.runner.run(from_one_host(short) if self.one_host else short, folder)
 
 
+def from_one_host(job: Job) -> Job:
+    """The same job; if it is forked, then from the host from which trials are."""
+    return replace(job, host=job.host and SEARCH_HOST)
+
+
 def shortened(job: Job) -> Job:
     """The same job, measured and probed as briefly as can be."""
     return replace(job, task=_shortened(job.task))
@@ -41,3 +51,29 @@ def _shortened(task: Task) -> Task:
             return replace(task, samples=SAMPLES)
         case _:
             return task
+
+
+@dataclass(frozen=True)
+class OneHost:
+    """A class of runners that are all the same one, which stays open."""
+
+    runner: SubprocessRunner
+
+    def __call__(self, *_: object, **__: object) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        """The outcome of the job from a fork that builds its dataset itself."""
+        return self.runner.run(replace(from_one_host(job), fresh_data=True), folder)
+
+
+def decide_after(rounds: int, set_attribute: Callable[[str, object], object]) -> None:
+    """Let the sequential test look once, after `rounds`, at an interval of 50 %: mostly chance."""
+    set_attribute("autotune.comparison.race.LOOKS", (rounds,))
+    set_attribute("autotune.comparison.race.confidence", lambda family: 0.5)

@@ -74,9 +74,7 @@ def law(config: TrainingConfig, phase: str) -> TrialOutcome:
 def searched(folder: Path, **options: Any) -> Path:
     """The folder of a search of all but one configuration, with a trial of each kind."""
     runner = ScriptedRunner(
-        law,
-        quality=lambda config, seed: 0.5 if batch_of(config) == 64 else 0.9,
-        diagnosed=STAGES,
+        law, quality=lambda config, seed: 0.5 if batch_of(config) == 64 else 0.9, diagnosed=STAGES
     )
     events_of(options_in(folder, SPACE, **{"trials": 16, **options}), runner)
     return folder

@@ -28,7 +28,6 @@ class ScriptedRounds:
     """A race whose rates a script tells, with what was asked of whom. Rounds count through."""
 
     script: Script
-    memory_limit_bytes: int | None = None
     asked: list[tuple[str, int]] = field(default_factory=list)
     standings: list[Standing] = field(default_factory=list)
 
@@ -36,13 +35,7 @@ class ScriptedRounds:
         self, *candidates: Participant, family: int = 1, posteriors: Posteriors = NO_POSTERIORS
     ) -> Participant | None:
         """Return the winner; None without one."""
-        course = Course(
-            self._time,
-            lambda _, run: run.samples_per_second,
-            OWN,
-            Path("confirm"),
-            memory_limit_bytes=self.memory_limit_bytes,
-        )
+        course = Course(self._time, lambda _, run: run.samples_per_second, OWN, Path("confirm"))
         self.standings = list(race(course, candidates, family, posteriors))
         return self.standings[-1].winner
 

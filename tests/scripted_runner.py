@@ -22,6 +22,7 @@ from autotune.configuration.job import (
 )
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
+from autotune.knobs.base import Value
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
 from autotune.values.outcome import (
@@ -31,6 +32,7 @@ from autotune.values.outcome import (
     Inspected,
     Lost,
     Measured,
+    Observed,
     Probed,
     Profiled,
     TrialOutcome,
@@ -64,6 +66,18 @@ LOSSES = FirstLosses(
     (2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1), backwards_per_step=1.0, moves=(0.3, 0.4)
 )
 """A script's first steps, as they are by default."""
+SEEN_SETTINGS: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
+SEEN = Observed(
+    device="cpu",
+    loaders=("train.py:9#0",),
+    training_loader="train.py:9#0",
+    steps_per_second=50.0,
+    samples_per_second=800.0,
+    wait_share=0.4,
+    fixed={},
+    workload=WorkloadFacts(10_000, False, True, False, SEEN_SETTINGS, 18),
+)
+"""What the observed run of a made-up script with one loader and no loss told."""
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
 
 
@@ -75,6 +89,11 @@ def batch_of(config: TrainingConfig) -> int:
 def at(samples_per_second: float) -> Measured:
     """Measured without noise at this rate."""
     return Measured(measurement(samples_per_second))
+
+
+def in_proportion(config: TrainingConfig, phase: str) -> Measured:
+    """Twice the batch, twice the throughput."""
+    return at(10 * batch_of(config))
 
 
 def agreeing(**changes: float) -> Gated:

@@ -71,8 +71,10 @@ class TimedRunner(ScriptedRunner):
         return self.now - self.begun
 
 
-def timed_runner(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> TimedRunner:
+def timed_runner(
+    monkeypatch: pytest.MonkeyPatch, kind: type[TimedRunner] = TimedRunner, **changes: Any
+) -> TimedRunner:
     """A runner whose clock is that of the search."""
-    runner = TimedRunner(**changes)
+    runner = kind(**changes)
     use_clock(monkeypatch, lambda: runner.now)
     return runner

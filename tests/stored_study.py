@@ -1,4 +1,7 @@
-"""Studies on the disk as a search leaves them, made trial by trial, and the reports on them."""
+"""Studies on the disk as a search leaves them, made trial by trial, and the reports on them.
+
+Trial 1 of an `answered` one was confirmed.
+"""
 
 import csv
 import io
@@ -19,8 +22,8 @@ from autotune.study.finished import FinishedTrial
 from autotune.study.identity import FORMAT
 from autotune.study.study import TuningStudy, open_study
 from command_line import command
-from factories import cpu_machine, narrowed, written
-from reporting import Page
+from factories import best_config, cpu_machine, narrowed, written
+from reporting import OWN, Page, trial
 from study_factories import NINE, THROUGHPUT
 
 _STATES = {"lost": TrialState.FAIL, "running": TrialState.RUNNING}
@@ -51,12 +54,12 @@ def stored(
     space = narrowed(written(folder, NINE, "nine.yaml"), cpu_machine(), {"batch_size": 16})
     study = open_study(name, url, space, THROUGHPUT)
     of_optuna = optuna.load_study(study_name=name, storage=url)
-    for number, trial in enumerate(trials, len(of_optuna.trials)):
-        assert trial.number == number, "as it will be"
-        if isinstance(trial, OpenTrial):
-            _begin(study, of_optuna, trial)
+    for number, one in enumerate(trials, len(of_optuna.trials)):
+        assert one.number == number, "as it will be"
+        if isinstance(one, OpenTrial):
+            _begin(study, of_optuna, one)
         else:
-            study.add(trial.config, trial.verdict, trial.details)
+            study.add(one.config, one.verdict, one.details)
     if best is not None:
         study.notes.answer = Answer(len(study.finished()), best)
     study.disconnect()
@@ -104,3 +107,25 @@ def as_page(source: object) -> Page:
 def as_rows(source: object) -> Sequence[Mapping[str, str]]:
     """The report's table, a mapping from column to cell for each trial."""
     return list(csv.DictReader(io.StringIO(report(source, "--csv", "-"))))
+
+
+BASELINE = TrainingConfig.of(OWN)
+FASTER = {"amp_dtype": "bfloat16"}
+TRIALS = [trial(0), trial(1, 160.0, **FASTER)]
+
+
+def confirmed(number: int = 1) -> BestConfig:
+    """Return the answer that a trial was confirmed at 1.5 times."""
+    best = best_config(BASELINE.replace(**FASTER), BASELINE)
+    found = best.provenance.model_copy(update={"trial": number})
+    return best.model_copy(update={"provenance": found})
+
+
+def answered(url: str, *others: Any, **notes: Any) -> str:
+    """Store a study whose trial 1 was confirmed, and return its URL."""
+    return stored(url, [*TRIALS, *others], confirmed(), **notes)
+
+
+def explained(source: str) -> str:
+    """Return what `autotune report --explain` prints."""
+    return report(source, "--explain")

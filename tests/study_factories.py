@@ -40,10 +40,7 @@ def study_of(
 
 
 def opened(
-    url: str,
-    space: SearchSpace,
-    sampler: BaseSampler | str = "RandomSampler",
-    seed: int = 0,
+    url: str, space: SearchSpace, sampler: BaseSampler | str = "RandomSampler", seed: int = 0
 ) -> TuningStudy:
     """Open the study `s` of a database, or create it."""
     study = open_study("s", url, space, THROUGHPUT)

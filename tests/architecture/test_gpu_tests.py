@@ -28,9 +28,9 @@ print("\\n" + json.dumps(sorted({one for name in loaded for one in owners.get(na
 """
 
 
-def with_needs(names: list[str]) -> set[str]:
+def with_needs(names):
     """Distributions with all that they need in turn."""
-    found: set[str] = set()
+    found = set()
     while names:
         name = canonicalize_name(names.pop())
         if name in found:
@@ -44,7 +44,7 @@ def with_needs(names: list[str]) -> set[str]:
     return found
 
 
-def collected(*words: str) -> tuple[set[str], str]:
+def collected(*words):
     """Distributions that were imported while tests were collected, and what pytest printed."""
     done = subprocess.run(
         [sys.executable, "-c", COLLECT, *words],

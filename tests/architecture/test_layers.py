@@ -17,13 +17,13 @@ FOREIGN = {"both": {"torch", "optuna"}, "child": {"optuna"}, "parent": {"torch"}
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE]
 
 
-def folder_of(path: Path) -> str:
+def folder_of(path):
     return ".".join(path.parent.relative_to(PACKAGE).parts)
 
 
-def imported(path: Path) -> set[str]:
+def imported(path):
     """Return the folders of this package, and the other packages, that a file imports."""
-    names: set[str] = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}

@@ -1,7 +1,6 @@
 """Files are data: nothing that is read is run, unpickled, given to a shell or taken as a path."""
 
 import ast
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.sampling.samplers import sampler_names
@@ -32,10 +31,10 @@ WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "
 TEXT_FILES = {"read_text", "write_text", "open", "fdopen"}
 
 
-def by_file(rule: Callable[[str], None]) -> Callable[[], None]:
+def by_file(rule):
     """Make one test of a rule that every file keeps; it names all files that do not."""
 
-    def test() -> None:
+    def test():
         broken = []
         for name in TREES:
             try:
@@ -48,7 +47,7 @@ def by_file(rule: Callable[[str], None]) -> Callable[[], None]:
     return test
 
 
-def dotted(node: ast.expr) -> str:
+def dotted(node):
     """`subprocess.run` of such a call; empty for what is more than names."""
     match node:
         case ast.Name(name):
@@ -58,13 +57,13 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
+def calls(name):
     for node in ast.walk(TREES[name]):
         if isinstance(node, ast.Call):
             yield dotted(node.func), node
 
 
-def imported(name: str) -> set[str]:
+def imported(name):
     found = set()
     for node in ast.walk(TREES[name]):
         match node:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ PYTHONS = {"_exit", "_fields", "_getframe"}
 """Names of os, sys and named tuples that Python documents."""
 
 
-def private(path: Path) -> Iterator[str]:
+def private(path):
     """Yield the private modules that a file imports, and private attributes of others' objects."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
@@ -36,7 +35,7 @@ def private(path: Path) -> Iterator[str]:
                     yield ast.unparse(node)
 
 
-def found_in(package: Path) -> dict[str, list[str]]:
+def found_in(package):
     """Return the private names of others in each file of a package that has any."""
     files = sorted(package.rglob("*.py"))
     found = {str(path.relative_to(package)): list(private(path)) for path in files}

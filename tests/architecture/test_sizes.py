@@ -1,7 +1,6 @@
 """The budget of the package, parameters, and who may print."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "autotune"
@@ -14,18 +13,18 @@ PRINTS = {"scripting/run.py"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def name_of(path: Path) -> str:
+def name_of(path):
     return str(path.relative_to(PACKAGE))
 
 
-def functions() -> Iterator[tuple[str, Function]]:
+def functions():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, Function):
                 yield f"{name_of(path)}::{node.name}", node
 
 
-def parameters(function: Function) -> list[str]:
+def parameters(function):
     """Return the names of the parameters, less the object or class that a method belongs to."""
     given = function.args
     named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
@@ -33,7 +32,7 @@ def parameters(function: Function) -> list[str]:
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 
-def prints(path: Path) -> bool:
+def prints(path):
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     called = (node.func for node in nodes if isinstance(node, ast.Call))
     return any(isinstance(function, ast.Name) and function.id == "print" for function in called)

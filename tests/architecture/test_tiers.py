@@ -5,7 +5,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 
-def is_there(entry: str) -> bool:
+def is_there(entry):
     file, _, test = entry.partition("::")
     name = f"def {test.partition('[')[0]}" if test else ""
     return (TESTS / file).exists() and name in (TESTS / file).read_text(encoding="utf-8")

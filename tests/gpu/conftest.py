@@ -20,8 +20,7 @@ Ask = Callable[[Job], TrialOutcome]
 @pytest.fixture(params=["cpu", on_cuda(CUDA)])
 def device(request):
     """Each device on which a test runs."""
-    name: str = request.param
-    return name
+    return request.param
 
 
 @pytest.fixture(scope="session")

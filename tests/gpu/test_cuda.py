@@ -11,7 +11,7 @@ import torch
 from autotune.configuration.job import CountFlops, Inspect, Job, Measure, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.base import spelled
 from autotune.training.apply_settings import Settings
 from autotune.training.batches import endless
 from autotune.training.inspection import accelerator_name, describe_machine
@@ -42,11 +42,11 @@ MachineOf = Callable[[str], Machine]
 # `test_cuda_attention.py`, contract tests.
 ELSEWHERE = {"num_workers", "batch_size", "device_prefetch", "loader_start_method"}
 ELSEWHERE |= {"sdpa_backend", "activation_checkpointing", "compile_scope"}
-ON: dict[str, Value] = {"num_workers": 1, "compile_mode": "default"}
+ON = {"num_workers": 1, "compile_mode": "default"}
 """Settings under which the knobs that need another one have an effect."""
 
 
-def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
+def values_on(machine):
     """Values that may work on such a machine and needs no process of its own."""
     return [
         (machine.device, knob, value)
@@ -60,11 +60,11 @@ def values_on(machine: Machine) -> list[tuple[str, Knob, Value]]:
     ]
 
 
-def every_value() -> list[object]:
+def every_value():
     return [*values_on(cpu_machine()), *(on_cuda(*row) for row in values_on(cuda_machine()))]
 
 
-def skip_where_impossible(knob: Knob, value: Value, machine: Machine) -> None:
+def skip_where_impossible(knob, value, machine):
     """A real machine allows less than the one by which the values were listed."""
     if obstacle := knob.obstacle(value, machine):
         pytest.skip(obstacle)

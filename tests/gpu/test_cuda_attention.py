@@ -8,7 +8,7 @@ import torch
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.apply_settings import Settings
-from autotune.training.training_setup import TrainingSetup, apply, build_dataset
+from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from gpus import CUDA, on_cuda
 from restored import process_state
@@ -21,7 +21,7 @@ KERNELS = [on_cuda(CUDA, kernel) for kernel in ("flash", "efficient", "math", "c
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
-def stepped(device: str, monkeypatch: pytest.MonkeyPatch, **settings: object) -> TrainingSetup:
+def stepped(device, monkeypatch, **settings):
     """A training after three steps under these settings."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, PATH.stem, None)

@@ -1,7 +1,5 @@
 """Copies of pinned batches do not make the training loop wait."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -22,12 +20,12 @@ class Recording(Tensor):
 
     told: list[dict[str, Any]]
 
-    def to(self, *args: Any, **kwargs: Any) -> Recording:
+    def to(self, *args, **kwargs):
         self.told.append(kwargs)
         return self
 
 
-def transfers(pinned: bool) -> Settings:
+def transfers(pinned):
     return Settings(TrainingConfig.of({"pin_memory": pinned}))
 
 

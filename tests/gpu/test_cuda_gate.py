@@ -7,12 +7,11 @@ import pytest
 from autotune.accuracy.numerics_verdict import numerics_fault
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.values.outcome import Gated
 from gpus import CUDA, cuda_only, job_on, on_cuda
 
 WORKLOADS = Path(__file__).parent.parent / "workloads"
-SETTINGS: list[dict[str, Value]] = [
+SETTINGS = [
     {"amp_dtype": "float16"},
     {"amp_dtype": "bfloat16"},
     {"float32_matmul_precision": "high"},
@@ -20,7 +19,7 @@ SETTINGS: list[dict[str, Value]] = [
     {"optimizer_impl": "fused"},
 ]
 # Compiling takes longer than all others together; on a CPU tests/real has one.
-GRAPHS: dict[str, Value] = {"compile_mode": "reduce-overhead"}
+GRAPHS = {"compile_mode": "reduce-overhead"}
 
 pytestmark = pytest.mark.slow
 

@@ -42,7 +42,7 @@ def test_in_a_script_that_nobody_changed(device, best):
     assert "compile_mode=reduce-overhead" in done.stderr.partition("not applied")[0]
 
 
-def python(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def python(folder, *words):
     """A finished Python, whose warnings are no errors."""
     return subprocess.run(
         [sys.executable, *map(str, words)],

@@ -1,10 +1,8 @@
 """FLOPs of a step, the number format of its products, and the rate that a device reaches in it."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from autotune.training.arithmetic import Counted, count_flops, matmul_rate
 from gpus import CUDA, cuda_only, on_cuda
@@ -14,16 +12,16 @@ PRODUCT = 2 * BATCH * INPUTS * OUTPUTS
 FORMATS = ["float32", "bfloat16"]
 
 
-def has_tf32() -> bool:
+def has_tf32():
     return torch.cuda.get_device_capability(CUDA) >= (8, 0)
 
 
-def step_of(model: nn.Module, batch: Tensor, amp: bool = False) -> Callable[[], None]:
+def step_of(model, batch, amp=False):
     """A step that computes a loss and its gradients, but updates nothing."""
     kind = batch.device.type
     model.to(batch.device)
 
-    def step() -> None:
+    def step():
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=amp):
             out = model(batch)
         out = out[0] if isinstance(out, tuple) else out
@@ -32,7 +30,7 @@ def step_of(model: nn.Module, batch: Tensor, amp: bool = False) -> Callable[[], 
     return step
 
 
-def counted(device: str, model: nn.Module, *sizes: int, amp: bool = False) -> Counted | None:
+def counted(device, model, *sizes, amp=False):
     place = torch.device(device)
     return count_flops([step_of(model, torch.randn(sizes, device=place), amp)], place)
 

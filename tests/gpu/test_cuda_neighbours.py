@@ -7,7 +7,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,7 +15,7 @@ from autotune.configuration.job import Measure
 from autotune.context.inspection import inspection
 from autotune.process.devices import neighbours
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from autotune.values.outcome import Inspected, Measured
 from covering import covers
 from factories import TINY_CONV, written
 from gpus import CUDA, QUICK, cuda_only, job_on
@@ -44,7 +43,7 @@ def compute_loss(model, batch):
 """
 
 
-def uuid_of(folder: Path, visible: str | None, monkeypatch: pytest.MonkeyPatch) -> str:
+def uuid_of(folder, visible, monkeypatch):
     """Return the uuid that an inspecting child tells of cuda:0 behind a mask."""
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -54,7 +53,7 @@ def uuid_of(folder: Path, visible: str | None, monkeypatch: pytest.MonkeyPatch) 
     return found.device_uuid
 
 
-def who_uses(uuid: str) -> list[str]:
+def who_uses(uuid):
     """Return what NVML tells of it; skip where its process numbers mean nothing here."""
     pynvml = pytest.importorskip("pynvml")
     pynvml.nvmlInit()
@@ -65,7 +64,7 @@ def who_uses(uuid: str) -> list[str]:
     return neighbours(uuid)
 
 
-def numbers_in(lines: list[str]) -> set[int]:
+def numbers_in(lines):
     """Return the numbers of the processes that are named."""
     return {int(number) for line in lines for number in re.findall(r"\((\d+)[,)]", line)}
 
@@ -122,14 +121,14 @@ def test_two_jobs_on_one_gpu_are_seen_and_notice_each_other(tmp_path, monkeypatc
         assert any("other processes" in block.noise.gpu for block in outcome.measurement.blocks)
 
 
-def together(device: str, folder: Path) -> list[TrialOutcome]:
+def together(device, folder):
     """Return the outcomes of two jobs that are in their first step at the same time."""
     (meeting := folder / "meeting").mkdir()
     text = TINY_CONV.read_text() + MEETS.format(folder=str(meeting))
     job = job_on(device, Measure(QUICK), written(folder, text, "meets.py"))
     job = replace(job, deadline_seconds=120.0)  # where one fails, the other would wait for it
 
-    def run(name: str) -> TrialOutcome:
+    def run(name):
         with SubprocessRunner(folder / "inductor", warm=False) as runner:
             return runner.run(job, folder / name)
 

@@ -18,7 +18,7 @@ ROWS, BATCHES = 1 << 22, 24
 PRODUCTS, SIZE = 40, 4096
 
 
-def batches_on(device: str, is_ahead: bool) -> list[int]:
+def batches_on(device, is_ahead):
     """Sums of batches of a single value each; those are slow, so that memory is wanted again."""
     config = TrainingConfig.of({"pin_memory": is_ahead, "device_prefetch": is_ahead})
     settings, target = Settings(config), torch.device(device)

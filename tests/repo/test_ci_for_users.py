@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,13 +28,13 @@ IS_HURRIED = f"import runpy\nrunpy.run_path({str(HURRIED)!r}, run_name='__main__
 UNKNOWN = "batch_sise: [8, 16]\n"
 
 
-def action() -> dict[str, Any]:
+def action():
     found = yaml.safe_load(ACTION.read_text())
     (step,) = found["runs"]["steps"]
     return {"inputs": found["inputs"], "env": step["env"], **step}
 
 
-def workflow(number: int = -1) -> dict[str, Any]:
+def workflow(number=-1):
     """A step of the reusable workflow."""
     found = yaml.safe_load(WORKFLOW.read_text())
     job = found["jobs"]["still-faster"]
@@ -44,9 +43,7 @@ def workflow(number: int = -1) -> dict[str, Any]:
     return {"inputs": inputs, "env": job["env"], **job["steps"][number]}
 
 
-def step_run(
-    step: dict[str, Any], folder: Path, program: str, **given: str
-) -> subprocess.CompletedProcess[str]:
+def step_run(step, folder, program, **given):
     """A finished step, as a runner starts it, with a Python program in the place of autotune."""
     inputs = {name: one.get("default", "") for name, one in step["inputs"].items()} | given
     named = {name: re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", v) for name, v in step["env"].items()}
@@ -138,7 +135,7 @@ def test_the_step_fails_with_the_code_of_the_comparison(tmp_path):
     assert done.returncode == NOT_FASTER, done.stderr
 
 
-def hook_run(name: str, *files: Path) -> subprocess.CompletedProcess[str]:
+def hook_run(name, *files):
     """The hook's own command, as pre-commit appends the files to it."""
     program, *words = shlex.split(HOOKS[name]["entry"])
     assert program == "autotune"

@@ -47,7 +47,7 @@ def environ(tmp_path):
     }
 
 
-def submitted(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+def submitted(folder, environ):
     """The script as Slurm starts it; both of its steps run in `folder`."""
     flags = ["--space", "space.yaml", "--trials", str(TRIALS), "--accuracy-samples", "256"]
     words = ["bash", EXAMPLES / "search.sbatch", "train/plain.py", *flags]
@@ -57,14 +57,14 @@ def submitted(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
         )
 
 
-def end_all_steps(folder: Path) -> None:
+def end_all_steps(folder):
     """Send SIGTERM to every process of the steps, and not to the script, as Slurm does."""
     steps = [process for process in psutil.process_iter() if _is_step(process, folder)]
     for process in [*children_of(folder), *steps]:
         process.send_signal(signal.SIGTERM)
 
 
-def _is_step(process: psutil.Process, folder: Path) -> bool:
+def _is_step(process, folder):
     try:
         return str(HURRIED) in process.cmdline() and Path(process.cwd()) == folder
     except psutil.Error:
@@ -117,7 +117,7 @@ def test_a_search_on_all_nodes_has_srun_start_torch_s_launcher(code, requeued, t
     assert list(context.meta.values()) == [("--epochs", "9")]
 
 
-def measured(url: str) -> dict[int, float | None]:
+def measured(url):
     """The finished trials; none before the search has made the study."""
     try:
         return told(trials_in(url, "train"))

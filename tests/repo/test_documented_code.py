@@ -21,7 +21,7 @@ MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
 FASTER = MINE.replace(batch_size=64, amp_dtype="bfloat16", optimizer_impl="fused", num_threads=2)
 
 
-def code_in(page: str, containing: str) -> str:
+def code_in(page, containing):
     """The block of Python on a page that has these words."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
     (block,) = [block for block in blocks if containing in block]
@@ -36,7 +36,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def facts_after(folder: Path, code: str, facts: str) -> dict[str, object]:
+def facts_after(folder, code, facts):
     """Return what a script of this code prints at its end; a mismatch is an error in it."""
     script = written(folder, f"{code}\nimport json\nprint()\nprint(json.dumps({facts}))\n", "t.py")
     flags = ["-W", "error:::autotune", "-W", "error::UserWarning:__main__"]

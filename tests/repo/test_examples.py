@@ -5,7 +5,6 @@ import math
 import sys
 from itertools import chain, islice, repeat
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -39,7 +38,7 @@ def load(monkeypatch):
     return load
 
 
-def train(workload: ModuleType, model, steps: int) -> list[float]:
+def train(workload, model, steps):
     """Take so many optimizer steps on the CPU with the baseline's batch size; the losses."""
     build = getattr(workload, "build_optimizer", lambda p: torch.optim.AdamW(p, lr=1e-3))
     optimizer = build(model.parameters())

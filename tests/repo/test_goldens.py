@@ -26,7 +26,7 @@ _TOLERANCE = 2e-6
 """Two units of a golden's last digit."""
 
 
-def written(folder: Path, *arguments: str) -> dict[str, str]:
+def written(folder, *arguments):
     """Return what the writer writes today, name to text. Its clock is of a process of its own."""
     command = [sys.executable, str(WRITER), "--into", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -34,7 +34,7 @@ def written(folder: Path, *arguments: str) -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
 
 
-def differences(name: str, before: str, now: str) -> list[str]:
+def differences(name, before, now):
     """Return the first lines of a golden that are others now."""
     old, new = before.splitlines(), now.splitlines()
     if len(old) == len(new):
@@ -43,7 +43,7 @@ def differences(name: str, before: str, now: str) -> list[str]:
     return list(itertools.islice(found, _MOST_LINES))
 
 
-def alike(line: str, other: str) -> bool:
+def alike(line, other):
     """Return whether two lines are the same but for the rounding of floats."""
     if line == other or _FLOAT.split(line) != _FLOAT.split(other):
         return line == other
@@ -51,7 +51,7 @@ def alike(line: str, other: str) -> bool:
     return all(math.isclose(float(a), float(b), rel_tol=_TOLERANCE, abs_tol=1e-8) for a, b in pairs)
 
 
-def of_seed(trace: str, seed: int) -> str:
+def of_seed(trace, seed):
     """Return the part of a trace that is of one seed."""
     (found,) = re.findall(rf"^=== seed {seed} .*?(?=^=== |\Z)", trace, re.DOTALL | re.MULTILINE)
     return str(found)

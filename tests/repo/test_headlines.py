@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ HEADLINE = re.compile(r"(\d+\.\d+)x?(?: faster than your settings)? \((\d+\.\d+)
 KNOB = re.compile(r"`([a-z0-9_]+)[`:]")
 
 
-def recorded() -> set[tuple[float, ...]]:
+def recorded():
     """Each three numbers that follow each other in a recorded row of a training that works."""
     lines = [line for path in LOGS for line in path.read_text(encoding="utf-8").splitlines()]
     lines += (H200 / "README.md").read_text(encoding="utf-8").splitlines()
@@ -34,17 +32,17 @@ def recorded() -> set[tuple[float, ...]]:
     return {three for row in found for three in zip(row, row[1:], row[2:], strict=False)}
 
 
-def sleeps(result: dict[str, Any], row: list[Any]) -> bool:
+def sleeps(result, row):
     sleeping = result.get("sleeping", [])
     return sleeping is True or row[0] in sleeping
 
 
-def headlines(page: Path) -> Iterator[tuple[float, ...]]:
+def headlines(page):
     for found in HEADLINE.findall(page.read_text(encoding="utf-8")):
         yield tuple(map(float, found))
 
 
-def settings_of(page: Path, heading: str) -> Iterator[tuple[set[str], str]]:
+def settings_of(page, heading):
     """The settings in the first cell of each row of the table below a heading, with the rest."""
     text = page.read_text(encoding="utf-8").partition(heading)[2]
     table = re.search(r"\n\n((?:\|.*\n)+)", text)

@@ -28,7 +28,7 @@ def installed(tmp_path_factory):
     return site
 
 
-def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(installed, folder, *arguments):
     """The installed command line, in a folder where there is no checkout."""
     code = (
         "import autotune, autotune.cli\n"

@@ -6,20 +6,15 @@ from itertools import repeat
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from autotune.configuration.job import MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.batches import endless
 from autotune.training.quality import ProbeData, probe
-from autotune.training.training_setup import (
-    DatasetTooSmallError,
-    TrainingSetup,
-    apply,
-    build_loader,
-)
-from autotune.training.workload import Workload, load_workload
+from autotune.training.training_setup import DatasetTooSmallError, apply, build_loader
+from autotune.training.workload import load_workload
 from children import WORKLOADS
 from clockwork import Bench, Clock, Loader
 
@@ -32,21 +27,19 @@ def plain(monkeypatch):
     return load_workload(WORKLOADS / "plain.py")
 
 
-def set_up(
-    workload: Workload, batch_size: int, count: int = 1, **settings: str | None
-) -> TrainingSetup:
+def set_up(workload, batch_size, count=1, **settings):
     config = {"batch_size": batch_size, "accumulation_steps": count, **settings}
     dataset = workload.build_dataset()
     return apply(TrainingConfig.of(config), workload, "cpu", seed=0, dataset=dataset)
 
 
-def scaled_little(setup: TrainingSetup) -> TrainingSetup:
+def scaled_little(setup):
     """A scale at which no gradient overflows; the default one takes some steps to come down."""
     enabled = setup.scaler.is_enabled()
     return replace(setup, scaler=torch.amp.GradScaler("cpu", init_scale=16.0, enabled=enabled))
 
 
-def trained(setup: TrainingSetup, steps: int) -> Tensor:
+def trained(setup, steps):
     batches = endless(setup.loader)
     for _ in range(steps):
         setup.step(batches)
@@ -78,7 +71,7 @@ def test_the_loss_of_a_step_is_the_mean_of_its_batches(plain):
 
 
 def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain):
-    seen: list[float] = []
+    seen = []
 
     def clip_gradients(model):
         seen.append(float(nn.utils.clip_grad_norm_(model.parameters(), 0.01)))
@@ -100,7 +93,7 @@ def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain):
 def test_a_step_takes_its_batches_and_none_more(plain):
     setup = set_up(plain, 8, 4)
     batch = next(iter(setup.loader))
-    given: list[int] = []
+    given = []
 
     def batches():
         while True:
@@ -124,7 +117,7 @@ def test_passes_that_a_scaler_makes_void_are_not_counted_into_the_next_step(plai
 @pytest.mark.parametrize("samples", [1, 7, 33, 64, 65, 97, 100])
 @pytest.mark.parametrize(("size", "count"), [(8, 1), (8, 4), (32, 2)])
 def test_a_probe_trains_on_exactly_its_samples_however_a_step_is_split(samples, size, count, plain):
-    seen: list[int] = []
+    seen = []
 
     def compute_loss(model, batch):
         seen.append(len(batch[0]))

@@ -2,36 +2,26 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.configuration.constraints import Tolerance
-from autotune.configuration.evidence import AccuracyEvidence
 from autotune.configuration.job import Probe
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.searching.run.events import Answered, Event, TrialEnded, Warned
+from autotune.searching.run.events import TrialEnded, Warned
 from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Inspected, Lost
 from covering import covers
 from factories import cpu_machine
-from scripted_runner import (
-    FACTS,
-    ScriptedRunner,
-    at,
-    batch_of,
-    events_of,
-    unstored_in,
-)
-from shown_events import lines_of
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
+from shown_search import lines_of
 
 RATES = {8: 100, 16: 101, 32: 150, 64: 102, 128: 153}
 OWN = (0.80, 0.81, 0.82, 0.90, 0.91, 0.92)
 """The baseline's quality, seed by seed."""
 
 
-def losing(losses: dict[int, tuple[float, ...]]) -> ScriptedRunner:
+def losing(losses):
     """A runner with which seed n of a batch size loses `losses[batch][n]`."""
 
     def quality(config, seed):
@@ -40,13 +30,12 @@ def losing(losses: dict[int, tuple[float, ...]]) -> ScriptedRunner:
     return ScriptedRunner(lambda config, phase: at(RATES[batch_of(config)]), quality)
 
 
-def searched(folder: Path, losses: dict[int, tuple[float, ...]], **changes: Any) -> list[Event]:
+def searched(folder, losses, **changes):
     """The events of a search with such losses."""
     return events_of(unstored_in(folder, **changes), losing(losses))
 
 
-def accuracy_of(events: list[Event]) -> AccuracyEvidence:
-    assert isinstance(events[-1], Answered)
+def accuracy_of(events):
     return events[-1].best.constraints.accuracy
 
 
@@ -123,7 +112,7 @@ def test_a_trial_that_is_refused_says_its_quality_the_limit_and_the_seeds(tmp_pa
 LOSS = replace(FACTS, has_evaluate=False)
 
 
-def loss_of(losses: dict[int, float], untrained: float | None) -> ScriptedRunner:
+def loss_of(losses, untrained):
     """A runner of a workload whose quality is a held-out loss, 0.088 with the user's settings."""
 
     def quality(config, seed):
@@ -201,14 +190,7 @@ def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
     assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 3)
 
 
-def test_settings_that_are_kept_do_not_hide_that_a_faster_one_was_undecided(tmp_path):
-    losses = {**dict.fromkeys((32, 64, 128), (0.5,) * 6), 16: SCATTERING}
-    told = "\n".join(lines_of(searched(tmp_path, losses)))
-    assert "Keep your settings" in told
-    assert "1 faster one is not proven to train as well." in told
-
-
-def warnings_of(events: list[Event]) -> list[str]:
+def warnings_of(events):
     return [one.warning for one in events if isinstance(one, Warned)]
 
 

@@ -17,7 +17,6 @@ from scripted_runner import (
     ScriptedRunner,
     agreeing,
     at,
-    batch_of,
     changed,
     events_of,
     unstored_in,
@@ -78,13 +77,6 @@ def test_every_error_of_the_numerics_check_is_in_the_answer(tmp_path):
     assert set(written["gate"]) == {names.get(one, f"{one}_error") for one in decides}
     assert written["gate"]["update_error"] == 1e-9
     assert written["gate"]["path_error"] == 0.000123
-
-
-def test_kept_settings_need_no_evidence(tmp_path):
-    runner = ScriptedRunner(lambda config, phase: at(100 / batch_of(config)))
-    best = events_of(unstored_in(tmp_path, space=TWO_BATCHES), runner)[-1].best
-    assert best.keeps_baseline
-    assert best.constraints.accuracy.evidence == "exact"
 
 
 def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):

@@ -1,8 +1,6 @@
 """Evidence of an answer: its share of the device's arithmetic, and memory that grows."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,8 @@ from autotune.process.runner import SubprocessRunner
 from autotune.searching.confirmation.evidence import bytes_per_second, used
 from autotune.searching.run.events import Answered
 from autotune.training.arithmetic import is_heavy
-from autotune.values.measurement import Measurement, Noise
-from autotune.values.outcome import CountedFlops, Measured, TrialOutcome
+from autotune.values.measurement import Noise
+from autotune.values.outcome import CountedFlops, Measured
 from children import WORKLOADS, job_for
 from factories import GIB, best_config, measurement
 from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
@@ -24,7 +22,7 @@ from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
 RUNS = (measurement(100.0), measurement(110.0), measurement(90.0))
 
 
-def told_of(found: Arithmetic) -> str | None:
+def told_of(found):
     """What an answer with this arithmetic says of it."""
     settings = TrainingConfig.of({})
     best = best_config(settings, settings)
@@ -81,7 +79,7 @@ MIB = 1 << 20
 LEAK = [MIB * number for number in (100, 101, 102, 103, 104, 105, 106)]
 
 
-def run(used: Sequence[int | None], rate: float = 100.0) -> Measurement:
+def run(used, rate=100.0):
     """A process whose blocks, each of as many seconds, end with so many bytes in use."""
     one = measurement(rate)
     block = one.blocks[0]
@@ -131,10 +129,10 @@ def test_growth_of_a_process_in_three_is_chance():
     assert bytes_per_second([run(LEAK), run(LEAK), run(LEAK), calm]) is not None
 
 
-def answered(folder: Path, growing: Sequence[int], most: int = 8 * GIB) -> Answered:
+def answered(folder, growing, most=8 * GIB):
     """The answer of a search in which these batch sizes, of 8 and the faster 64, leak."""
 
-    def timing(config: object, _: object) -> TrialOutcome:
+    def timing(config, _):
         size = batch_of(config)
         used = LEAK if size in growing else [MIB * 100] * 7
         return Measured(run(used, 200.0 if size == 64 else 100.0))

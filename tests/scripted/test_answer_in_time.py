@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.search import search
-from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from autotune.values.outcome import Inspected, Measured
 from factories import cpu_machine, measurement
 from scripted_runner import FACTS, batch_of, unstored_in
-from search_clock import TimedRunner, timed_runner
+from search_clock import timed_runner
 
 BUDGET = 360.0
 SPACE = """\
@@ -36,7 +35,7 @@ class Digits:
     """Losses by seed of batches of 64 and more."""
     disturbed: int = 0
 
-    def rate(self, config: TrainingConfig, phase: str) -> TrialOutcome:
+    def rate(self, config, phase):
         self.disturbed += 1
         noise = (0.97, 1.02, 1.0, 1.03, 0.98)[self.disturbed % 5]
         larger = min(3.8, (batch_of(config) / 16) ** 0.6)
@@ -44,11 +43,11 @@ class Digits:
         run = measurement(550.0 * larger * loading * noise)
         return Measured(replace(run, start_seconds=0.5, build_seconds=self.dataset))
 
-    def quality(self, config: TrainingConfig, seed: int) -> float:
+    def quality(self, config, seed):
         return 0.9 - (self.losses[seed % len(self.losses)] if batch_of(config) >= 64 else 0.0)
 
-    def runner(self, monkeypatch: pytest.MonkeyPatch) -> TimedRunner:
-        def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def runner(self, monkeypatch):
+        def seconds(config, phase):
             seeds = len(runner.asked[-1].seeds)
             training = {
                 "inspection": 0.0,

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.answer_words import headline
-from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
@@ -28,7 +27,7 @@ NOT_AGAIN = (
 NEITHER = f"{NONE_AS_GOOD} 1 that was faster in the trials could not be confirmed."
 
 
-def kept(measured: int = 19) -> BestConfig:
+def kept(measured=19):
     """The answer to keep the settings, after so many configurations."""
     best = best_config(BASELINE, BASELINE)
     searched = Searched(configurations=96, measured=measured, tried={}, never_varied=())

@@ -1,31 +1,28 @@
 """The arithmetic in best.yaml: FLOPs of a sample, and the use of the device's rate."""
 
-from pathlib import Path
-
 import pytest
 
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import read_best
 from autotune.configuration.job import CountFlops
-from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.search import search
-from autotune.values.outcome import CountedFlops, Lost, TrialOutcome
+from autotune.values.outcome import CountedFlops, Lost
 from children import WORKLOADS
 from factories import cpu_machine
 from hurried_runner import HurriedRunner
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 
 
-def in_proportion(config: TrainingConfig, phase: str) -> TrialOutcome:
+def in_proportion(config, phase):
     return at(100.0 * batch_of(config) / 8)
 
 
-def answer_of(folder: Path, runner: ScriptedRunner, trials: int = 5) -> BestConfig:
+def answer_of(folder, runner, trials=5):
     events_of(options_in(folder, trials=trials), runner)
     return read_best(folder / "best.yaml")
 
 
-def tasks(runner: ScriptedRunner) -> list[CountFlops]:
+def tasks(runner):
     return [job.task for job in runner.jobs if isinstance(job.task, CountFlops)]
 
 

@@ -1,9 +1,6 @@
 """Baselines of trials and confirmation that differ by more than their noise are told of."""
 
-import re
-from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +10,7 @@ from autotune.report.data import read_report
 from autotune.searching.run.events import Answered
 from autotune.study.archive import StudyPlace
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.outcome import TrialOutcome
-from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
 SPACE = "batch_size: [8, 16, 24, 32, 40, 48, 56]\n"
 BEST, SECOND = 40, 56
@@ -23,9 +19,7 @@ SLOWED = 1 / 1.1
 CALM, NOISY = (0.998, 1.0, 1.002), (0.88, 1.0, 1.12)
 
 
-def searched(
-    folder: Path, runner: ScriptedRunner, *first: int, space: str = SPACE
-) -> tuple[Answered, str]:
+def searched(folder, runner, *first, space=SPACE):
     """Return the answer of a search, and the remarks of its report; `first` are tried first."""
     warm_start = tuple(TrainingConfig.of({"batch_size": size}) for size in first)
     options = options_in(folder, space, trials=7, warm_start=warm_start)
@@ -34,13 +28,11 @@ def searched(
     return answered, " ".join(read_report(StudyPlace(str(options.study.storage), None)).remarks)
 
 
-def slowed_at_first(
-    noise: tuple[float, ...], slowed: float = SLOWED
-) -> Callable[[TrainingConfig, Phase], TrialOutcome]:
+def slowed_at_first(noise, slowed=SLOWED):
     """The baseline's processes and trials of the best are slowed, in that noise."""
     noises = cycle(noise)
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         size = batch_of(config)
         slow = phase == "baseline" or (phase == "trial" and size == BEST)
         return at(RATES.get(size, 90.0) * next(noises) * (slowed if slow else 1.0))
@@ -56,12 +48,6 @@ def test_a_tenth_is_said_where_processes_hardly_differ(tmp_path):
     assert "drifted 10 %" in told
     assert any(told in line for line in answer_lines(answered))
     assert told in remarks
-
-
-def test_a_baseline_that_was_slowed_many_times_is_told_in_whole_percent(tmp_path):
-    runner = ScriptedRunner(slowed_at_first(CALM, slowed=1 / 4.6))
-    answered, _ = searched(tmp_path, runner, BEST, SECOND)
-    assert re.search(r"drifted 3[56]\d %", answered.remark or "")
 
 
 def test_a_tenth_is_not_said_where_processes_differ_by_as_much(tmp_path):
@@ -84,11 +70,11 @@ def test_it_is_said_where_the_settings_are_kept_too(noise, said, tmp_path):
     assert (answered.remark is not None) == said == ("before the trials" in remarks)
 
 
-def slowed_before_the_trials(slowed: float) -> Callable[[TrainingConfig, Phase], TrialOutcome]:
+def slowed_before_the_trials(slowed):
     """Nothing is faster than 8; its first processes are slowed, in a noise of a fifth percent."""
     noises = cycle(CALM)
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         rate = 100.0 if batch_of(config) == 8 else 90.0
         return at(rate * next(noises) * (slowed if phase == "baseline" else 1.0))
 

@@ -31,11 +31,11 @@ class Stuck:
     host_pid: int | None = None
     exit_code: int | None = None
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process):
         self.pid = process.pid
         self.waits: list[float | None] = []
 
-    def ended_within(self, seconds: float | None) -> bool:
+    def ended_within(self, seconds):
         assert seconds is not None, "that would be for ever"
         self.waits.append(seconds)
         return False

@@ -12,20 +12,9 @@ MARGINS = {"measured": HOLDS, "out_of_memory": OOM, "crashed": CRASHED}
 THREADS, TRIALS = 4, 50
 
 
-def ended(outcome: str, reason: str = "", foreseen: bool = False):
+def ended(outcome, reason="", foreseen=False):
     value = 1.0 if outcome == "measured" else None
     return trial(1, value, MARGINS[outcome], reason, outcome=outcome, foreseen=foreseen)
-
-
-def test_so_many_failures_in_a_row_end_the_search_with_reasons_and_counts():
-    breaker = Breaker(3)
-    breaker.finished(ended("crashed", "killed by SIGSEGV"))
-    breaker.finished(ended("crashed", "bus error"))
-    with pytest.raises(TooManyLostError) as caught:
-        breaker.finished(ended("crashed", "killed by SIGSEGV"))
-    assert caught.value.exit_code == 7
-    assert "  2 x killed by SIGSEGV\n  1 x bus error\n" in str(caught.value)
-    assert "--max-failures" in str(caught.value)
 
 
 def test_a_measured_trial_begins_the_count_anew():

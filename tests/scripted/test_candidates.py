@@ -26,7 +26,7 @@ def pair():
     return Candidate(trial(1, 90.0), Posterior()), Candidate(trial(2, config=own), Posterior())
 
 
-def told(candidate: Candidate) -> dict[str, object]:
+def told(candidate):
     """Return the log that later readers get of it."""
     return {name: fact for name, fact in asdict(candidate.log()).items() if fact is not None}
 

@@ -5,8 +5,8 @@ import pytest
 
 from autotune.cli import cli
 from autotune.values.errors import FilesChangedError, StudyMismatchError
-from children import WORKLOADS, autotune
-from command_line import command
+from children import WORKLOADS
+from command_line import command, told
 from covering import covers
 
 USAGE, STORAGE = 2, 5
@@ -14,17 +14,17 @@ USAGE, STORAGE = 2, 5
 
 def test_a_worker_needs_a_server(tmp_path):
     flags = ("--storage", "sqlite:///study.db", "--model", WORKLOADS / "plain.py")
-    done = autotune(tmp_path, "worker", "mine", *flags)
-    assert done.returncode == USAGE
-    assert "PostgreSQL" in done.stderr
+    done = told(tmp_path, "worker", "mine", *flags)
+    assert done.code == USAGE
+    assert "PostgreSQL" in done.err
     assert not (tmp_path / "study.db").exists()
 
 
 def test_a_worker_takes_one_device(tmp_path):
     flags = ("--storage", "postgresql://127.0.0.1:1/none", "--model", WORKLOADS / "plain.py")
-    done = autotune(tmp_path, "worker", "mine", *flags, "--device", "cuda:0,cuda:1")
-    assert done.returncode == USAGE
-    assert "a worker has one device" in done.stderr
+    done = told(tmp_path, "worker", "mine", *flags, "--device", "cuda:0,cuda:1")
+    assert done.code == USAGE
+    assert "a worker has one device" in done.err
 
 
 @covers("R18")

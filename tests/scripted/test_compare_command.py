@@ -16,14 +16,14 @@ USAGE, WORKLOAD, MISMATCH, NOT_FASTER = 2, 4, 6, 8
 OWN = TrainingConfig.of(SETTINGS)
 
 
-def answer(folder, name: str, **changes):
+def answer(folder, name, **changes):
     """A best.yaml with some changes over the workload's own settings."""
     path = folder / name
     write_best(best_config(OWN.replace(**changes), OWN), path)
     return path
 
 
-def refused(folder, code: int, *arguments) -> str:
+def refused(folder, code, *arguments):
     """The message of a comparison that ended as it should, before it started a process."""
     with chdir(folder):
         done = command("compare", *arguments)

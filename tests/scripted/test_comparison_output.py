@@ -2,17 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured, TrialOutcome
@@ -30,12 +28,12 @@ Timing = Callable[[int], TrialOutcome]
 class Runner(ScriptedRunner):
     """Times the small batch at 100 samples/s; remembers the folder of each timing."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing):
         timed = count()
         super().__init__(lambda c, _: at(100) if batch_of(c) == 8 else timing(next(timed)))
         self.names: list[str] = []
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         if job.config is not None:
             self.names.append(folder.name)
         return super().run(job, folder)
@@ -61,7 +59,7 @@ def compare(tmp_path, monkeypatch):
     return compared
 
 
-def disturbed(number: int, numbers: Container[int]) -> TrialOutcome:
+def disturbed(number, numbers):
     """1.5 times as fast, and 0.18x in timings that were disturbed."""
     if number not in numbers:
         return at(150)
@@ -70,7 +68,7 @@ def disturbed(number: int, numbers: Container[int]) -> TrialOutcome:
     return Measured(replace(run, blocks=tuple(busy)))
 
 
-def result_of(done: Done) -> Any:
+def result_of(done):
     return json.loads(done.out)
 
 
@@ -114,17 +112,6 @@ def test_a_disturbed_round_is_repeated_and_told(compare):
     void = [line for line in lines if "other programs used 49 % of the cores" in line]
     assert [line.split()[:2] for line in void] == [["round", "1"], ["round", "3"]]
     assert len([line for line in lines if "1.500x" in line]) == 6
-
-
-def test_all_rounds_count_if_they_stay_disturbed_and_the_result_says_so(compare):
-    done, runner = compare(partial(disturbed, numbers=range(100)), "small.yaml")
-    assert done.code == NOT_FASTER
-    assert len(runner.names) == 2 * 7, "as many repeats as rounds were asked for"
-    assert done.err.splitlines()[-1].endswith("(0.18 to 0.18, 7 rounds, 7 of them disturbed)")
-    result = result_of(done)
-    assert (result["rounds"], result["disturbed_rounds"], result["repeated_rounds"]) == (7, 7, 6)
-    firsts = [name.partition("-")[2] for name in runner.names[::2]]
-    assert abs(firsts.count("a") - firsts.count("b")) == 1, "in balanced order, void ones too"
 
 
 def test_an_answer_alone_has_to_be_as_fast_as_was_confirmed(compare):

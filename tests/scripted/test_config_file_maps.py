@@ -13,8 +13,7 @@ from autotune.console.plan_lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.outcome import ScriptFlag, Surroundings
 from children import autotune
-from scripted_runner import ScriptedRunner, at, events_of, unstored_in
-from seen_script import SEEN
+from scripted_runner import SEEN, ScriptedRunner, at, events_of, unstored_in
 from tuned_scripts import SCRIPTS, run
 
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
@@ -31,9 +30,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def planned(
-    folder: Path, *arguments: str, flags: tuple[ScriptFlag, ...] = (), space: str = SPACE
-) -> Planned:
+def planned(folder, *arguments, flags=(), space=SPACE):
     """The plan of a search whose script trains with 16 samples a step."""
     seen = replace(SEEN, surroundings=Surroundings(flags))
     script = ScriptOptions(arguments, metric="acc (.*)")
@@ -43,7 +40,7 @@ def planned(
     return begun
 
 
-def maps(plan: Planned) -> list[str]:
+def maps(plan):
     script = plan.context.options.workload.script
     return [flag.name for flag in script.flags]
 

@@ -1,7 +1,5 @@
 """Values that were hardly tried are found, for a search that comes no further."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from autotune.searching.run.coverage import FEWEST, PATIENCE, has_settled, is_at
 from study_factories import CRASHED, HOLDS, trial
 
 
-def seen(rates: list[float], feasible: list[bool] | None = None) -> Observations:
+def seen(rates, feasible=None):
     rows = np.array([[0, 0], [1, 0], [1, 1], [1, 2]][: len(rates)], dtype=np.intp)
     held = feasible or [True] * len(rates)
     return Observations(
@@ -54,30 +52,23 @@ def test_the_value_that_was_tried_least_counts():
     assert times_tried(np.array([[0, 0]]), np.array([1, 1]), trials).tolist() == [1]
 
 
-def trials(values: Sequence[float], margins: dict[str, float] = HOLDS):
+def trials(values, margins=HOLDS):
     return [trial(number, value, margins) for number, value in enumerate(values)]
 
 
-def test_a_search_that_still_gains_goes_on():
-    assert not has_settled(trials([1.02**number for number in range(60)]))
-
-
-def test_a_search_without_gain_for_long_is_over():
-    assert has_settled(trials([100.0] * FEWEST))
-
-
-def test_a_start_is_no_plateau():
-    assert not has_settled(trials([100.0] * (FEWEST - 1)))
-
-
-def test_patience_begins_anew_with_every_gain():
-    values = [100.0] * FEWEST + [110.0]
-    assert not has_settled(trials([*values, *[100.0] * (PATIENCE - 1)]))
-    assert has_settled(trials([*values, *[100.0] * PATIENCE]))
-
-
-def test_less_than_a_percent_is_no_gain():
-    assert has_settled(trials([100.0] * FEWEST + [100.9] * 3))
+@pytest.mark.parametrize(
+    ("values", "is_over"),
+    [
+        ([1.02**number for number in range(60)], False),  # it still gains
+        ([100.0] * (FEWEST - 1), False),  # a start is no plateau
+        ([100.0] * FEWEST, True),
+        ([100.0] * FEWEST + [100.9] * 3, True),  # less than a percent is no gain
+        ([100.0] * FEWEST + [110.0] + [100.0] * (PATIENCE - 1), False),
+        ([100.0] * FEWEST + [110.0] + [100.0] * PATIENCE, True),
+    ],
+)
+def test_a_search_without_a_gain_for_long_is_over(values, is_over):
+    assert has_settled(trials(values)) is is_over
 
 
 def test_an_infeasible_trial_is_no_gain():

@@ -4,7 +4,6 @@ import pytest
 from click.testing import CliRunner
 
 from autotune.cli import cli
-from autotune.context.options import SearchOptions
 from factories import cpu_machine, written
 from scripted_runner import (
     FACTS,
@@ -18,7 +17,7 @@ from scripted_runner import (
 )
 
 
-def dear(is_shared: bool) -> ScriptedRunner:
+def dear(is_shared):
     """Larger batches train faster, and the dataset takes a minute."""
     return ScriptedRunner(
         measure=lambda config, phase: at(100 + batch_of(config)),
@@ -26,7 +25,7 @@ def dear(is_shared: bool) -> ScriptedRunner:
     )
 
 
-def hosts_of_rounds(runner: ScriptedRunner) -> set[str | None]:
+def hosts_of_rounds(runner):
     together = zip(runner.jobs, runner.asked, strict=True)
     return {job.host for job, asked in together if asked.phase == "confirmation"}
 
@@ -49,7 +48,7 @@ def test_each_job_says_whether_its_process_builds_the_dataset(fresh_data, tmp_pa
 
 
 def test_the_flag_of_the_command_reaches_the_search(tmp_path, monkeypatch):
-    found: list[SearchOptions] = []
+    found = []
 
     def driven(options, *_):
         found.append(options)
@@ -60,10 +59,3 @@ def test_the_flag_of_the_command_reaches_the_search(tmp_path, monkeypatch):
     for flags in ([], ["--fresh-data"]):
         assert CliRunner().invoke(cli, ["search", model, *flags]).exit_code == 0
     assert [options.workload.fresh_data for options in found] == [False, True]
-
-
-def test_a_script_takes_no_such_flag(tmp_path):
-    script = str(written(tmp_path, "import torch\nprint(torch)\n", "train.py"))
-    done = CliRunner().invoke(cli, ["search", script, "--fresh-data"])
-    assert done.exit_code != 0
-    assert "--fresh-data" in str(done.exception or done.output)

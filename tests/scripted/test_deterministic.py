@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -65,11 +64,11 @@ print(torch.are_deterministic_algorithms_enabled(), os.environ.get("CUBLAS_WORKS
 """
 
 
-def model_in(folder: Path, where: str = "False", assertion: str = "True") -> Path:
+def model_in(folder, where="False", assertion="True"):
     return written(folder, USES_PUT.format(where=where, assertion=assertion), "model.py")
 
 
-def on_gpu(**baseline) -> Inspected:
+def on_gpu(**baseline):
     machine = replace(cuda_machine(), compile_obstacle="")
     return Inspected(machine, replace(FACTS, baseline={"batch_size": 8, **baseline}))
 

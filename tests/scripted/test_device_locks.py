@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +20,7 @@ from autotune.context.inspection import inspection
 from autotune.process.devices import Device, DeviceRunner, device_locks, devices_of
 from autotune.process.stop import Stop
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Inspected, TrialOutcome
+from autotune.values.outcome import Inspected
 from covering import covers
 from factories import cuda_machine
 from scripted_runner import ScriptedRunner, options_in
@@ -38,7 +37,7 @@ TIMED = Job(Measure(MeasurePlan()), "cuda:0", None, TrainingConfig.of({}).as_dic
 
 
 @contextmanager
-def held_elsewhere(name: str, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def held_elsewhere(name, environ):
     """Another process that holds a device, in an environment of its own."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, name],
@@ -57,7 +56,7 @@ class NotYetError(Exception):
     """A device is somebody else's."""
 
 
-def refuse() -> None:
+def refuse():
     raise NotYetError
 
 
@@ -114,13 +113,11 @@ def test_one_device_has_one_name_and_two_have_two(one, other, is_same, monkeypat
     assert (names[0] == names[1]) == is_same
 
 
-def on_card(
-    number: int, uuid: str, run: Callable[[], None], of_ranks: tuple[str, ...] = ()
-) -> DeviceRunner:
+def on_card(number, uuid, run, of_ranks=()):
     """A device that has been inspected, and whose trials do `run`."""
 
     class OnCard(ScriptedRunner):
-        def run(self, job: Job, folder: Path) -> TrialOutcome:
+        def run(self, job, folder):
             if job is TIMED:
                 run()
             return super().run(job, folder)
@@ -135,7 +132,7 @@ def on_card(
 @covers("S9")
 @pytest.mark.parametrize("is_same", [True, False])
 def test_trials_on_one_card_never_overlap_whatever_its_number(is_same, tmp_path):
-    spans: list[tuple[float, float]] = []
+    spans = []
     together = threading.Barrier(2)
 
     def trial():
@@ -161,7 +158,7 @@ def test_trials_on_one_card_never_overlap_whatever_its_number(is_same, tmp_path)
 @covers("S9")
 def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path):
     cards = (token_hex(8), token_hex(8))
-    held: list[str] = []
+    held = []
 
     class OfTwo(ScriptedRunner):
         def run(self, job, folder):

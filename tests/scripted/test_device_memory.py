@@ -1,23 +1,20 @@
 """Memory of an accelerator: its parts in the answer, and retries of its allocator."""
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
 from autotune.configuration.best_config import read_best
-from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.report.data import read_report
 from autotune.searching.run.events import Answered
 from autotune.study.archive import StudyPlace
 from autotune.training import memory
 from autotune.values.measurement import DeviceMemory, Noise
-from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from autotune.values.outcome import Inspected, Measured
+from children import printed
 from factories import GIB, TINY_CONV, cuda_machine, measurement
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
 
@@ -64,7 +61,7 @@ GPU = torch.device("cuda:0")
 HELD = DeviceMemory(80 * GIB, 67 * GIB, reserved=12 * GIB, allocated=9 * GIB, context=GIB)
 
 
-def on_a_gpu(config: TrainingConfig, phase: str) -> TrialOutcome:
+def on_a_gpu(config, phase):
     """Larger batches are faster, and leave less memory free."""
     batch = batch_of(config)
     left = replace(HELD, free=HELD.free - batch * GIB // 128)
@@ -143,20 +140,6 @@ def test_a_trial_counts_retries_of_its_blocks_alone(tmp_path):
 def test_a_script_gets_the_allocators_limit_once_its_device_is_known(tmp_path):
     """Not before: asking a GPU earlier would take from the script the choice of devices."""
     assert printed(tmp_path, LIMITS) == ["begun", "cpu 1000", "ended"]
-
-
-def printed(folder: Path, program: str, *words: str) -> list[str]:
-    """Return what a Python prints that runs in a folder of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path):

@@ -15,7 +15,6 @@ import torch
 import yaml
 
 from autotune.configuration.best_config import read_best
-from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import read_report
 from autotune.report.explain import explanation
 from autotune.report.html import page
@@ -23,7 +22,6 @@ from autotune.report.tables import json_text
 from autotune.report.terminal import row_of
 from autotune.searching.run.search_run import details_of
 from autotune.study.archive import find_study
-from autotune.study.finished import FinishedTrial
 from autotune.training import disturbance
 from autotune.training.disturbance import (
     CpuTimes,
@@ -38,26 +36,26 @@ from autotune.training.disturbance import (
     watch,
 )
 from autotune.values.machine import CpuQuota
-from autotune.values.measurement import Measurement, Noise
-from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from autotune.values.measurement import Noise
+from autotune.values.outcome import Inspected, Measured
 from children import WORKLOADS, job_for, run_child
 from covering import covers
 from factories import cuda_machine, measurement
 from factories import written as file_with
 from reporting import Page, report_of, trial
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
-from shown_events import lines_of
+from shown_search import lines_of
 
 CPU = torch.device("cpu")
 CORES = len(own_cores())
 
 
-def noise_between(before: CpuTimes | None, after: CpuTimes | None) -> Noise:
+def noise_between(before, after):
     readings = iter([before, after])
     return NoiseWatch(CPU, time.perf_counter, lambda: next(readings))()
 
 
-def times(wall: float, busy: float = 0.0, stolen: float = 0.0, own: float = 0.0) -> CpuTimes:
+def times(wall, busy=0.0, stolen=0.0, own=0.0):
     return CpuTimes(wall, busy, stolen, own, pressure=0.25 * wall)
 
 
@@ -169,7 +167,7 @@ def test_the_counters_of_this_machine_see_a_busy_neighbour_and_not_oneself():
     assert any(_sees_a_neighbour() for _ in range(5))
 
 
-def _sees_a_neighbour() -> bool:
+def _sees_a_neighbour():
     seen = watch(CPU, time.perf_counter)
     _spin(0.6)
     alone = seen()
@@ -181,10 +179,10 @@ def _sees_a_neighbour() -> bool:
     return beside.foreign > alone.foreign + 0.2 / CORES
 
 
-def _others() -> NoiseWatch:
+def _others():
     """A watch to which the children of this process are strangers."""
 
-    def read() -> CpuTimes | None:
+    def read():
         found = read_cpu_times(time.perf_counter)
         assert found is not None
         own = os.times()
@@ -193,7 +191,7 @@ def _others() -> NoiseWatch:
     return NoiseWatch(CPU, time.perf_counter, read)
 
 
-def _spin(seconds: float) -> None:
+def _spin(seconds):
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
@@ -208,10 +206,10 @@ class NVMLError(Exception):
     """The error that the library raises."""
 
 
-def nvml(reasons: int = 0, pids: tuple[int, ...] = (), fails: bool = False) -> SimpleNamespace:
+def nvml(reasons=0, pids=(), fails=False):
     """The part of pynvml that is asked."""
 
-    def processes(_: object) -> list[SimpleNamespace]:
+    def processes(_):
         if fails:
             raise NVMLError
         return [SimpleNamespace(pid=pid) for pid in pids]
@@ -276,11 +274,11 @@ def test_a_card_that_tells_no_clock_is_no_disturbance():
     assert _gpu_noise(library, handle=None) == Noise()
 
 
-def _refuse(*_: object) -> int:
+def _refuse(*_):
     raise NVMLError
 
 
-def busy_at(number: int, *shares: float | None) -> FinishedTrial:
+def busy_at(number, *shares):
     """A trial with these readings in its blocks."""
     made = trial(number, 100.0 + number)
     run = measurement(100.0)
@@ -316,13 +314,13 @@ def powercap(tmp_path):
     return write
 
 
-def spending(joules: float | None, rate: float = 100.0) -> Measurement:
+def spending(joules, rate=100.0):
     """A measurement each of whose blocks took so much energy."""
     run = measurement(rate)
     return replace(run, blocks=tuple(replace(b, noise=Noise(joules=joules)) for b in run.blocks))
 
 
-def less_for_large(config: TrainingConfig, phase: str) -> TrialOutcome:
+def less_for_large(config, phase):
     """Larger batches are faster and take less energy: at a batch of 8, 64 J a block of 32."""
     batch = batch_of(config)
     return Measured(spending(512 / batch, batch))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.configuration.best_config import BestConfig, read_best, write_best
+from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.mismatch import digests_of_arguments, other_arguments
 from command_line import command, told
@@ -30,12 +30,12 @@ def found(tmp_path):
     return best.model_copy(update={"provenance": provenance})
 
 
-def saved(folder: Path, best: BestConfig) -> Path:
+def saved(folder, best):
     write_best(best, folder / "best.yaml")
     return folder / "best.yaml"
 
 
-def shown(folder: Path, best: BestConfig, *words: str) -> str:
+def shown(folder, best, *words):
     """Return the command that `autotune run` would execute, and what it says."""
     path = saved(folder, best)
     done = told(folder, "run", "--print-command", *words, path, "train.py")

@@ -3,31 +3,35 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
 import autotune
 from asked_scripts import LONG, SCRIPTS, Ask, observed
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.job import Job
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
-from autotune.context.options import SearchOptions
 from autotune.process.runner import SubprocessRunner
 from autotune.study.archive import read_archive
 from autotune.values.errors import FilesChangedError
-from autotune.values.outcome import Inspected, Surroundings, TrialOutcome
+from autotune.values.outcome import Inspected, Surroundings
 from covering import covers
 from factories import cpu_machine, found_here, written
-from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, options_in, unstored_in
-from seen_script import SEEN
+from scripted_runner import (
+    FACTS,
+    SEEN,
+    Phase,
+    ScriptedRunner,
+    at,
+    events_of,
+    options_in,
+    unstored_in,
+)
 
 WORKERS = "num_workers: [0, 1, 2, 4]\n"
 BEFORE, AFTER = "WIDTH = 8\n", "WIDTH = 16\n"
 
 
-def by_workers(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+def by_workers(config, phase):
     return at(100 + 20 * int(config["num_workers"] or 0))
 
 
@@ -40,7 +44,7 @@ class Editing(ScriptedRunner):
     is_due: Callable[[Phase], bool] = lambda phase: phase == "trial"
     seen: int = 0
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         outcome = super().run(job, folder)
         if self.is_due(self.asked[-1].phase):
             self.seen += 1
@@ -49,18 +53,18 @@ class Editing(ScriptedRunner):
         return outcome
 
 
-def with_module(folder: Path) -> tuple[Path, Inspected]:
+def with_module(folder):
     """A module beside model.py, and what an inspection tells of both."""
     path = written(folder, BEFORE, "net.py")
     modules = {"net.py": hashlib.sha256(BEFORE.encode()).hexdigest()}
     return path, Inspected(cpu_machine(), replace(FACTS, local_modules=modules))
 
 
-def searched(folder: Path, runner: ScriptedRunner) -> None:
+def searched(folder, runner):
     events_of(unstored_in(folder, WORKERS, trials=4), runner)
 
 
-def trials(options: SearchOptions) -> list[tuple[int, dict[str, object]]]:
+def trials(options):
     archive = read_archive(str(options.study.storage))
     return [(one.number, one.config.as_dict()) for one in archive.finished]
 

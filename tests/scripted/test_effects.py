@@ -5,19 +5,18 @@ from random import Random
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.effects import KnobEffect, in_order, knob_effects
-from autotune.study.finished import FinishedTrial
+from autotune.report.effects import in_order, knob_effects
 from reporting import OWN, trial
 from study_factories import CRASHED
 
 BASELINE = TrainingConfig.of(OWN)
 
 
-def found(trials: list[FinishedTrial]) -> dict[str, KnobEffect]:
+def found(trials):
     return {effect.knob: effect for effect in knob_effects(trials, BASELINE)}
 
 
-def factorial(noise: float = 0.0) -> list[FinishedTrial]:
+def factorial(noise=0.0):
     """bfloat16 gives 1.6 times, channels_last 1.1, batches of 64 half; most of the fast ones."""
     random, trials = Random(1), []
     for half in (None, "bfloat16"):
@@ -72,7 +71,7 @@ def test_a_knob_that_means_nothing_for_the_user_is_compared_with_its_default():
     assert [effect.value for effect in effects["prefetch_factor"].effects] == [8]
 
 
-def always_together() -> list[FinishedTrial]:
+def always_together():
     """bfloat16 and channels_last, in the same trials, give 2 times; optimizer_impl nothing."""
     trials = []
     for number in range(8):

@@ -1,6 +1,5 @@
 """A search says beforehand which trial begins, and how long it will still take."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
@@ -11,15 +10,9 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.comparison.rounds import PLAN as ROUND
-from autotune.configuration.search_space import SearchSpace
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
-from autotune.searching.run.events import (
-    PhaseStarted,
-    RoundEnded,
-    TrialEnded,
-    TrialStarted,
-)
+from autotune.searching.run.events import PhaseStarted, RoundEnded, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, in_a_round
 from autotune.searching.search import search
@@ -64,7 +57,7 @@ def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path, url):
     assert again.state == TrialState.WAITING
 
 
-def session_with(nine: SearchSpace, folder: Path, seconds: Sequence[float]) -> SearchRun:
+def session_with(nine, folder, seconds):
     """A search of nine trials, of which the baseline and these are done."""
     options = SearchOptions.of(
         model_path=Path("model.py"),
@@ -88,7 +81,7 @@ def test_one_slow_trial_does_not_make_all_that_come_look_slow(nine, tmp_path):
     assert slower - usual == pytest.approx(5 * 1.0), "five trials are left"
 
 
-def conclusion_seconds(nine: SearchSpace, folder: Path, blocks: list[float]) -> float:
+def conclusion_seconds(nine, folder, blocks):
     """Return the estimate of a search whose baseline took a second beside these blocks."""
     seconds = 1.0 + sum(blocks)
     run = replace(measurement(), blocks=tuple(Block(each, 32, 0.0) for each in blocks))
@@ -119,14 +112,7 @@ def test_devices_share_the_trials_that_are_left(nine, tmp_path):
     )
 
 
-def with_a_best(
-    nine: SearchSpace,
-    folder: Path,
-    seconds: float,
-    compiling: float = 0.0,
-    budget: float = 1000.0,
-    **notes: object,
-) -> SearchRun:
+def with_a_best(nine, folder, seconds, compiling=0.0, budget=1000.0, **notes):
     """A search whose second trial leads, of which so many seconds went into compiling."""
     study = study_of(nine)
     own, *_, best = nine.configurations()

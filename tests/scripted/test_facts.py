@@ -32,7 +32,7 @@ WRONG_FACTS = {
 
 
 def test_a_study_reads_each_fact_as_what_it_wrote():
-    written: dict[str, object] = {}
+    written = {}
     read, facts = StudyFacts(FACTS), StudyFacts({}, written.__setitem__)
     for name, one in vars(StudyFacts).items():
         if isinstance(one, Fact) and name in FACTS:
@@ -46,7 +46,7 @@ def test_a_study_reads_each_fact_as_what_it_wrote():
 
 
 def test_the_seconds_of_a_phase_are_those_of_all_processes():
-    written: dict[str, object] = {}
+    written = {}
     StudyFacts(written, written.__setitem__).add_phase_seconds("accuracy", 2.0)
     worker = StudyFacts(written, written.__setitem__, "host-1")
     for _ in range(2):

@@ -1,9 +1,5 @@
 """CUDA is asked for the first time in a known place, with a known current device."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -15,6 +11,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training import before_fork, inspection
 from autotune.values.outcome import Observed
+from children import printed
 from factories import TINY_CONV, best_config, cuda_machine, written
 from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
@@ -50,20 +47,6 @@ model = sys.argv[1]
 for device in ("cpu", "cuda:1"):
     tasks.prepare(Job(Inspect(), device, model, config), TrialFolder(Path(".")), 0.0)
 """
-
-
-def printed(folder: Path, program: str, *words: str) -> list[str]:
-    """Return what a Python prints that runs in a folder of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 def test_a_file_that_chooses_devices_is_imported_before_any_is_asked_for(tmp_path):
@@ -116,7 +99,7 @@ def test_settings_in_force_leave_cuda_to_the_launcher(gpus, in_use, asks, tmp_pa
     best = best_config(CONFIG, CONFIG)
     machine = best.machine.model_copy(update={"device": cuda_machine().device_name})
     write_best(best.model_copy(update={"machine": machine}), tmp_path / "best.yaml")
-    asked: list[str] = []
+    asked = []
     monkeypatch.setattr(production, "nvidia_gpus", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
     monkeypatch.setattr(inspection, "accelerator_name", lambda: asked.append("now") or "Test GPU")

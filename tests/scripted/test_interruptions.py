@@ -19,13 +19,10 @@ from scripted_runner import (
     batch_of,
     changed,
     events_of,
+    in_proportion,
     options_in,
     unstored_in,
 )
-
-
-def in_proportion(config, phase):
-    return at(10 * batch_of(config))
 
 
 class Stopping(ScriptedRunner):
@@ -117,8 +114,9 @@ def test_failure_after_failure_ends_the_search(tmp_path):
     space = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
     options = options_in(tmp_path, space=space, trials=20, max_failures=4)
     runner = ScriptedRunner(breaks)
-    with pytest.raises(TooManyLostError, match="4 x killed by SIGSEGV"):
+    with pytest.raises(TooManyLostError, match=r"4 x killed by SIGSEGV\n.*--max-failures") as ended:
         events_of(options, runner)
+    assert ended.value.exit_code == 7
     assert len(runner.batches("trial")) == 4
     again = ScriptedRunner(breaks)
     with pytest.raises(TooManyLostError):

@@ -10,8 +10,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import ObservedLoss
 from factories import written
-from scripted_runner import LOSSES, ScriptedRunner, at, events_of, unstored_in
-from seen_script import SEEN
+from scripted_runner import LOSSES, SEEN, ScriptedRunner, at, events_of, unstored_in
 
 SPACE = "amp_dtype: [null, bfloat16]\n"
 BATCH = 4

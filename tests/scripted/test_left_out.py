@@ -23,7 +23,7 @@ def speed(config, phase):
     return at(10 * batch_of(config) + float(config["num_workers"] or 0))
 
 
-def tried(events) -> list[TrainingConfig]:
+def tried(events):
     return [event.trial.config for event in events if isinstance(event, TrialEnded)]
 
 

@@ -10,9 +10,8 @@ from typing import get_args
 
 import pytest
 
-from autotune.console.live import LiveProgress, Mode, display
+from autotune.console.live import LiveProgress, display
 from autotune.searching.run.events import (
-    Event,
     Phase,
     PhaseStarted,
     Planned,
@@ -21,7 +20,8 @@ from autotune.searching.run.events import (
     TrialStarted,
 )
 from covering import covers
-from drawn_search import (
+from scripted_runner import changed
+from shown_search import (
     ESCAPE,
     HIDE_CURSOR,
     NOON,
@@ -33,7 +33,6 @@ from drawn_search import (
     until,
     whole_search,
 )
-from scripted_runner import changed
 from terminals import Terminal, written_to
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
@@ -45,7 +44,7 @@ def events(tmp_path_factory):
     return whole_search(tmp_path_factory.mktemp("live"))
 
 
-def row(text: str, word: str) -> str:
+def row(text, word):
     """The first line with a word."""
     return next(line for line in text.splitlines() if word in line)
 
@@ -115,7 +114,7 @@ def test_many_trials_leave_the_state_short(events):
     assert len(frame([*before, ended, *more]).splitlines()) <= 12
 
 
-def run_by(events: list[Event], **options: object) -> list[Event]:
+def run_by(events, **options):
     """The events as a search with these options would tell them."""
     (planned,) = [event for event in events if isinstance(event, Planned)]
     other = changed(planned.context.options, **options)
@@ -123,7 +122,7 @@ def run_by(events: list[Event], **options: object) -> list[Event]:
     return [plan if event is planned else event for event in events]
 
 
-def drawings(events: list[Event]) -> list[tuple[Event, float]]:
+def drawings(events):
     """Return each event that was drawn and when, for events that come every tenth of a second."""
     clock, found = NOON, []
     console = recording()
@@ -207,13 +206,13 @@ class Gone(io.StringIO):
 
     is_gone = False
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         if self.is_gone:
             raise OSError(5, "Input/output error")
         return super().write(text)
 
 
-def ended_after(events: list[Event], terminal: Gone, error: BaseException) -> None:
+def ended_after(events, terminal, error):
     """Somebody ends the search after these events; SystemExit takes its terminal away."""
     progress = LiveProgress(recording(file=terminal))
     with progress.drawn():
@@ -249,7 +248,7 @@ def plain_environment(monkeypatch):
     return monkeypatch
 
 
-def shown_on(terminal: Terminal, events: list[Event], mode: Mode) -> str:
+def shown_on(terminal, events, mode):
     """Return what reaches a terminal that is in the place of stderr."""
     with written_to(terminal) as stream, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", stream)
@@ -302,10 +301,3 @@ def test_a_pipe_gets_lines(events, mode, capsys, monkeypatch):
     assert ESCAPE not in said.err
     assert "best so far: trial" in said.err
     assert said.out == ""
-
-
-def test_none_says_nothing(capsys, events):
-    with display("none") as show:
-        for event in events:
-            show(event)
-    assert capsys.readouterr() == ("", "")

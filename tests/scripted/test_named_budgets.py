@@ -2,19 +2,17 @@
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.measurement import Block, Measurement
+from autotune.values.measurement import Block
 from autotune.values.outcome import Measured
 from factories import measurement
 from scripted_runner import agreeing, batch_of, unstored_in
-from search_clock import TimedRunner, timed_runner
+from search_clock import timed_runner
 
 STEP = 0.3
 SPACE = """\
@@ -43,14 +41,14 @@ class Slow:
     """Loss of quality by a larger batch, on every other seed."""
     timings: int = 0
 
-    def ratio(self, config: TrainingConfig, phase: str) -> float:
+    def ratio(self, config, phase):
         self.timings += 1
         gain = self.gain if phase != "confirmation" or self.confirmed is None else self.confirmed
         noise = 0.01 * math.sin(37.0 * self.timings)
         larger = self.by_batch ** math.log2(batch_of(config) / 8)
         return (gain if config["num_workers"] else 1.0) * larger * math.exp(noise)
 
-    def run_of(self, config: TrainingConfig, phase: str) -> Measurement:
+    def run_of(self, config, phase):
         step = STEP * batch_of(config) / 8 / self.ratio(config, phase)
         compiling = self.compiling if config["compile_mode"] else 0.0
         return replace(
@@ -61,14 +59,14 @@ class Slow:
             start_seconds=self.start,
         )
 
-    def measure(self, config: TrainingConfig, phase: str) -> Measured:
+    def measure(self, config, phase):
         return Measured(self.run_of(config, phase))
 
-    def quality(self, config: TrainingConfig, seed: int) -> float:
+    def quality(self, config, seed):
         return 0.9 - self.loses * (batch_of(config) > 8 and seed % 2)
 
-    def runner(self, monkeypatch: pytest.MonkeyPatch) -> TimedRunner:
-        def seconds(config: TrainingConfig | None, phase: str) -> float:
+    def runner(self, monkeypatch):
+        def seconds(config, phase):
             if config is None or phase in {"inspection", "diagnosis", "gate", "arithmetic"}:
                 return self.start + 5.0
             if phase == "accuracy":
@@ -120,7 +118,7 @@ def test_a_search_with_the_time_that_a_refusal_names_has_an_answer(
     end(WORKLOADS[name], tmp_path, refused.value.seconds, monkeypatch)
 
 
-def end(workload: Slow, folder: Path, budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def end(workload, folder, budget, monkeypatch):
     """Search until the answer."""
     space = COMPILED if workload.compiling else SPACE
     options = unstored_in(folder, space, trials=16, time_budget_seconds=budget)

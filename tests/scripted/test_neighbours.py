@@ -3,7 +3,6 @@
 import os
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -16,14 +15,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected
 from covering import covers
 from factories import GIB, cuda_machine
-from scripted_runner import (
-    FACTS,
-    ScriptedRunner,
-    at,
-    batch_of,
-    events_of,
-    unstored_in,
-)
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 NOBODY_HERE = 1 << 30
@@ -33,14 +25,12 @@ class NVMLError(Exception):
     """The error that the library raises."""
 
 
-def nvml(
-    *processes: tuple[int, int | None], fails: str = "", used: int = 0, busy: int = 0
-) -> SimpleNamespace:
+def nvml(*processes, fails="", used=0, busy=0):
     """The part of pynvml that is asked; `calls` are what it was asked."""
-    calls: list[Any] = []
+    calls = []
 
-    def said(name: str, result: Any) -> Any:
-        def call(*arguments: Any) -> Any:
+    def said(name, result):
+        def call(*arguments):
             calls.append((name, *arguments))
             if name == fails:
                 raise NVMLError
@@ -124,7 +114,7 @@ def test_a_device_that_is_no_gpu_is_not_asked_for():
     assert library.calls == []
 
 
-def on_card(number: int, uuid: str) -> ScriptedRunner:
+def on_card(number, uuid):
     machine = replace(cuda_machine(), device=f"cuda:{number}")
     return ScriptedRunner(inspected=Inspected(machine, FACTS, uuid))
 
@@ -155,12 +145,6 @@ def test_a_search_of_two_processes_tells_of_the_neighbours_of_both_gpus(tmp_path
     warned = [event.warning for event in events if isinstance(event, Warned)]
     both = ["cuda:0", "cuda:1"]
     assert [line.partition(" ")[0] for line in warned] == [*both, *both], "and before the rounds"
-
-
-def test_a_search_on_a_quiet_gpu_warns_of_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(asked, "_pynvml", nvml)
-    events = events_of(unstored_in(tmp_path, trials=2), on_card(0, UUID))
-    assert not [event for event in events if isinstance(event, Warned)]
 
 
 def test_one_card_under_two_numbers_is_refused(tmp_path):

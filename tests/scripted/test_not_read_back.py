@@ -1,24 +1,20 @@
 """An answer says that nothing read a variable of the user's own back."""
 
-from pathlib import Path
-
 import pytest
 
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import read_best
 from autotune.console.answer_lines import answer_lines
 from autotune.production import Best
-from autotune.searching.run.events import Answered
 from scripted_runner import ScriptedRunner, at, events_of, unstored_in
 
 SPACE = "env:\n  FOO: {values: [null, '1'], effect: exact}\nnum_workers: [0, 2]\n"
 TOLD = "env FOO=1: nothing read it back"
 
 
-def answered(folder: Path, name: str) -> tuple[list[str], BestConfig]:
+def answered(folder, name):
     """The lines and the file of a search in which this setting is what makes it faster."""
     runner = ScriptedRunner(lambda config, _: at(200 if config[name] else 100))
     last = events_of(unstored_in(folder, SPACE, trials=4), runner)[-1]
-    assert isinstance(last, Answered)
     return answer_lines(last), read_best(last.path)
 
 

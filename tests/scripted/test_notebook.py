@@ -3,7 +3,6 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pandas as pd
@@ -12,7 +11,7 @@ import pytest
 import autotune
 from autotune.commands.search import search as command
 from autotune.configuration.constraints import Tolerance
-from autotune.notebook import SearchResult, result_of, values_of
+from autotune.notebook import result_of, values_of
 from autotune.production import Best
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import UsageError
@@ -23,7 +22,7 @@ MODEL = "model.py"
 SHELL_ONLY = {"model", "dry_run", "as_json", "new_study", "force", "front", "quiet"}
 
 
-def on_the_command_line(*words: str) -> dict[str, Any]:
+def on_the_command_line(*words):
     params = dict(command.make_context("search", [MODEL, *words]).params)
     return {name: params[name] for name in params if name not in SHELL_ONLY - {"model"}}
 
@@ -108,7 +107,7 @@ def test_every_keyword_is_in_the_docstring():
     assert keywords - set(words) == set()
 
 
-def searched(folder: Path, runner: ScriptedRunner, **changes: Any) -> SearchResult:
+def searched(folder, runner, **changes):
     options = options_in(folder, **changes)
     end = events_of(options, runner)[-1]
     assert isinstance(end, Answered | NothingFeasible)
@@ -158,16 +157,16 @@ def test_it_says_in_a_line_what_was_found_and_where(found):
 class Tags(HTMLParser):
     """Names of the tags, and the text between them."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
         self.names: list[str] = []
         self.texts: list[str] = []
         self.feed(html)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.names.append(tag)
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.texts.append(data)
 
 

@@ -49,18 +49,12 @@ def test_rounding_passes(found):
             agreeing(update_error=0.5),
             "accuracy: the optimizer's update differs from the unfused one by 50 %",
         ),
-        (
-            agreeing(path_error=0.4),
-            "accuracy: the weights after the first steps differ by 40 %",
-        ),
+        (agreeing(path_error=0.4), "accuracy: the weights after the first steps differ by 40 %"),
         (
             agreeing(path_error=0.4, rounding_path_error=0.13),
             "accuracy: the weights after the first steps differ by 40 %",
         ),
-        (
-            agreeing(buffer_error=0.5),
-            "accuracy: the buffers after the first steps differ by 50 %",
-        ),
+        (agreeing(buffer_error=0.5), "accuracy: the buffers after the first steps differ by 50 %"),
         # Rounding may lead anywhere, but not less far.
         (
             agreeing(path_error=0.6, reach_error=0.38, rounding_path_error=0.5),

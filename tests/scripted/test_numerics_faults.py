@@ -5,7 +5,7 @@ import pytest
 from benchmarks.numerics import CARRIERS, Case, checked, judged
 
 
-def criteria_of(case: Case) -> tuple[str, ...]:
+def criteria_of(case):
     answer = checked(case)
     assert answer is not None
     return judged(case, answer).criteria
@@ -17,12 +17,7 @@ def criteria_of(case: Case) -> tuple[str, ...]:
         ("transformer", "AdamW", "weight decay lost", "update"),
         ("transformer", "AdamW", "gradients twice as large", "gradients"),
         ("perceptron", "SGD", "the loss is reported 10 % too high", "loss"),
-        (
-            "perceptron",
-            "SGD",
-            "the first layer is not updated after the first step",
-            "path",
-        ),
+        ("perceptron", "SGD", "the first layer is not updated after the first step", "path"),
         (
             "24 layers with BatchNorm",
             "SGD",

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -43,7 +42,7 @@ def test_a_format_that_is_refused_is_none_of_them(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "told"), [("cuda", [0.25]), ("xpu", [0.25]), ("hpu", [])])
 def test_the_allocator_is_limited_where_that_is_possible(kind, told, monkeypatch):
-    fractions: list[float] = []
+    fractions = []
     module = SimpleNamespace(
         get_device_properties=lambda _: SimpleNamespace(total_memory=4 * GIB),
         set_per_process_memory_fraction=lambda fraction, *_: fractions.append(fraction),
@@ -58,9 +57,7 @@ def test_the_allocator_is_limited_where_that_is_possible(kind, told, monkeypatch
 )
 def test_a_search_says_where_memory_cannot_be_limited(device, warns, tmp_path):
     inspected = Inspected(replace(cuda_machine(), device=device), FACTS)
-    events: list[Any] = events_of(
-        unstored_in(tmp_path, trials=2), ScriptedRunner(inspected=inspected)
-    )
+    events = events_of(unstored_in(tmp_path, trials=2), ScriptedRunner(inspected=inspected))
     said = [event.warning for event in events if isinstance(event, Warned)]
     assert bool(said) is warns
     assert not warns or "cannot limit the memory" in said[0]

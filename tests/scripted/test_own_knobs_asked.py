@@ -1,19 +1,17 @@
 """Knobs of the user's own in a search: what they are today, what they need, what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.calling.flag import Flag
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.searching.run.events import Answered, Planned
+from autotune.configuration.training_config import environ_of
+from autotune.searching.run.events import Answered
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.outcome import Inspected, Signature, TrialOutcome
+from autotune.values.outcome import Inspected, Signature
 from factories import cpu_machine, cuda_machine
-from scripted_runner import FACTS, Phase, ScriptedRunner, at, events_of, unstored_in
-from seen_script import SEEN
+from scripted_runner import FACTS, SEEN, ScriptedRunner, at, events_of, unstored_in
 
 SIGNATURES = {
     "build_model": Signature(
@@ -24,22 +22,22 @@ SIGNATURES = {
 INSPECTED = Inspected(cpu_machine(), replace(FACTS, signatures=SIGNATURES))
 
 
-def faster_with(name: str, value: object) -> ScriptedRunner:
+def faster_with(name, value):
     """A runner for which this setting doubles the throughput."""
 
-    def measure(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def measure(config, phase):
         return at(200 if config[name] == value else 100)
 
     return ScriptedRunner(measure=measure, inspected=INSPECTED, observed=SEEN)
 
 
-def searched(folder: Path, space: str, runner: ScriptedRunner, **options: object) -> Answered:
+def searched(folder, space, runner, **options):
     answered = events_of(unstored_in(folder, space, **options), runner)[-1]
     assert isinstance(answered, Answered)
     return answered
 
 
-def refusal(folder: Path, space: str, **options: object) -> list[str]:
+def refusal(folder, space, **options):
     runner = ScriptedRunner(inspected=INSPECTED, observed=SEEN)
     with pytest.raises(UsageError) as error:
         events_of(unstored_in(folder, space, **options), runner)
@@ -85,7 +83,6 @@ env:
 options: {width: [null, 16]}
 """
     planned = events_of(unstored_in(tmp_path, space), faster_with("options.width", 16))[0]
-    assert isinstance(planned, Planned)
     domains, baseline = planned.context.space.domains, planned.context.baseline
     assert domains["env.OWN_SET"] == ("7", "8")
     assert domains["env.OWN_UNSET"] == (None, "8")
@@ -117,7 +114,6 @@ options:
     facts = replace(INSPECTED.workload, baseline={"options.checkpoint": False})
     runner = ScriptedRunner(inspected=replace(INSPECTED, workload=facts))
     planned = events_of(unstored_in(tmp_path, space, baseline={"options.width": 64}), runner)[0]
-    assert isinstance(planned, Planned)
     assert planned.context.baseline.of_kind("options") == {"width": 64, "checkpoint": False}
 
 

@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.knobs.base import Value
-from autotune.study.finished import FinishedTrial
 from factories import GIB
 from reporting import report_of, trial
 from stored_study import as_json, as_page, as_rows, stored
 from study_factories import OVER_MEMORY
 
 
-def taking(gib: float | None, number: int, rate: float | None, **settings: Value) -> FinishedTrial:
+def taking(gib, number, rate, **settings):
     """A trial with this rate and this peak of its memory."""
     made = trial(number, rate, **settings)
     peak = None if gib is None else int(gib * GIB)
@@ -29,7 +27,7 @@ TRIALS = [
 ]
 
 
-def numbers(*trials: FinishedTrial, **parts: object) -> list[int]:
+def numbers(*trials, **parts):
     return [one.number for one in report_of(trials, **parts).pareto_best]
 
 

@@ -27,7 +27,7 @@ PLAIN = WORKLOADS / "plain.py"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def run_with(environ: dict[str, str | None], folder, *arguments) -> subprocess.CompletedProcess:
+def run_with(environ, folder, *arguments):
     """A finished command in another environment; None takes a variable away."""
     changed = {**os.environ, **environ}
     return subprocess.run(
@@ -165,7 +165,7 @@ def test_a_disk_that_runs_full_ends_the_search_with_what_is_free_and_keeps_its_t
     assert said[1] == "3 trials, ok"
 
 
-def can_mount(folder) -> bool:
+def can_mount(folder):
     command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", str(folder)]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0

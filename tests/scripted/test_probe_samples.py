@@ -102,8 +102,7 @@ def test_no_batch_is_added_where_whole_batches_come_out_even():
 
 @pytest.mark.parametrize("dataset", [Numbered(230), Stream(230)], ids=["map", "stream"])
 @pytest.mark.parametrize(
-    ("batch_size", "sizes"),
-    [(2, [2] * 49 + [3]), (20, [20] * 4 + [21]), (100, [101])],
+    ("batch_size", "sizes"), [(2, [2] * 49 + [3]), (20, [20] * 4 + [21]), (100, [101])]
 )
 def test_a_single_sample_that_is_left_joins_the_batch_before(batch_size, sizes, dataset):
     assert sizes_of(trained_on(dataset, 101, batch_size=batch_size)) == sizes

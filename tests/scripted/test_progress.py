@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,7 +41,7 @@ def shown(tmp_path):
     space = narrow(file, cpu_machine(), IMAGE_FACTS, BASELINE)
     kept = StudyOptions("s", "sqlite://", tmp_path, tmp_path / "best.yaml")
     options = SearchOptions(WorkloadOptions(Path("model.py")), kept)
-    lines: list[str] = []
+    lines = []
     progress = PlainProgress(lines.append)
     progress.show(
         Planned(SearchContext(options, cpu_machine(), IMAGE_FACTS, BASELINE, space, 3, 1 << 32), 0)
@@ -51,7 +50,7 @@ def shown(tmp_path):
     return progress, lines
 
 
-def ended(trial: Any, best: Any) -> TrialEnded:
+def ended(trial, best):
     return TrialEnded(trial, BASE, best, elapsed_seconds=61, eta_seconds=30)
 
 
@@ -80,10 +79,7 @@ def test_before_the_trials_each_step_is_told(shown):
     progress, lines = shown
     progress.show(StepStarted("process 2 of 3"))
     progress.show(PhaseStarted("diagnosis", "each phase of a step by itself", 50.0))
-    assert lines == [
-        "  process 2 of 3",
-        "  each phase of a step by itself",
-    ]
+    assert lines == ["  process 2 of 3", "  each phase of a step by itself"]
 
 
 def test_a_round_shows_its_ratio_what_all_say_so_far_and_whose_it_is(shown):

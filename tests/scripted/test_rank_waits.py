@@ -8,14 +8,13 @@ from autotune.console.event_lines import verdict_text
 from autotune.report.terminal import row_of
 from autotune.searching.run.search_run import details_of
 from autotune.study.facts import TrialDetails
-from autotune.study.finished import FinishedTrial
-from autotune.values.measurement import Measurement, RankShare
+from autotune.values.measurement import RankShare
 from autotune.values.outcome import Measured, wait_shares, waiting_text
 from factories import GIB, measurement
 from reporting import report_of, trial
 
 
-def run_of(*waits: float) -> Measurement:
+def run_of(*waits):
     """A run whose ranks waited for these shares of its timed seconds."""
     run = measurement(100.0)
     timed = sum(block.seconds for block in run.blocks)
@@ -23,7 +22,7 @@ def run_of(*waits: float) -> Measurement:
     return replace(run, ranks=tuple(ranks))
 
 
-def waiting(number: int, *waits: float, **settings: int) -> FinishedTrial:
+def waiting(number, *waits, **settings):
     """A trial of several processes, as it is read back from its study."""
     details = details_of(Measured(run_of(*waits)), 2.0)
     stored = TrialDetails.of(details.as_attributes())

@@ -1,23 +1,17 @@
 """A report reads a study in any state."""
 
-from typing import Any
-
-import optuna
 import pytest
 
-from answered_study import BASELINE, TRIALS, confirmed
 from autotune.configuration.best_config import write_best
-from autotune.report.data import ReportData
-from autotune.values.errors import StorageError, UsageError
 from factories import best_config
 from reporting import report_of, trial
-from stored_study import as_json, lost, read, report, running, stored
+from stored_study import BASELINE, TRIALS, as_json, confirmed, lost, read, report, running, stored
 from study_factories import CRASHED, HOLDS, OOM
 
 SMALL = BASELINE.replace(batch_size=32)
 
 
-def answered(*others, number: int = 1, **notes: Any) -> ReportData:
+def answered(*others, number=1, **notes):
     """A study whose trial 1 was confirmed at 1.5 times."""
     return report_of([*TRIALS, *others], confirmed(number), notes=notes)
 
@@ -62,31 +56,6 @@ def test_reading_changes_nothing(url, tmp_path):
     for flags in ([], ["--explain"], ["--html", "-"]):
         report(url, *flags)
     assert (tmp_path / "study.db").read_bytes() == before
-
-
-def test_a_storage_of_several_studies_asks_which(url):
-    for name in ("one", "two"):
-        stored(url, [trial(0)], name=name)
-    with pytest.raises(UsageError, match=r"several studies: 'one', 'two'\. Choose one"):
-        read(url)
-    with pytest.raises(UsageError, match="no study 'three'; it holds 'one', 'two'"):
-        read(url, "three")
-    assert read(url, "two").archive.name == "two"
-
-
-def test_a_study_of_somebody_elses_is_refused(url):
-    other = optuna.create_study(storage=url, study_name="other")
-    other.optimize(lambda t: t.suggest_float("x", 0, 1), n_trials=1)
-    with pytest.raises(UsageError, match="'other' was not made by autotune"):
-        read(url)
-
-
-def test_a_file_that_is_no_database_is_refused(tmp_path):
-    for name, content in (("text.db", b"no database" * 99), ("empty.db", b"")):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(StorageError, match=name):
-            read(f"sqlite:///{tmp_path / name}")
-    assert (tmp_path / "empty.db").read_bytes() == b"", "no tables are made"
 
 
 def test_without_a_study_the_answer_beside_it_is_read(tmp_path):

@@ -1,22 +1,19 @@
 """Every place that tells an answer says what was measured of it, and where."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from answered_study import BASELINE, explained
-from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import NOT_MEASURED, UNCHANGED
 from autotune.production import Best
 from autotune.searching.run.events import Answered
 from factories import best_config
 from reporting import Page, trial
-from shown_events import lines_of
-from stored_study import report, stored
+from shown_search import lines_of
+from stored_study import BASELINE, explained, report, stored
 
 
-def unmeasured() -> BestConfig:
+def unmeasured():
     """The answer of a search in which nothing could change the quality."""
     best = best_config(BASELINE.replace(num_workers=2), BASELINE)
     nothing = {"baseline": 0.0, "best": 0.0, "tolerance": 0.0, "margin": 0.0, "samples": 0}
@@ -27,7 +24,7 @@ def unmeasured() -> BestConfig:
 
 
 # What people read of an answer, wherever they do; best.yaml itself is for programs.
-PLACES: dict[str, Callable[[str, BestConfig], str]] = {
+PLACES = {
     "terminal": lambda url, best: report(url),
     "sentences": lambda url, best: explained(url),
     "page": lambda url, best: (

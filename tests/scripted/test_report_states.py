@@ -1,19 +1,27 @@
 """Every output of a report is there, whatever state the study is in."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from answered_study import BASELINE, answered, confirmed, explained
 from autotune.configuration.best_config import write_best
 from factories import best_config
 from reporting import trial
-from stored_study import as_json, lost, report, running, stored
+from stored_study import (
+    BASELINE,
+    answered,
+    as_json,
+    confirmed,
+    explained,
+    lost,
+    report,
+    running,
+    stored,
+)
 from study_factories import CRASHED, OOM, OVER_MEMORY
 
 LATER = {"batch_size": 32}
-STATES: dict[str, Callable[[str], str]] = {
+STATES = {
     "nothing": stored,
     "only the baseline": lambda url: stored(url, [trial(0)]),
     "a baseline that is infeasible": lambda url: stored(url, [trial(0, None, OOM, "too large")]),
@@ -21,8 +29,7 @@ STATES: dict[str, Callable[[str], str]] = {
         url, [trial(0, 90.0, OVER_MEMORY), trial(1, None, CRASHED, "died", **LATER)]
     ),
     "lost and running": lambda url: stored(
-        url,
-        [trial(0), trial(1, 120.0, **LATER), lost(2, "interrupted", BASELINE), running(3)],
+        url, [trial(0), trial(1, 120.0, **LATER), lost(2, "interrupted", BASELINE), running(3)]
     ),
     "no details": lambda url: stored(
         url,
@@ -39,7 +46,7 @@ STATES: dict[str, Callable[[str], str]] = {
 }
 
 
-def assert_every_output_is_there(source: object) -> None:
+def assert_every_output_is_there(source):
     written = [report(source, *flags) for flags in (["--html", "-"], ["--csv", "-"], [])]
     assert all(written)
     assert "None" not in written[-1]

@@ -6,12 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from answered_study import BASELINE, FASTER, TRIALS, answered, explained
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from factories import best_config
 from reporting import trial
-from stored_study import as_json, as_page, as_rows, lost, report, running, stored
+from stored_study import (
+    BASELINE,
+    FASTER,
+    TRIALS,
+    answered,
+    as_json,
+    as_page,
+    as_rows,
+    explained,
+    lost,
+    report,
+    running,
+    stored,
+)
 from study_factories import CRASHED, OVER_MEMORY
 
 # Beside the settings: what the table says of each trial.
@@ -43,7 +55,7 @@ def test_a_runner_up_lost_for_the_reason_that_the_study_knows(fate, sentence, ur
     assert f"Trial 2 (1.50x, batch_size=32) {sentence}" in text
 
 
-def reasons(source: str) -> dict[str, str]:
+def reasons(source):
     """Return what the page says of each change, by setting."""
     row = r'<tr><th scope="row"><code>(\w+)</code>(?:(?!</tr>).)*<td class="why">(.*?)</td>'
     page = report(source, "--html", "-").replace("<wbr>", "")
@@ -92,10 +104,7 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url):
 
 
 def test_time_is_told_by_what_it_was_spent_on(url):
-    noted = {
-        "confirmation": {"seconds": 30.0, "candidates": {}},
-        "seconds:own:accuracy": 9.0,
-    }
+    noted = {"confirmation": {"seconds": 30.0, "candidates": {}}, "seconds:own:accuracy": 9.0}
     source = answered(url, trial(2, None, CRASHED, batch_size=8), **noted)
     spent = {phase["name"]: phase["seconds"] for phase in as_json(source)["phases"]}
     shown = report(source, "--html", "-")

@@ -1,8 +1,5 @@
 """Proposals that would repeat a measurement are replaced by the nearest that would not."""
 
-from collections.abc import Callable
-from typing import Any
-
 import optuna
 import pytest
 from click.testing import CliRunner
@@ -11,14 +8,9 @@ from optuna.samplers import BaseSampler, GridSampler, RandomSampler
 from optuna.trial import TrialState
 
 from autotune.cli import cli
-from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.encoding import config_of
-from autotune.sampling.samplers import (
-    NoRepeatSampler,
-    sampler_named,
-    sampler_names,
-)
+from autotune.sampling.samplers import NoRepeatSampler, sampler_named, sampler_names
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.values.errors import UsageError
 from factories import TINY_CONV, cpu_machine, narrowed, written
@@ -38,9 +30,7 @@ def space(tmp_path):
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
-def proposals(
-    space: SearchSpace, seed: int, is_known: Callable[[TrainingConfig], bool], count: int = 1
-) -> list[TrainingConfig]:
+def proposals(space, seed, is_known, count=1):
     """Return what the sampler proposes in a study that is told nothing."""
     sampler = NoRepeatSampler(RandomSampler(seed=seed), space, is_known, seed)
     study = optuna.create_study(sampler=sampler)
@@ -144,12 +134,12 @@ def test_any_sampler_goes_through_a_space_of_three_knobs(tmp_path, sampler):
 class Faulty(RandomSampler):
     """Does something else in one of its methods."""
 
-    def __init__(self, where: str, does: Callable[..., Any]) -> None:
+    def __init__(self, where, does):
         super().__init__(seed=0)
         setattr(self, where, does)
 
 
-def raises(*_: object) -> None:
+def raises(*_):
     raise KeyError("no such thing")
 
 

@@ -1,26 +1,23 @@
 """Trials of an unchanged script on several devices: each process sees its own and no other."""
 
 import json
-from collections.abc import Callable, Mapping
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import seen_script
+import scripted_runner
 from autotune.commands import execute
 from autotune.configuration.script import Flag, ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
 from autotune.process.devices import Device, devices_of, seen_alone
 from autotune.process.stop import Stop
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.machine import Machine
-from autotune.values.outcome import Inspected, Observed, TrialOutcome
+from autotune.values.outcome import Inspected
 from children import hurried, nobody_is_left
-from command_line import Done, command
+from command_line import command
 from factories import cuda_machine, written
 from held import CORES, trials_in
 from scripted_runner import ScriptedRunner, at, options_in
@@ -28,29 +25,27 @@ from sharing import OnDevice, in_threads, joined
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 1, 2, 3]\nnum_threads: [1, 2]\n"
-SEEN = replace(seen_script.SEEN, device="cuda:0")
+SEEN = replace(scripted_runner.SEEN, device="cuda:0")
 
 
-def more_workers_help(config: TrainingConfig, _: object) -> TrialOutcome:
+def more_workers_help(config, _):
     return at(100 * (1 + int(config["num_workers"] or 0)))
 
 
 class Card(ScriptedRunner):
     """A runner whose processes see one card; of the same kind, and with a UUID of its own."""
 
-    def __init__(self, visible: str | None, observed: Observed = SEEN) -> None:
+    def __init__(self, visible, observed=SEEN):
         super().__init__(more_workers_help, observed=observed)
         self.visible = visible
         self.inspected = Inspected(cuda_machine(), None, device_uuid=f"GPU-{visible}")
 
 
-def searched(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str, observed: Observed = SEEN
-) -> tuple[Done, list[Card]]:
+def searched(folder, monkeypatch, *words, observed=SEEN):
     """A search at the command line whose processes are scripted, and its runners."""
-    cards: list[Card] = []
+    cards = []
 
-    def runner(_: Path, __: bool, environ: Mapping[str, str], *___: object) -> Card:
+    def runner(_, __, environ, *___):
         cards.append(Card(environ.get("CUDA_VISIBLE_DEVICES"), observed))
         return cards[-1]
 
@@ -147,7 +142,7 @@ def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path):
 class OfScript(OnDevice):
     """A device of a host on which the script is run; its trials take a moment."""
 
-    def __init__(self, number: int, machine: Machine | None = None) -> None:
+    def __init__(self, number, machine=None):
         super().__init__(number, machine)
         self.measure = more_workers_help
         self.observed = replace(SEEN, device=f"cuda:{number}")
@@ -155,20 +150,16 @@ class OfScript(OnDevice):
 
 
 CALL = ScriptOptions(
-    ("--bs", "16", "--token", "planted-hunter2"),
-    (Flag("batch_size", "--bs"),),
-    metric="acc (.*)",
+    ("--bs", "16", "--token", "planted-hunter2"), (Flag("batch_size", "--bs"),), metric="acc (.*)"
 )
 
 
-def shared_search(
-    folder: Path, storage: str, join: Callable[[Stop], object]
-) -> tuple[object, object]:
+def shared_search(folder, storage, join):
     """Results, or errors, of a search of a script and of one that joins it."""
     options = options_in(folder, SPACE, storage=storage, script=CALL, trials=8)
     stop = Stop()
 
-    def leads() -> list[object]:
+    def leads():
         try:
             return list(search(options, OfScript(0)))
         finally:

@@ -2,25 +2,20 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from test_script_numerics import SEEN
-from torch import Tensor
 
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.configuration.best_config import BestConfig
 from autotune.configuration.job import Probe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.scripting.losses import sums_of_gradients
-from autotune.searching.run.events import Answered
-from autotune.values.outcome import FirstSums, ObservedLoss, TrialOutcome
-from scripted_runner import LOSSES, Phase, ScriptedRunner, at, events_of, unstored_in
-from shown_events import lines_of
+from autotune.values.outcome import FirstSums, ObservedLoss
+from scripted_runner import LOSSES, ScriptedRunner, at, events_of, unstored_in
+from shown_search import lines_of
 from study_factories import opened
 
 OWN = replace(LOSSES, sums=FirstSums((1.0, -2.0, 2.0), (2.0, -2.0, 1.0), (2.0, 1.0, 2.0)))
@@ -29,21 +24,15 @@ BOTH = f"{FUSED}compile_mode: [null, default]\n"
 NO_FALL = "its loss did not drop clearly"
 
 
-def off(own: tuple[float, ...], share: float) -> tuple[float, ...]:
+def off(own, share):
     """Sums whose distance from the own ones is this share of their size, which is 3."""
     return (own[0] + 3 * share, *own[1:])
 
 
-def runner(
-    first: float = 0.0,
-    settled: float = 0.0,
-    doubt: str = "",
-    is_known: bool = True,
-    update: float = 0.0,
-) -> ScriptedRunner:
+def runner(first=0.0, settled=0.0, doubt="", is_known=True, update=0.0):
     """A script whose changed settings are faster, and have gradients that are off by a share."""
 
-    def steps(config: TrainingConfig) -> TrialOutcome:
+    def steps(config):
         sums = OWN.sums
         if config["optimizer_impl"]:
             apart = off(sums.settled_gradients, 0.5)  # by Adam's first steps
@@ -52,7 +41,7 @@ def runner(
             sums = replace(sums, settled_gradients=off(sums.settled_gradients, settled))
         return replace(OWN, sums=sums)
 
-    def timed(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+    def timed(config, phase):
         factor = (2 if config["optimizer_impl"] else 1) * (2 if config["compile_mode"] else 1)
         return at(100 * factor * (1.5 if config["amp_dtype"] else 1))
 
@@ -64,14 +53,13 @@ def runner(
     return found
 
 
-def searched(folder: Path, found: ScriptedRunner, space: str) -> BestConfig:
+def searched(folder, found, space):
     options = unstored_in(folder, space, script=ScriptOptions(()), trials=6)
     end = events_of(options, found)[-1]
-    assert isinstance(end, Answered)
     return end.best
 
 
-def probed(found: ScriptedRunner) -> list[str]:
+def probed(found):
     """Settings of the trainings whose quality was asked for."""
     configs = (job.config or {} for job in found.jobs if isinstance(job.task, Probe))
     return [
@@ -170,7 +158,7 @@ def test_gradients_that_tell_nothing_are_not_said_to_differ(tmp_path):
     assert "differ from the unchanged script's" not in said
 
 
-def gradients(*entries: Tensor) -> list[Tensor]:
+def gradients(*entries):
     """Parameters with these gradients."""
     parameters = [torch.zeros_like(one, requires_grad=True) for one in entries]
     for parameter, entry in zip(parameters, entries, strict=True):
@@ -178,7 +166,7 @@ def gradients(*entries: Tensor) -> list[Tensor]:
     return parameters
 
 
-def distance(found: tuple[float, ...], own: tuple[float, ...]) -> float:
+def distance(found, own):
     differences = torch.tensor(found) - torch.tensor(own)
     return float(differences.norm() / torch.tensor(own).norm())
 
@@ -278,7 +266,6 @@ def test_a_check_is_not_put_off_where_seeds_take_long(tmp_path, monkeypatch):
     script, space = ScriptOptions(()), f"{FUSED}num_workers: [0, 1, 2, 4]\n"
     options = unstored_in(tmp_path, space, script=script, trials=8, time_budget_seconds=900.0)
     end = events_of(options, found)[-1]
-    assert isinstance(end, Answered)
     assert end.best.config["optimizer_impl"] == "fused"
     assert probed(found) == []
     asked = [

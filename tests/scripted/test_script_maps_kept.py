@@ -10,7 +10,6 @@ import pytest
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from command_line import command, told
 from factories import written
 from tuned_scripts import SCRIPTS, best
@@ -36,7 +35,7 @@ def path(tmp_path):
     return path
 
 
-def changed(path: Path, **settings: Value) -> None:
+def changed(path, **settings):
     """Rewrite an answer with more settings, and a quality that covers changed arithmetic."""
     answer = read_best(path)
     accuracy = answer.constraints.accuracy.model_copy(update={"judged_by": "training loss"})

@@ -8,18 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import seen_script
+import scripted_runner
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.evidence import UNCHANGED
-from autotune.configuration.job import Observe
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
-from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.process.runner import SubprocessRunner
 from autotune.report.data import read_report
 from autotune.scripting.trial import NO_STEP, TOO_FEW
-from autotune.searching.run.events import Answered, Event, Planned
+from autotune.searching.run.events import Answered, Planned
 from autotune.searching.search import search as real_search
 from autotune.study.archive import find_study
 from autotune.values.errors import (
@@ -28,41 +25,41 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Crashed, Surroundings, TimedOut, TrialOutcome, UserError
+from autotune.values.outcome import Crashed, Surroundings, TimedOut, UserError
 from children import autotune
 from command_line import command
 from covering import covers
 from factories import written
-from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
+from scripted_runner import SEEN_SETTINGS as OWN
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 from search_clock import timed_runner
-from seen_script import OWN
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\namp_dtype: [null, bfloat16, float16]\n"
 SEEN = replace(
-    seen_script.SEEN,
+    scripted_runner.SEEN,
     loaders=("train.py:9#0", "train.py:10#0"),
     fixed={"channels_last": "the script does so itself"},
 )
 
 
-def more_workers_help(config: TrainingConfig, phase: Phase) -> TrialOutcome:
+def more_workers_help(config, phase):
     """Each worker loads as fast again, bfloat16 and larger batches compute faster."""
     rate = 100 * (1 + int(config["num_workers"] or 0)) * batch_of(config) / 16
     return at(rate * (2 if config["amp_dtype"] else 1))
 
 
-def search(folder: Path, script: ScriptOptions) -> tuple[ScriptedRunner, Answered, Planned]:
+def search(folder, script):
     """A search on the runner's word, with what it was asked and what it found."""
     runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    events: list[Event] = events_of(_options(folder, script), runner)
+    events = events_of(_options(folder, script), runner)
     planned, answered = events[0], events[-1]
     assert isinstance(planned, Planned)
     assert isinstance(answered, Answered)
     return runner, answered, planned
 
 
-def _options(folder: Path, script: ScriptOptions) -> SearchOptions:
+def _options(folder, script):
     return options_in(folder, SPACE, script=script, trials=12)
 
 
@@ -90,7 +87,6 @@ def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path):
     space = f"{SPACE}compile_mode: [null, default]\n"
     options = unstored_in(tmp_path, space, script=ScriptOptions(()), trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
-    assert isinstance(planned, Planned)
     notes = planned.context.space.notes
     (note,) = (note for note in notes if "arithmetic" in note)
     assert note.startswith("not varying amp_dtype, compile_mode: each changes the arithmetic")
@@ -156,7 +152,6 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path):
         observed=SEEN,
     )
     answered = events_of(_options(tmp_path, script), runner)[-1]
-    assert isinstance(answered, Answered)
     assert answered.best.config["amp_dtype"] is None
     assert answered.best.config["num_workers"] == 2
 
@@ -350,7 +345,7 @@ def test_flags_for_scripts_are_refused_with_a_model_py(tmp_path, monkeypatch):
 BOTH = (Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumulate"))
 
 
-def held_search(folder: Path, flags: tuple[Flag, ...]) -> tuple[ScriptedRunner, Planned]:
+def held_search(folder, flags):
     """A search of a script that steps after four batches of 16, and the jobs that it made."""
     folder.mkdir()
     seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
@@ -398,7 +393,6 @@ def test_packages_are_imported_for_each_process_where_its_time_counts_or_words_m
     options = unstored_in(tmp_path, SPACE + own, script=script, trials=1, **objective)
     next(iter(real_search(options, runner)))
     task = runner.jobs[0].task
-    assert isinstance(task, Observe)
     assert task.shares_packages == (not (own or flags or objective))
 
 
@@ -448,7 +442,6 @@ def test_the_scripts_own_batch_size_may_divide_what_a_portable_space_does_not(tm
     space = "portable: true\n" + SIZES
     asked = unstored_in(tmp_path, space=space, script=script, effective_batch=100)
     planned = events_of(asked, runner)[0]
-    assert isinstance(planned, Planned)
     assert planned.context.space.domains["batch_size"] == (25, 50, 100)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import seen_script
+import scripted_runner
 from autotune.configuration.answer_words import start_text
-from autotune.configuration.job import Job, Measure
+from autotune.configuration.job import Measure
 from autotune.configuration.script import ScriptOptions
 from autotune.console.answer_lines import answer_lines, result
 from autotune.report.data import read_report
@@ -17,14 +17,14 @@ from autotune.report.explain import explanation
 from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
 from autotune.study.archive import find_study
-from autotune.values.outcome import Measured, Observed, TrialOutcome
+from autotune.values.outcome import Measured
 from factories import measurement
 from scripted_runner import ScriptedRunner, events_of, options_in
 from search_clock import use_clock
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 2]\n"
-SEEN = replace(seen_script.SEEN, start_seconds=4.0)
+SEEN = replace(scripted_runner.SEEN, start_seconds=4.0)
 
 
 @dataclass
@@ -33,21 +33,16 @@ class SlowToStart(ScriptedRunner):
 
     now: float = field(default_factory=time.monotonic)
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         self.now += 10.0
         return super().run(job, folder)
 
 
-def starting(config: object, phase: object) -> TrialOutcome:
+def starting(config, phase):
     return Measured(replace(measurement(100), start_seconds=1.0, build_seconds=2.0))
 
 
-def searched(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    script: ScriptOptions | None,
-    seen: Observed = SEEN,
-) -> tuple[SlowToStart, Answered]:
+def searched(folder, monkeypatch, script, seen=SEEN):
     runner = SlowToStart(starting, observed=seen)
     use_clock(monkeypatch, lambda: runner.now)
     options = options_in(folder, SPACE, script=script, trials=2)

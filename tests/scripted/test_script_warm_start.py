@@ -1,36 +1,34 @@
 """A search of an unchanged script begins with what an earlier search found."""
 
 from contextlib import chdir
-from pathlib import Path
 
 import pytest
 
 from autotune.commands import execute
 from autotune.configuration.best_config import read_best, write_best
-from autotune.configuration.job import Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Inspected, TrialOutcome
-from command_line import Done, command
+from autotune.values.outcome import Inspected
+from command_line import command
 from factories import best_config, cpu_machine, written
-from scripted_runner import ScriptedRunner, at
-from seen_script import OWN, SEEN
+from scripted_runner import SEEN, ScriptedRunner, at
+from scripted_runner import SEEN_SETTINGS as OWN
 
 SPACE = "num_workers: [0, 1, 2, 3, 4, 5, 6]\nnum_threads: [1, 2]\n"
 
 
-def five_workers_are_best(config: TrainingConfig, _: object) -> TrialOutcome:
+def five_workers_are_best(config, _):
     return at(200 - 10 * abs(5 - int(config["num_workers"] or 0)))
 
 
 class Processes(ScriptedRunner):
     """A runner in the place of real processes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(five_workers_are_best, observed=SEEN)
         self.inspected = Inspected(cpu_machine(cores=8), None)
 
     @property
-    def trials(self) -> list[Job]:
+    def trials(self):
         """The jobs of the trials, less the baseline's."""
         asked = zip(self.jobs, self.asked, strict=True)
         return [job for job, one in asked if one.phase == "trial"]
@@ -43,7 +41,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def search(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> tuple[Done, Processes]:
+def search(folder, monkeypatch, *words):
     monkeypatch.setattr(execute, "SubprocessRunner", runner := Processes())
     with chdir(folder):
         done = command("search", "train.py", "--space", "space.yaml", "--trials", "4", *words)

@@ -3,7 +3,6 @@
 import shutil
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured, NotApplied, TrialOutcome
+from autotune.values.outcome import Measured, NotApplied
 from children import QUICK, autotune
-from command_line import Done, command
+from command_line import command
 from factories import written
 from tuned_scripts import SCRIPTS, best, report_of, run
 
@@ -81,7 +80,7 @@ def test_a_key_that_is_not_there_is_refused_before_the_script_runs(
     assert not (folder / "last.txt").exists()
 
 
-def _given(folder: Path, name: str, written: str, arguments: tuple[str, ...]) -> Done:
+def _given(folder, name, written, arguments):
     maps = ("--map", written)
     if name == "run":
         path = best(folder, batch_size=64)
@@ -115,9 +114,7 @@ def test_each_trial_may_have_a_folder_of_its_own(folder):
     assert not (folder / "last.txt").exists()
 
 
-def _trial(
-    folder: Path, flag: Flag, arguments: tuple[str, ...], workdir: str | None = None
-) -> TrialOutcome:
+def _trial(folder, flag, arguments, workdir=None):
     config = TrainingConfig.of({"batch_size": 64, "num_threads": 1})
     options = ScriptOptions((*arguments, "forever"), (flag,), workdir=workdir)
     job = Job(
@@ -164,7 +161,7 @@ def test_words_that_two_values_share_stand_there_for_either_and_for_none_of_them
     assert words("float16", *bfloat16) == ("--amp", "--amp-dtype=float16")
 
 
-def words_of(name: str, folder: Path, script: str) -> tuple[object, ...]:
+def words_of(name, folder, script):
     """A command line of this command for the script."""
     return {
         "run": ("run", best(folder), script),
@@ -237,11 +234,11 @@ class Executed:
 
     options: list[Any] = field(default_factory=list)
 
-    def __call__(self, options: Any, *_: object, **__: object) -> bool:
+    def __call__(self, options, *_, **__):
         self.options.append(options)
         return True
 
-    def called(self) -> list[tuple[Path, str | None, tuple[str, ...]]]:
+    def called(self):
         """Return the file, the module and the arguments of each script."""
         parts = [getattr(one, "workload", one) for one in self.options]
         return [(one.model_path, one.script.module, one.script.arguments) for one in parts]

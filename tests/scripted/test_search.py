@@ -27,8 +27,7 @@ from children import (
 from children import autotune as run_autotune
 from covering import covers
 from factories import written
-from few_rounds import decide_after
-from hurried_runner import HurriedRunner
+from hurried_runner import HurriedRunner, decide_after
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +57,7 @@ print(type(events[-1]).__name__, "torch" in sys.modules, "model" in sys.modules)
 """
 
 
-def study_in(folder) -> optuna.Study:
+def study_in(folder):
     storage = f"sqlite:///{folder / 'studies' / 'mine' / 'study.db'}"
     return optuna.load_study(study_name="mine", storage=storage)
 
@@ -145,7 +144,7 @@ def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
     assert "baseline:" not in again.stderr
 
 
-def hurried_search(folder, workload: str, monkeypatch, one_host=True) -> Answered:
+def hurried_search(folder, workload, monkeypatch, one_host=True):
     """The answer of a search over batch sizes, confirmed in two rounds."""
     decide_after(2, monkeypatch.setattr)
     options = SearchOptions.of(
@@ -164,7 +163,7 @@ def hurried_search(folder, workload: str, monkeypatch, one_host=True) -> Answere
     return answered
 
 
-def infeasible(study: optuna.Study) -> set[int]:
+def infeasible(study):
     """The batch sizes of the trials with a violated constraint."""
     return {
         trial.params["batch_size"]

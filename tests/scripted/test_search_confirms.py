@@ -8,12 +8,7 @@ from types import SimpleNamespace
 import optuna
 import pytest
 
-from autotune.searching.run.events import (
-    Answered,
-    CandidateRefused,
-    CandidateSetAside,
-    RoundEnded,
-)
+from autotune.searching.run.events import Answered, CandidateRefused, CandidateSetAside, RoundEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError, UsageError
 from autotune.values.measurement import Block
@@ -33,7 +28,7 @@ from scripted_runner import (
 COMPILING = "batch_size: [8]\ncompile_mode: [null, default]\n"
 
 
-def scattered(samples_per_second: float) -> Measured:
+def scattered(samples_per_second):
     """Measured with blocks that differ by a tenth to either side."""
     factors = (0.9, 0.95, 1.0, 1.0, 1.05, 1.1)
     blocks = tuple(Block(32 / (samples_per_second * f), 32, 0.0) for f in factors)
@@ -177,11 +172,6 @@ def test_a_study_of_a_run_is_not_continued_for_a_run_of_another_length(tmp_path,
     compiled_answer(tmp_path, run_samples=100_000, storage=url)
     with pytest.raises(StudyMismatchError, match="objective"):
         compiled_answer(tmp_path, run_samples=5_000, storage=url)
-
-
-def test_flags_for_a_run_that_contradict_each_other_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="only one of them"):
-        compiled_answer(tmp_path, run_samples=5, run_epochs=5)
 
 
 def test_a_dataset_without_a_length_has_no_epochs_to_count(tmp_path):

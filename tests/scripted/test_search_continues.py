@@ -27,14 +27,10 @@ from autotune.values.outcome import (
 )
 from covering import covers
 from factories import GIB, written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
+from scripted_runner import ScriptedRunner, at, events_of, in_proportion, options_in, unstored_in
 
 
-def in_proportion(config, phase):
-    return at(10 * batch_of(config))
-
-
-def states(options) -> list[str]:
+def states(options):
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     return [trial.state.name for trial in study.trials]
 
@@ -107,14 +103,6 @@ def test_an_interrupted_trial_is_failed_and_comes_again(tmp_path):
     assert sorted(states(options)) == ["COMPLETE"] * 5 + ["FAIL"]
 
 
-def test_a_trial_that_a_dead_process_left_running_is_failed(tmp_path):
-    options = options_in(tmp_path, trials=3)
-    events_of(options, ScriptedRunner(in_proportion))
-    optuna.load_study(study_name="scripted", storage=options.study.storage).ask()
-    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
-    assert states(options) == ["COMPLETE"] * 3 + ["FAIL"] + ["COMPLETE"] * 2
-
-
 def test_a_lost_trial_is_failed_and_does_not_count(tmp_path):
     lost = [Lost("disk full"), Lost("disk full")]
 
@@ -151,12 +139,6 @@ def test_a_time_budget_without_room_for_trials_ends_after_one_process_of_the_bas
     again = events_of(options_in(tmp_path, time_budget_seconds=raised.value.seconds), runner)
     assert len(runner.batches("trial")) == 4, "the time that was named would do"
     assert isinstance(again[-1], Answered)
-
-
-def test_an_ample_time_budget_allows_every_trial(tmp_path):
-    runner = ScriptedRunner(in_proportion)
-    events_of(unstored_in(tmp_path, time_budget_seconds=1e6), runner)
-    assert len(runner.batches("trial")) == 4
 
 
 @pytest.mark.parametrize(
@@ -225,13 +207,6 @@ def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
     events_of(options_in(tmp_path), runner)
     assert [asked.phase for asked in runner.asked] == ["inspection"]
     assert yaml.safe_load((tmp_path / "best.yaml").read_text())["config"]["batch_size"] == 128
-
-
-def test_a_workload_that_cannot_be_inspected_is_not_measured(tmp_path):
-    runner = ScriptedRunner(inspected=Crashed("killed by SIGSEGV"))
-    with pytest.raises(WorkloadError, match="SIGSEGV"):
-        events_of(unstored_in(tmp_path), runner)
-    assert [asked.phase for asked in runner.asked] == ["inspection"]
 
 
 def test_a_bad_search_space_is_refused_before_any_process_is_started(tmp_path):

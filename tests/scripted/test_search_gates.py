@@ -3,24 +3,19 @@
 import pytest
 
 from autotune.configuration.constraints import Tolerance
-from autotune.context.options import SearchOptions
 from autotune.context.search_context import survey
-from autotune.searching.run.events import NothingFeasible
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
-from autotune.values.outcome import Measured, OutOfMemory
+from autotune.values.outcome import OutOfMemory
 from scripted_runner import (
     ScriptedRunner,
     at,
     batch_of,
     changed,
     events_of,
+    in_proportion,
     options_in,
     unstored_in,
 )
-
-
-def in_proportion(config, phase):
-    return at(10 * batch_of(config))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +46,6 @@ def test_a_baseline_whose_probe_runs_out_of_memory_is_nothing_feasible(tmp_path)
             return OutOfMemory("host", "full") if outcome.kind == "probed" else outcome
 
     events = events_of(unstored_in(tmp_path), OutOfMemoryProbes(in_proportion))
-    assert isinstance(events[-1], NothingFeasible)
     assert "short training: out of host memory" in next(iter(events[-1].reasons))
 
 
@@ -73,7 +67,7 @@ def test_a_storage_that_is_no_url_is_refused_before_anything_runs(tmp_path, stor
 
 
 def test_a_database_whose_driver_is_missing_is_a_storage_error(tmp_path):
-    options: SearchOptions = changed(
+    options = changed(
         options_in(tmp_path), storage="postgresql+nosuchdriver://user:secret@localhost/studies"
     )
     with pytest.raises(StorageError) as raised:
@@ -97,7 +91,6 @@ def test_a_slow_baseline_is_probed_on_what_it_can_train_in_a_minute(tmp_path):
 def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):
     events = events_of(unstored_in(tmp_path), ScriptedRunner(lambda config, phase: at(80)))
     baseline = events[-1].best.evidence.baseline
-    assert isinstance(at(80), Measured)
     assert baseline.ci95 == (80.0, 80.0)
 
 

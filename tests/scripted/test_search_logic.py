@@ -10,12 +10,7 @@ import pytest
 from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import (
-    Answered,
-    CandidateRefused,
-    NothingFeasible,
-    TrialEnded,
-)
+from autotune.searching.run.events import CandidateRefused, TrialEnded
 from autotune.values.measurement import Noise
 from autotune.values.outcome import (
     Crashed,
@@ -28,22 +23,25 @@ from autotune.values.outcome import (
 )
 from covering import covers
 from factories import GIB, cpu_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+    in_proportion,
+    options_in,
+    unstored_in,
+)
 
 
-def in_proportion(config, phase):
-    """Twice the batch, twice the throughput."""
-    return at(10 * batch_of(config))
-
-
-def answer_of(folder, runner: ScriptedRunner, **changes) -> Answered:
+def answer_of(folder, runner, **changes):
     last = events_of(unstored_in(folder, **changes), runner)[-1]
-    assert isinstance(last, Answered)
     assert read_best(folder / "best.yaml") == last.best
     return last
 
 
-def reasons(events) -> dict[int, str]:
+def reasons(events):
     """Batch size to why it cannot win, for every infeasible trial."""
     ended = [event.trial for event in events if isinstance(event, TrialEnded)]
     return {batch_of(t.config): t.verdict.reason for t in ended if not t.verdict.feasible}
@@ -213,17 +211,6 @@ def test_a_configuration_that_fails_cannot_win(failure, tmp_path):
     assert events[-1].best.config["batch_size"] == 64
 
 
-def test_a_batch_that_smaller_ones_show_not_to_fit_is_not_run(tmp_path):
-    def measure(config, phase):
-        return Measured(measurement(100, peak_bytes=batch_of(config) * GIB // 10))
-
-    runner = ScriptedRunner(measure)
-    order = tuple(TrainingConfig.of({"batch_size": size}) for size in (16, 32, 128))
-    events = events_of(unstored_in(tmp_path, warm_start=order), runner)
-    assert 128 not in runner.batches("trial")
-    assert "expected, from batches of 8 and 16 and 32" in reasons(events)[128]
-
-
 def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
     runner = ScriptedRunner(
         in_proportion, quality=lambda config, seed: 0.95 if batch_of(config) <= 32 else 0.80
@@ -284,7 +271,6 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
 @covers("U15")
 def test_a_baseline_below_the_floor_is_nothing_feasible(tmp_path):
     events = events_of(unstored_in(tmp_path, min_accuracy=0.95), ScriptedRunner(in_proportion))
-    assert isinstance(events[-1], NothingFeasible)
     assert "accuracy" in next(iter(events[-1].reasons))
     assert not (tmp_path / "best.yaml").exists()
 

@@ -1,25 +1,16 @@
 """A search begins with a diagnosis and leaves out what cannot matter, resumed ones too."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.configuration.job import Diagnose
 from autotune.console.progress import PlainProgress
 from autotune.searching.run.coverage import FEWEST
-from autotune.searching.run.events import Answered, Event, StagesTimed, TrialEnded, TrialsEnded
-from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost, TrialOutcome
+from autotune.searching.run.events import Answered, StagesTimed, TrialEnded, TrialsEnded
+from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost
 from factories import cuda_machine
-from scripted_runner import (
-    FACTS,
-    ScriptedRunner,
-    at,
-    batch_of,
-    changed,
-    events_of,
-    options_in,
-)
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\noptimizer_impl: [null, fused]\n"
 # Loading and updating take no time worth mentioning.
@@ -33,17 +24,15 @@ STAGES = Diagnosed(
 )
 
 
-def runner(stages: TrialOutcome = STAGES) -> ScriptedRunner:
+def runner(stages=STAGES):
     return ScriptedRunner(lambda config, phase: at(batch_of(config)), diagnosed=stages)
 
 
-def searched(
-    folder: Path, scripted: ScriptedRunner, trials: int = 20, storage: str | None = None
-) -> list[Event]:
+def searched(folder, scripted, trials=20, storage=None):
     return events_of(options_in(folder, SPACE, trials=trials, storage=storage), scripted)
 
 
-def configs(events: list[Event]) -> list[tuple[object, ...]]:
+def configs(events):
     names = ("batch_size", "num_workers", "optimizer_impl")
     trials = [event.trial for event in events if isinstance(event, TrialEnded)]
     return [tuple(trial.config[name] for name in names) for trial in trials]
@@ -55,7 +44,7 @@ def test_settings_that_cannot_matter_are_not_searched(tmp_path):
 
 
 def test_a_person_is_told_what_bounds_and_what_is_left_out(tmp_path):
-    said: list[str] = []
+    said = []
     progress = PlainProgress(said.append)
     for event in searched(tmp_path, runner()):
         progress.show(event)
@@ -111,8 +100,7 @@ def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path):
     stages = replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1)))
     rates = {0: 20.0, 1: 50.0, 2: 79.0}
     scripted = ScriptedRunner(
-        lambda config, phase: at(rates.get(int(config["num_workers"] or 0), 60.0)),
-        diagnosed=stages,
+        lambda config, phase: at(rates.get(int(config["num_workers"] or 0), 60.0)), diagnosed=stages
     )
     space = "num_workers: {low: 0, high: 4}\nprefetch_factor: [2, 4, 8]\n"
     events = events_of(options_in(tmp_path, space, trials=13, storage=None), scripted)
@@ -121,22 +109,11 @@ def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path):
     assert configs(events)[-1][1] == 2
 
 
-def test_the_shipped_space_of_the_loader_ends_there_on_an_accelerator(tmp_path):
-    scripted = ScriptedRunner(
-        lambda config, phase: at(79.0 if config["num_workers"] else 20.0),
-        diagnosed=replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1))),
-        inspected=Inspected(cuda_machine(), FACTS),
-    )
-    wanted = changed(options_in(tmp_path, trials=None, storage=None), space="loader")
-    (ended,) = [e.reason for e in events_of(wanted, scripted) if isinstance(e, TrialsEnded)]
-    assert "95 % of 80.0/s" in ended
-
-
 def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path, url):
     def outrun():
         return ScriptedRunner(lambda config, phase: at(40 * batch_of(config)), diagnosed=STAGES)
 
-    said: list[str] = []
+    said = []
     progress = PlainProgress(said.append)
     begun = searched(tmp_path, outrun(), trials=2, storage=url)
     for event in begun:

@@ -17,7 +17,7 @@ from children import WORKLOADS, autotune
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from sharing import joined
-from shown_events import lines_of
+from shown_search import lines_of
 
 PASSWORD = "hunter2"
 URLS = [

@@ -19,7 +19,7 @@ SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 3]\n"
 TRIALS = 201
 
 
-def compiled(config: TrainingConfig, mode: str) -> TrainingConfig:
+def compiled(config, mode):
     """With a way to compile that there is not, of which there are as many as wanted."""
     values = {**config.as_dict(), "compile_mode": mode}
     return TrainingConfig(tuple(values.values()))

@@ -48,16 +48,6 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
     assert again.claim(9)[1] == config
 
 
-@covers("S2")
-def test_a_truncated_database_is_refused_and_left_as_it_is(reopened, tmp_path):
-    file = tmp_path / "study.db"
-    half = file.read_bytes()[: file.stat().st_size // 2]
-    file.write_bytes(half)
-    with pytest.raises(StorageError, match="restores it"):
-        reopened()
-    assert file.read_bytes() == half
-
-
 @covers("S5")
 def test_a_trial_that_a_full_disk_refused_is_measured_when_there_is_space_again(
     reopened, url, tmp_path
@@ -136,8 +126,3 @@ def test_a_postgresql_url_gets_the_driver_and_keeps_its_password():
     assert database._with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
     assert database.is_server("postgresql://host/db")
     assert not database.is_server("sqlite:///a.db")
-
-
-def test_a_password_is_not_shown():
-    shown = database.masked("postgresql://me:secret@db/autotune")
-    assert shown == "postgresql://me:***@db/autotune"

@@ -4,9 +4,7 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,85 +16,85 @@ from torch.utils.data import IterableDataset, get_worker_info
 from autotune.configuration.job import Inspect, Job
 from autotune.training import sharding
 from autotune.training.sharding import Reading, finding, workers_obstacle
-from autotune.values.outcome import Inspected, WorkloadFacts
+from autotune.values.outcome import Inspected
 from children import WORKLOADS, autotune, run_child
 from factories import written
 
 LONG = 10**9
 
 
-def sample(index: int) -> Tensor:
+def sample(index):
     return torch.full((4,), float(index))
 
 
-def slow(index: int) -> Tensor:
+def slow(index):
     time.sleep(0.3)
     return sample(index)
 
 
-def waiting(index: int) -> Tensor:
+def waiting(index):
     time.sleep(0.001)
     return sample(index)
 
 
-def augmented(index: int) -> Tensor:
+def augmented(index):
     return sample(index) + torch.rand(4) + random.random() + np.random.rand()
 
 
-def drawn_anew(index: int) -> Any:
+def drawn_anew(index):
     return {"image": np.random.default_rng().random(4), "index": str(index)}
 
 
-def fails_in_workers(index: int) -> Tensor:
+def fails_in_workers(index):
     if get_worker_info() is not None:
         raise ValueError("no licence for a second process")
     return sample(index)
 
 
-def share() -> tuple[int, int]:
+def share():
     """Number of this worker and how many there are."""
     worker = get_worker_info()
     return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
 
-def every(samples: int | None) -> Iterable[int]:
+def every(samples):
     return itertools.islice(itertools.count(), samples)
 
 
-def interleaved(samples: int | None) -> Iterable[int]:
+def interleaved(samples):
     number, workers = share()
     return itertools.islice(itertools.count(), number, samples, workers)
 
 
-def in_pieces(samples: int) -> Iterable[int]:
+def in_pieces(samples):
     number, workers = share()
     piece = samples // workers
     return range(number * piece, (number + 1) * piece)
 
 
-def padded(samples: int) -> Iterable[int]:
+def padded(samples):
     number, workers = share()
     return (index % samples for index in range(number, samples + 1, workers))
 
 
-def a_quarter_each(samples: int) -> Iterable[int]:
+def a_quarter_each(samples):
     number, workers = share()
     return range(number, samples, workers**2)
 
 
-def shuffled_whole(samples: int) -> Iterable[int]:
+def shuffled_whole(samples):
     """All samples, in an order of each worker's own."""
     worker = get_worker_info()
     order = random.Random(0 if worker is None else worker.seed)
     return order.sample(range(samples), samples)
 
 
-def shuffled_shares(samples: int) -> Iterable[int]:
+def shuffled_shares(samples):
     number, workers = share()
     return random.Random(0).sample(range(samples), samples)[number::workers]
 
 
-def repeated(samples: int) -> Iterable[int]:
+def repeated(samples):
     return (index % 8 for index in interleaved(samples))
 
 
@@ -106,41 +104,36 @@ class Graph:
     names: Any
 
 
-def often_blank(index: int) -> Tensor:
+def often_blank(index):
     return sample(index if index % 20 else 0)
 
 
-def nested(index: int) -> Any:
+def nested(index):
     names = np.array([str(index), None], dtype=object)
     return {"graph": Graph(sample(index), names), "pixels": np.full(3, index), "label": (index,)}
 
 
-def incomparable(index: int) -> Any:
+def incomparable(index):
     return object()
 
 
 class Stream(IterableDataset[Any]):
     """The samples whose numbers `indices(samples)` gives."""
 
-    def __init__(
-        self,
-        indices: Callable[[Any], Iterable[int]],
-        samples: int | None,
-        load: Callable[[int], Any] = sample,
-    ) -> None:
+    def __init__(self, indices, samples, load=sample):
         self.indices, self.samples, self.load = indices, samples, load
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return map(self.load, self.indices(self.samples))
 
 
 class Once(IterableDataset[Any]):
     """A stream that can be gone through once."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.samples = map(sample, range(LONG))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return self.samples
 
 
@@ -238,7 +231,7 @@ def test_reading_ends_by_the_clock_where_samples_do_not():
     assert not alone.is_whole
 
 
-def facts_of(folder: Path, model: Path) -> WorkloadFacts:
+def facts_of(folder, model):
     outcome = run_child(folder, Job(Inspect(), "cpu", str(model)))
     assert isinstance(outcome, Inspected), outcome
     assert outcome.workload is not None

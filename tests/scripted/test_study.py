@@ -16,7 +16,7 @@ from study_factories import CRASHED, HOLDS, OOM, add, study_of, tell
 BASELINE = TrainingConfig.of({"batch_size": 16}).resolved(cpu_machine())
 
 
-def states(study) -> list[TrialState]:
+def states(study):
     return [trial.state for trial in study._study.get_trials()]
 
 
@@ -96,15 +96,6 @@ def test_a_trial_is_complete_whatever_its_verdict_says(study):
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, OOM), (None, CRASHED)):
         tell(study, value, margins)
     assert states(study) == [TrialState.COMPLETE] * 4
-
-
-def test_a_lost_trial_alone_is_failed_and_its_configuration_comes_again(study):
-    number, config = study.ask()
-    study.lose(number, "disk full")
-    assert states(study) == [TrialState.FAIL]
-    assert study._study.get_trials()[0].user_attrs["reason"] == "disk full"
-    assert study.finished() == []
-    assert config in {tell(study, 1.0, HOLDS) for _ in range(9)}
 
 
 def test_the_best_feasible_trial_is_the_fastest_that_holds(study):

@@ -2,19 +2,18 @@
 
 import optuna
 import pytest
-from optuna.trial import FrozenTrial
 from optuna_dashboard._serializer import serialize_frozen_trial
 
 from study_factories import HOLDS, OOM, OVER_MEMORY, opened, tell
 
 
-def told(study, value: float | None, margins: dict[str, float]) -> FrozenTrial:
+def told(study, value, margins):
     """Ask, tell this verdict, and read the trial back as Optuna stored it."""
     tell(study, value, margins)
     return study._study.get_trials()[-1]
 
 
-def stored_best(study) -> int:
+def stored_best(study):
     """The number of the trial that the dashboard shows as the best."""
     return study._storage.get_best_trial(study._study_id).number
 

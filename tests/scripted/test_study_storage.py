@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from typing import Any
 
 import optuna
 import pytest
@@ -79,6 +78,7 @@ def test_a_trial_that_was_half_told_is_measured_again(step, nine, url, monkeypat
     assert (last.verdict.value, last.details.quality) == (91.0, None), "nothing of the half is left"
 
 
+@covers("S2")
 def test_a_study_is_backed_up_when_it_is_opened_and_restored_by_the_command_that_is_named(
     nine, url, tmp_path
 ):
@@ -163,7 +163,7 @@ def test_a_storage_that_cannot_be_used_is_a_message(tmp_path, nine, content):
         opened(f"sqlite:///{path}", nine)
 
 
-HOSTILE: list[dict[str, Any]] = [
+HOSTILE = [
     {},
     {"config": 5, "value": 1.0, "reason": ""},
     {"config": {"batch_size": "../../x"}, "value": 1.0, "reason": ""},

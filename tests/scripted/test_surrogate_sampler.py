@@ -9,7 +9,6 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.sampling import surrogate_sampler
 from autotune.sampling.encoding import Encoding
 from autotune.sampling.memory import MemoryModel
@@ -33,13 +32,7 @@ def space(tmp_path):
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
-def searched(
-    space: SearchSpace,
-    law: Law,
-    trials: int,
-    seed: int = 0,
-    cost: surrogate_sampler.TrialCost = surrogate_sampler.alike,
-) -> list[TrainingConfig]:
+def searched(space, law, trials, seed=0, cost=surrogate_sampler.alike):
     """Return what is proposed where `law` gives each trial's rate; None is a crash."""
     study = study_of(space)
     study.use_sampler("auto", seed, cost)
@@ -52,7 +45,7 @@ def searched(
     return proposed
 
 
-def additive(config: TrainingConfig) -> float:
+def additive(config):
     """Large batches, one worker and bfloat16 pay; more threads do not."""
     gains = {8: 1.0, 16: 1.4, 32: 1.8, 64: 1.6}
     workers = {0: 1.0, 1: 1.5, 2: 1.2, 4: 0.8}
@@ -103,7 +96,7 @@ def test_faster_kernels_come_with_larger_batches_where_launching_bounds_a_step(t
     launch, kernels, half, half_last = 0.024, 0.032 / 64, 0.027 / 64, 0.011 / 64
     space = narrowed(written(tmp_path, ON_A_GPU), cpu_machine(), own)
     sizes = [int(size or 1) for size in space.domains["batch_size"]]
-    rates: dict[Value, float] = {size: size / max(launch, kernels * size) for size in sizes}
+    rates = {size: size / max(launch, kernels * size) for size in sizes}
 
     def law(config):
         in_half = half_last if config["channels_last"] else half
@@ -154,7 +147,7 @@ activation_checkpointing: [false, true]
 """
 
 
-def short_of_memory(config: TrainingConfig) -> tuple[float, float]:
+def short_of_memory(config):
     """The rate, and the peak over its limit, which half of the configurations exceed."""
     batch, kept = int(config["batch_size"] or 1), bool(config["activation_checkpointing"])
     peak = (0.1 + 0.1 * batch * (0.35 if kept else 1.0)) * (0.7 if config["amp_dtype"] else 1.0)

@@ -3,25 +3,15 @@
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import yaml
 
-from autotune.configuration.training_config import TrainingConfig
-from autotune.context.options import SearchOptions
 from autotune.process.stop import Stop
 from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.outcome import (
-    Inspected,
-    Measured,
-    NotApplied,
-    OutOfMemory,
-    TimedOut,
-    TrialOutcome,
-)
+from autotune.values.outcome import Inspected, Measured, NotApplied, OutOfMemory, TimedOut
 from factories import cuda_machine, measurement
 from scripted_runner import (
     FACTS,
@@ -46,16 +36,12 @@ def timed(monkeypatch):
     return partial(timed_runner, monkeypatch)
 
 
-def options_with(folder: Path, seconds: float, space: str = SPACE, **changes) -> SearchOptions:
+def options_with(folder, seconds, space=SPACE, **changes):
     changes = {"trials": 50, "time_budget_seconds": seconds, **changes}
     return unstored_in(folder, space, **changes)
 
 
-def all_alike(config: TrainingConfig, phase: str) -> TrialOutcome:
-    return at(100)
-
-
-def larger_is_faster(config: TrainingConfig, phase: str) -> TrialOutcome:
+def larger_is_faster(config, phase):
     return at(100 + batch_of(config))
 
 
@@ -79,7 +65,7 @@ def test_who_stopped_a_search_is_not_told_of_the_time_that_it_lacks(
 
 @pytest.mark.parametrize("budget", [240.0, 300.0, 600.0])
 def test_as_long_as_there_is_no_candidate_all_the_time_is_for_trials(budget, timed, tmp_path):
-    runner = timed(measure=all_alike, seconds=lambda config, phase: 10.0)
+    runner = timed(seconds=lambda config, phase: 10.0)
     trials, last, events = -1, 0.0, []
     for event in search(options_with(tmp_path, budget), runner):
         events.append(event)
@@ -143,59 +129,50 @@ def test_a_first_process_that_took_long_is_timed_again_before_it_ends_the_trials
     assert runner.elapsed <= 180.0
 
 
-@pytest.mark.parametrize("budget", [130.0, 160.0, 180.0])
-def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
-    budget, timed, tmp_path
-):
-    def rate(config, phase):
-        faster = (1.6 if config["num_workers"] else 1) * (1.3 if batch_of(config) > 8 else 1)
-        return at(100 * faster)
+def best_of_two_gains(timed, folder, budget, by_workers, by_batch, **script):
+    """Search where workers need no seeds and a larger batch does, each of which takes 7 s."""
 
-    def quality(config, seed):
-        return 0.9 - (0.018 * (seed % 2) if batch_of(config) > 8 else 0.0)
+    def rate(config, phase):
+        larger = by_batch if batch_of(config) > 8 else 1
+        return at(100 * larger * (by_workers if config["num_workers"] else 1))
 
     def seconds(config, phase):
         seeds = 7.0 * len(runner.asked[-1].seeds)
         return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 4.5}.get(phase, 3.0)
 
-    runner = timed(measure=rate, quality=quality, seconds=seconds, seed_seconds=7.0)
+    runner = timed(measure=rate, seconds=seconds, seed_seconds=7.0, **script)
     space = "batch_size: [8, 16, 32, 64, 128, 256]\nnum_workers: [0, 1]\nprefetch_factor: [2, 4]\n"
-    options = options_with(tmp_path, budget, space + "num_threads: [1, 2]\n")
+    options = options_with(folder, budget, space + "num_threads: [1, 2]\n")
     *_, last = events_of(options, runner)
-    assert (last.best.config["num_workers"], last.best.config["batch_size"]) == (1, 8)
     assert runner.elapsed <= budget + 9.0, "and a round"
+    return last.best.config
+
+
+@pytest.mark.parametrize("budget", [130.0, 160.0, 180.0])
+def test_seeds_that_decide_nothing_leave_the_time_to_confirm_what_needs_none(
+    budget, timed, tmp_path
+):
+    def quality(config, seed):
+        return 0.9 - (0.018 * (seed % 2) if batch_of(config) > 8 else 0.0)
+
+    best = best_of_two_gains(timed, tmp_path, budget, 1.6, 1.3, quality=quality)
+    assert (best["num_workers"], best["batch_size"]) == (1, 8)
 
 
 @pytest.mark.parametrize("budget", [140.0, 160.0, 180.0])
 def test_a_candidate_that_needs_seeds_is_not_given_up_for_one_that_gains_hardly_anything(
     budget, timed, tmp_path
 ):
-    def rate(config, phase):
-        faster = (1.1 if config["num_workers"] else 1) * (1.9 if batch_of(config) > 8 else 1)
-        return at(100 * faster)
-
-    def seconds(config, phase):
-        seeds = 7.0 * len(runner.asked[-1].seeds)
-        return {"accuracy": seeds, "diagnosis": 5.0, "confirmation": 4.5}.get(phase, 3.0)
-
-    runner = timed(measure=rate, seconds=seconds, seed_seconds=7.0)
-    space = "batch_size: [8, 16, 32, 64, 128, 256]\nnum_workers: [0, 1]\nprefetch_factor: [2, 4]\n"
-    options = options_with(tmp_path, budget, space + "num_threads: [1, 2]\n")
-    *_, last = events_of(options, runner)
-    assert batch_of(last.best.training_config) > 8
-    assert runner.elapsed <= budget + 9.0, "and a round"
+    assert best_of_two_gains(timed, tmp_path, budget, 1.1, 1.9)["batch_size"] > 8
 
 
 def test_a_first_process_that_is_slow_for_once_does_not_refuse_the_search(timed, tmp_path):
-    def seconds(config, phase):
-        return 3.0
-
     def rate(config, phase):
         is_first = [asked.phase for asked in runner.asked].count("baseline") == 1
         run = measurement(100.0 + batch_of(config))
         return Measured(replace(run, start_seconds=24.0) if is_first else run)
 
-    runner = timed(measure=rate, seconds=seconds)
+    runner = timed(measure=rate, seconds=lambda config, phase: 3.0)
     *_, last = events_of(options_with(tmp_path, 150.0), runner)
     assert not last.best.keeps_baseline
 
@@ -217,29 +194,23 @@ def test_a_hanging_trial_takes_no_more_than_the_time_that_is_left(hanging, timed
 
 
 def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
-    seen: dict[str, float] = {}
-    runner = timed(measure=larger_is_faster)
-    plain = ScriptedRunner.run
+    seen = {}
 
-    def run(self, job, folder):
-        outcome = plain(self, job, folder)
-        left = 200.0 - (runner.now - runner.begun)
-        phase = self.asked[-1].phase
-        over = job.deadline_seconds - max(left, 20.0 if job.task.kind == "measure" else 0.0)
-        seen[phase] = max(over, seen.get(phase, over))
-        return outcome
+    class Watched(TimedRunner):
+        def run(self, job, folder):
+            left = max(200.0 - self.elapsed, 20.0 if job.task.kind == "measure" else 0.0)
+            outcome = super().run(job, folder)
+            seen.setdefault(self.asked[-1].phase, []).append(job.deadline_seconds - left)
+            return outcome
 
-    ScriptedRunner.run, restore = run, plain
-    try:
-        events_of(options_with(tmp_path, 200.0, SPACE + "optimizer_impl: [null, fused]\n"), runner)
-    finally:
-        ScriptedRunner.run = restore
+    runner = timed(Watched, measure=larger_is_faster)
+    events_of(options_with(tmp_path, 200.0, SPACE + "optimizer_impl: [null, fused]\n"), runner)
     assert {"inspection", "baseline", "diagnosis", "trial", "accuracy", "confirmation"} <= set(seen)
-    assert {phase for phase, over in seen.items() if over > 0.1} == set(), seen
+    assert {phase for phase, over in seen.items() if max(over) > 0.1} == set(), seen
 
 
 def test_a_budget_too_short_for_the_only_trial_says_so_in_the_singular(timed, tmp_path):
-    runner = timed(measure=all_alike, seconds=lambda config, phase: 20.0)
+    runner = timed(seconds=lambda config, phase: 20.0)
     options = options_with(tmp_path, 70.0, trials=2)
     with pytest.raises(NotSearchedEnoughError, match="for them, 1 trial and the confirmation need"):
         events_of(options, runner)
@@ -249,14 +220,14 @@ def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path, url)
     def seconds(config, phase):
         return 60.0 if phase == "trial" else 4.0
 
-    runner = timed(measure=all_alike, seconds=seconds)
+    runner = timed(seconds=seconds)
     options = options_with(tmp_path, 200.0, storage=url)
     with pytest.raises(NotSearchedEnoughError, match=r"[23] of 16 configurations were") as raised:
         events_of(options, runner)
     assert raised.value.exit_code == 9
     assert not options.study.out.exists()
     longer = changed(options, time_budget_seconds=raised.value.seconds)
-    events = events_of(longer, timed(measure=all_alike, seconds=seconds))
+    events = events_of(longer, timed(seconds=seconds))
     assert events[-1].best.keeps_baseline, "the same search goes on, with the time that was named"
     assert events[-1].best.evidence.searched.measured >= 4
 
@@ -265,7 +236,7 @@ def test_fewer_are_enough_where_fewer_were_asked_for_or_there_are_no_more(tmp_pa
     for space, trials in ((SPACE, 3), ("batch_size: [8, 16]\n", 50), ("batch_size: [8]\n", 50)):
         folder = tmp_path / str(trials) / str(len(space))
         folder.mkdir(parents=True)
-        events = events_of(unstored_in(folder, space, trials=trials), ScriptedRunner(all_alike))
+        events = events_of(unstored_in(folder, space, trials=trials), ScriptedRunner())
         assert events[-1].best.keeps_baseline
 
 
@@ -386,7 +357,6 @@ def test_seeds_that_take_long_are_no_fault_of_the_workload(timed, tmp_path):
 
 def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(timed, tmp_path, url):
     cut_off = []
-
     space = "batch_size: [8]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
 
     def measure(config, phase):
@@ -400,23 +370,19 @@ def test_a_numerics_check_that_is_cut_off_is_made_again_with_more_time_alone(tim
                 return TimedOut("gate", job.deadline_seconds)
             return super().run(job, folder)
 
-    def runner():
-        made = timed(measure=measure)
-        made.__class__ = Slow
-        return made
-
     options = options_with(tmp_path, 150.0, space, storage=url)
     with suppress(NotSearchedEnoughError):
-        assert not events_of(options, runner())[-1].best.keeps_baseline
+        assert not events_of(options, timed(Slow, measure=measure))[-1].best.keeps_baseline
     assert len(cut_off) == 1
-    again = events_of(changed(options, time_budget_seconds=1000.0), runner())
+    longer = changed(options, time_budget_seconds=1000.0)
+    again = events_of(longer, timed(Slow, measure=measure))
     assert again[-1].best.config["optimizer_impl"]
 
 
 COMPILED = "compile_mode: [null, default, max-autotune-no-cudagraphs]\nnum_threads: [1, 2]\n"
 
 
-def modes_of(runner: TimedRunner) -> set[object]:
+def modes_of(runner):
     jobs = zip(runner.jobs, runner.asked, strict=True)
     return {job.config["compile_mode"] for job, asked in jobs if asked.phase == "trial"}
 
@@ -425,7 +391,7 @@ def test_compiling_may_take_the_time_that_nothing_else_is_left_for(timed, tmp_pa
     def seconds(config, phase):
         return 23.0 if phase == "trial" and config and config["compile_mode"] else 3.0
 
-    runner = timed(measure=all_alike, seconds=seconds)
+    runner = timed(seconds=seconds)
     *_, last = events_of(options_with(tmp_path, 150.0, COMPILED), runner)
     assert "default" in modes_of(runner)
     assert last.best.keeps_baseline

@@ -8,8 +8,8 @@ import pytest
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
 from autotune.training.batches import Batches
-from autotune.values.measurement import QUIET, UNEVEN, Block, Noise
-from clockwork import Bench, Clock, Driven, Loader
+from autotune.values.measurement import QUIET, UNEVEN, Noise
+from clockwork import Bench, Clock, Loader
 from covering import covers
 
 PLAN = MeasurePlan(
@@ -161,20 +161,20 @@ class Queue(Loader):
 class Stocked(Batches):
     """Batches with a stock that a test wrote down; the last entry goes on for ever."""
 
-    def __init__(self, loader: Loader, stock: list[int | None]) -> None:
+    def __init__(self, loader, stock):
         super().__init__(loader, loader.clock, lambda: None)
         self.stock = stock
         self.taken = 0
 
-    def ready(self) -> int | None:
+    def ready(self):
         return self.stock[min(self.taken, len(self.stock) - 1)]
 
-    def __next__(self) -> object:
+    def __next__(self):
         self.taken += 1
         return super().__next__()
 
 
-def stocked(stock: list[int | None], batch_seconds: float = 0.0) -> Driven:
+def stocked(stock, batch_seconds=0.0):
     """A timer over steps of a second, with so many batches ready after each."""
     loader = Queue(Clock(), epoch=10**9, batch_seconds=batch_seconds)
     timer = Bench(loader, [1.0]).timer()
@@ -247,7 +247,7 @@ def test_compiling_without_end_is_flagged(endless):
 BUSY = Noise(foreign=0.5)
 
 
-def is_disturbed(blocks: tuple[Block, ...]) -> list[bool]:
+def is_disturbed(blocks):
     return [block.is_disturbed for block in blocks]
 
 
@@ -281,11 +281,16 @@ def test_a_trial_slower_than_the_best_one_is_stopped_early(seconds, found, endle
     assert (len(timer.time_blocks(plan, 10.0, batch_size=8)), timer.flags) == found
 
 
-def test_nobody_is_given_up_for_blocks_that_others_disturbed(endless):
+def test_nobody_is_given_up_or_beaten_for_blocks_that_others_disturbed(endless):
+    plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
     bench = endless([20.0])
     bench.noises = [BUSY, QUIET]
-    plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 7
+    bench = endless([12.0])
+    bench.noises = [BUSY] * 100
+    timer = bench.timer()
+    timer.time_blocks(plan, 10.0, batch_size=8)
+    assert timer.flags == set()
 
 
 @covers("R13")
@@ -304,15 +309,6 @@ def test_a_clock_that_jumps_ahead_is_one_slow_block(endless):
 
 def test_a_warm_up_survives_a_clock_that_jumps_back(endless):
     assert len(endless([1.0, -30.0, 1.0]).timer().warm_up(PLAN).step_seconds) < 20
-
-
-def test_nobody_is_beaten_by_blocks_that_others_disturbed(endless):
-    bench = endless([12.0])
-    bench.noises = [BUSY] * 100
-    plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
-    timer = bench.timer()
-    timer.time_blocks(plan, 10.0, batch_size=8)
-    assert timer.flags == set()
 
 
 @pytest.mark.parametrize(("step_seconds", "blocks"), [(0.05, 6), (0.25, 6), (1.0, 3)])

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.best_config import read_best
-from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.report.data import read_report
 from autotune.report.html import page
@@ -21,23 +19,23 @@ from autotune.study.archive import find_study
 from autotune.training.sample_lengths import count_tokens
 from autotune.values.errors import UsageError
 from autotune.values.measurement import TokenCount
-from autotune.values.outcome import Inspected, Measured, TrialOutcome, UserError
+from autotune.values.outcome import Inspected, Measured, UserError
 from children import WORKLOADS, job_for, run_child
 from command_line import command
 from factories import cpu_machine, measurement
 from reporting import Page
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
-from shown_events import lines_of
+from shown_search import lines_of
 
 COUNTS = Inspected(cpu_machine(), replace(FACTS, counts_tokens=True))
 
 
-def in_tokens(config: TrainingConfig, phase: str) -> TrialOutcome:
+def in_tokens(config, phase):
     """As many samples/s as a batch has, with 50 tokens in each."""
     return Measured(replace(measurement(batch_of(config)), token_count=TokenCount(5000, 100)))
 
 
-def loader_of(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
+def loader_of(lengths, batch_size=2):
     rows = [torch.ones(length) for length in lengths]
     return DataLoader(rows, batch_size=batch_size, collate_fn=torch.cat)
 

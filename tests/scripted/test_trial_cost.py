@@ -4,25 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted
-from autotune.values.outcome import Inspected, Measured, TrialOutcome
+from autotune.values.outcome import Inspected, Measured
 from factories import cpu_machine, measurement
-from scripted_runner import (
-    FACTS,
-    ScriptedRunner,
-    at,
-    batch_of,
-    events_of,
-    unstored_in,
-)
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
 TOO_DEAR = "compiling is expected to take more than a quarter of the time left"
 HALF = "amp_dtype: [null, bfloat16]\nnum_threads: [2, 1]\n"
 
 
-def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
+def speed(config, phase):
     """Larger batches, workers and bfloat16 pay."""
     half = 100.0 if config["amp_dtype"] else 0.0
     return at(100 + batch_of(config) + 10 * float(config["num_workers"] or 0) + half)

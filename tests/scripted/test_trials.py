@@ -9,14 +9,7 @@ from autotune.searching.run.events import TrialEnded
 from autotune.values.outcome import Inspected, Measured, OutOfMemory
 from covering import covers
 from factories import GIB, cpu_machine, measurement
-from scripted_runner import (
-    FACTS,
-    ScriptedRunner,
-    at,
-    batch_of,
-    events_of,
-    unstored_in,
-)
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 
 MANY = "batch_size: [8, 16, 32, 64, 128, 256, 512, 1024]\n"
 WORKERS = "num_workers: [0, 1]\n"

@@ -10,10 +10,9 @@ from autotune.console.tables import show_profile
 from autotune.production import Best
 from autotune.searching.run.events import Answered, StagesTimed, TrialEnded
 from autotune.values.outcome import Diagnosed, Observed, Profiled, WorkloadFacts
-from drawn_search import frame
 from reporting import Page
 from scripted_runner import ScriptedRunner, at, events_of, options_in
-from shown_events import lines_of
+from shown_search import frame, lines_of
 from stored_study import report
 
 NO_LOADER = "no torch DataLoader feeds training"

@@ -1,28 +1,18 @@
 """A configuration that leads is validated before the study is told; others get a seed."""
 
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import optuna
 import pytest
 
-from autotune.configuration.job import Job, Probe
+from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.options import SearchOptions
-from autotune.searching.run.events import Event, TrialEnded, TrialsEnded, TrialStarted
+from autotune.searching.run.events import TrialEnded, TrialsEnded, TrialStarted
 from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
-from autotune.study.finished import FinishedTrial
-from autotune.values.outcome import NonFinite, TrialOutcome
-from scripted_runner import (
-    ScriptedRunner,
-    agreeing,
-    at,
-    batch_of,
-    events_of,
-    options_in,
-)
+from autotune.values.outcome import NonFinite
+from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
@@ -33,12 +23,12 @@ FOR_NOTHING, FOR_HOURS = 0.0, 10_000.0
 """Seconds that a seed takes."""
 
 
-def speed(config: TrainingConfig, phase: str) -> TrialOutcome:
+def speed(config, phase):
     """Larger batches are faster, a worker helps a little."""
     return at(10 * batch_of(config) + float(config["num_workers"] or 0))
 
 
-def runner_with(losses: tuple[float, ...], seed_seconds: float = FOR_NOTHING) -> ScriptedRunner:
+def runner_with(losses, seed_seconds=FOR_NOTHING):
     """Batches of 64 lose so much of the quality, seed by seed."""
 
     def quality(config, seed):
@@ -50,7 +40,7 @@ def runner_with(losses: tuple[float, ...], seed_seconds: float = FOR_NOTHING) ->
 class FailingLater(ScriptedRunner):
     """Batches of 64 fail on any but the first seed."""
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         outcome = super().run(job, folder)
         later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
         large = later and TrainingConfig.of(job.config or {})["batch_size"] == 64
@@ -67,14 +57,12 @@ def clock(monkeypatch):
     return clock
 
 
-def options_for(folder: Path, **changes) -> SearchOptions:
+def options_for(folder, **changes):
     """All six configurations."""
     return options_in(folder, **{"space": SPACE, "trials": 6, **changes})
 
 
-def seeds_before(
-    number: int, options: SearchOptions, runner: ScriptedRunner, size: int = 64
-) -> list[int]:
+def seeds_before(number, options, runner, size=64):
     """Seeds with which batches of that size were probed before the trial of that number began."""
     running = search(options, runner)
     for event in running:
@@ -86,11 +74,11 @@ def seeds_before(
     return [seed for batch, some in runner.probes() if batch == size for seed in some]
 
 
-def in_order(*batch_sizes: int) -> tuple[TrainingConfig, ...]:
+def in_order(*batch_sizes):
     return tuple(TrainingConfig.of({"batch_size": size}) for size in batch_sizes)
 
 
-def of_64(events: list[Event]) -> list[FinishedTrial]:
+def of_64(events):
     """The finished trials with batches of 64."""
     ended = (event.trial for event in events if isinstance(event, TrialEnded))
     return [trial for trial in ended if batch_of(trial.config) == 64]

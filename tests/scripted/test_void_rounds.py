@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.values.measurement import Measurement, Noise
+from autotune.values.measurement import Noise
 from autotune.values.outcome import Crashed
 from factories import measurement
 from scripted_rounds import ONE_CHANGE, THREE_CHANGES, TWO_CHANGES, ScriptedRounds
 
 
-def disturbed(samples_per_second: float) -> Measurement:
+def disturbed(samples_per_second):
     """Measured beside another program."""
     run = measurement(samples_per_second)
     blocks = tuple(replace(block, noise=Noise(foreign=0.49)) for block in run.blocks)

@@ -6,7 +6,6 @@ import pytest
 from autotune.commands.common import study_folder
 from autotune.commands.search import warm_start_from
 from autotune.configuration.best_config import write_best
-from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.values.errors import UsageError
@@ -18,14 +17,14 @@ from study_factories import CRASHED, HOLDS, tell
 BASELINE = TrainingConfig.of({"batch_size": 16})
 
 
-def earlier(nine: SearchSpace, url: str) -> list[TrainingConfig]:
+def earlier(nine, url):
     """A study of five trials, the third infeasible; its configurations."""
     rates = [100.0, 300.0, None, 200.0, 50.0]
     with opened(url, nine, name="earlier") as study:
         return [tell(study, rate, HOLDS if rate else CRASHED) for rate in rates]
 
 
-def beside_it(nine: SearchSpace, url: str) -> TrainingConfig:
+def beside_it(nine, url):
     """The one configuration of a second, smaller study."""
     with opened(url, nine, name="my net") as study:
         return tell(study, 80.0, HOLDS)
@@ -41,12 +40,6 @@ def test_an_answer_has_one_configuration(tmp_path):
     wanted = BASELINE.replace(num_workers=2)
     write_best(best_config(wanted, BASELINE), tmp_path / "best.yaml")
     assert warm_start_from(str(tmp_path / "best.yaml")) == (wanted,)
-
-
-@pytest.mark.parametrize("source", ["nowhere", "nowhere.db", "nowhere.yaml"])
-def test_a_missing_study_or_file_is_named(tmp_path, source):
-    with pytest.raises(UsageError, match="nowhere"):
-        warm_start_from(str(tmp_path / source))
 
 
 def test_a_study_without_a_feasible_trial_has_nothing_to_give(nine, url, tmp_path):
@@ -70,16 +63,6 @@ def test_a_study_that_is_not_ours_is_refused(tmp_path, url):
     optuna.create_study(storage=url).add_trial(optuna.trial.create_trial(value=1.0))
     with pytest.raises(UsageError, match=r"--warm-start: .* was not made by autotune"):
         warm_start_from(str(tmp_path / "study.db"))
-
-
-@pytest.mark.parametrize("name", ["resnet.v2", "my net", "../x"])
-def test_a_study_of_any_name_is_found_by_it(nine, url, tmp_path, monkeypatch, name):
-    configs = earlier(nine, url)
-    folder = tmp_path / study_folder(name)
-    folder.mkdir(parents=True)
-    (tmp_path / "study.db").rename(folder / "study.db")
-    monkeypatch.chdir(tmp_path)
-    assert warm_start_from(name) == (configs[1], configs[3], configs[0])
 
 
 def test_the_named_one_of_several_studies_is_read(nine, url, tmp_path, monkeypatch):

@@ -1,15 +1,11 @@
 """A search of a large space begins with the values of a smaller one."""
 
-from pathlib import Path
-
 import pytest
 
 from autotune.configuration.search_space import read_space
-from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import UsageError
-from autotune.values.outcome import TrialOutcome
 from factories import written
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
 from search_clock import timed_runner
@@ -21,19 +17,17 @@ SPACE = (
 )
 
 
-def is_first(config: TrainingConfig) -> bool:
+def is_first(config):
     """Return True for a configuration of the values that `quick` has, too, or the baseline's."""
     return batch_of(config) in (8, 16, 32, 64) and config["optimizer_impl"] is None
 
 
-def tried(
-    folder: Path, runner: ScriptedRunner, space: str = SPACE, **changes
-) -> list[TrainingConfig]:
+def tried(folder, runner, space=SPACE, **changes):
     events = events_of(unstored_in(folder, space, **changes), runner)
     return [event.trial.config for event in events if isinstance(event, TrialEnded)]
 
 
-def slower_when_larger(config: TrainingConfig, phase: str) -> TrialOutcome:
+def slower_when_larger(config, phase):
     return at(100 - batch_of(config) / 10)
 
 
@@ -50,7 +44,7 @@ def test_the_first_part_has_as_many_seconds_as_the_smaller_space(monkeypatch, tm
     runner = timed_runner(
         monkeypatch, measure=slower_when_larger, seconds=lambda config, phase: 16.0
     )
-    ended: list[tuple[float, TrainingConfig]] = []
+    ended = []
     for event in search(unstored_in(tmp_path, SPACE, trials=50, time_budget_seconds=400.0), runner):
         if isinstance(event, TrialEnded):
             ended.append((runner.elapsed - 16.0, event.trial.config))

@@ -1,10 +1,8 @@
 """Which batch is taken to look at the memory where samples differ in length."""
 
 from collections import UserDict
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any
 
 import pytest
 import torch
@@ -12,14 +10,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from autotune.training.sample_lengths import WorstBatch, sample_length, worst_batch
+from autotune.training.sample_lengths import sample_length, worst_batch
 from autotune.values.measurement import LengthCount
 from autotune.values.outcome import Measured
 from children import WORKLOADS, job_for, run_child
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
 
 
-def padded(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
+def padded(lengths, batch_size=2):
     rows = [torch.ones(length) for length in lengths]
     return DataLoader(
         rows,
@@ -28,7 +26,7 @@ def padded(lengths: list[int], batch_size: int = 2) -> DataLoader[Any]:
     )
 
 
-def lengths_in(found: WorstBatch | None) -> list[float]:
+def lengths_in(found):
     """Return the length of each sample of a padded batch."""
     return found.batch.sum(dim=1).tolist()
 
@@ -53,7 +51,7 @@ class Told(TensorDataset):
     lengths = torch.tensor([1, 2] * 2500 + [9])
     seconds = 0.0
 
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index):
         Told.seconds += 1.0
         return torch.ones(int(self.lengths[index]))
 
@@ -75,7 +73,7 @@ def test_they_are_repeated_where_a_batch_holds_more():
 
 def test_reading_ends_after_half_a_second():
     seconds = chain([0.0], repeat(0.6))
-    read: list[int] = []
+    read = []
 
     class Slow(TensorDataset):
         def __getitem__(self, index):
@@ -90,7 +88,7 @@ def test_reading_ends_after_half_a_second():
 
 def test_a_slow_sample_is_read_once_more_however_large_the_batch():
     seconds = chain([0.0], repeat(0.6))
-    read: list[int] = []
+    read = []
 
     class Slow(Dataset[dict[str, Tensor]]):
         def __len__(self):
@@ -110,7 +108,7 @@ def test_a_slow_sample_is_read_once_more_however_large_the_batch():
 
 
 class Stream(IterableDataset[Tensor]):
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self):
         yield torch.ones(3)
 
 

@@ -8,7 +8,7 @@ from autotune.calling.flag import flag_from
 BEFORE = ("--arch", "small", "--lr=0.1", "data")
 
 
-def digest(*words: str, maps: tuple[str, ...] = ()) -> str:
+def digest(*words, maps=()):
     return arguments_digest(words, [flag_from(text) for text in maps])
 
 

@@ -6,7 +6,6 @@ from autotune.calling.flag import Flag, flag_from
 from autotune.calling.target import is_script
 from autotune.configuration.script import Plan, plan_run, with_flags
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 
 BATCH = Flag("batch_size", "--bs")
@@ -144,7 +143,7 @@ def test_null_is_passed_by_no_flag():
 
 
 def test_pytorchs_default_is_a_setting_where_the_script_was_found_with_another():
-    own: dict[str, Value] = {"compile_mode": "default", "float32_matmul_precision": "high"}
+    own = {"compile_mode": "default", "float32_matmul_precision": "high"}
     plan = plan_run(LARGE, own, [], allow_numerics=True)
     assert {"compile_mode", "float32_matmul_precision"} <= set(plan.asked)
     assert not {"amp_dtype", "optimizer_impl", "channels_last"} & set(plan.asked)

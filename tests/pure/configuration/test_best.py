@@ -3,9 +3,7 @@
 import re
 import resource
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import yaml
@@ -32,7 +30,7 @@ def path(tmp_path, best):
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
+def full_disk():
     """No byte more may be written to any file: what a quota or a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -44,20 +42,20 @@ def full_disk() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def change(path: Path, old: str, new: str) -> Path:
+def change(path, old, new):
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     return path
 
 
-def faults(path: Path) -> list[str]:
+def faults(path):
     with pytest.raises(UsageError) as caught:
         read_best(path)
     return [line.removeprefix(f"{path.parent}/") for line in str(caught.value).splitlines()]
 
 
-def line_of(path: Path, word: str) -> int:
+def line_of(path, word):
     lines = path.read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if word in line)
 
@@ -71,11 +69,7 @@ def test_the_file_can_be_read_without_autotune(path):
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert list(document)[:4] == ["autotune", "config", "evidence", "constraints"]
     assert document["config"] == FASTER.as_dict()
-    assert document["evidence"]["speedup"] == {
-        "ratio": 1.5,
-        "ci95": [1.45, 1.55],
-        "rounds": 6,
-    }
+    assert document["evidence"]["speedup"] == {"ratio": 1.5, "ci95": [1.45, 1.55], "rounds": 6}
 
 
 def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path):
@@ -84,14 +78,7 @@ def test_a_newer_format_is_refused_before_anything_else_is_looked_at(path):
     assert fault.startswith("best.yaml:1:11: autotune: 3 is not the format that this version reads")
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "0",
-        "one",
-        "null",
-    ],
-)
+@pytest.mark.parametrize("version", ["0", "one", "null"])
 def test_an_unknown_format_is_refused_with_its_place(path, version):
     (fault,) = faults(change(path, "autotune: 1\n", f"autotune: {version}\n"))
     assert fault.startswith("best.yaml:1:11: autotune: ")

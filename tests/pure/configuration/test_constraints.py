@@ -10,7 +10,6 @@ from autotune.configuration.constraints import (
     THROUGHPUT,
     AccuracyRule,
     Tolerance,
-    Verdict,
     judge,
 )
 from autotune.values.outcome import (
@@ -25,7 +24,6 @@ from autotune.values.outcome import (
     Probed,
     Rejected,
     TimedOut,
-    TrialOutcome,
     UserError,
 )
 from factories import cpu_machine, measurement
@@ -33,12 +31,12 @@ from factories import cpu_machine, measurement
 LIMIT = 1000
 
 
-def verdict(outcome: TrialOutcome, accuracy: float | None = None) -> Verdict:
+def verdict(outcome, accuracy=None):
     objection = rule().objection((0.5, 0.6, 0.7)) if accuracy and accuracy > 0 else ""
     return judge(outcome, THROUGHPUT, LIMIT, accuracy, objection)
 
 
-def measured(peak_bytes: int = 500) -> Measured:
+def measured(peak_bytes=500):
     return Measured(measurement(samples_per_second=40.0, peak_bytes=peak_bytes))
 
 
@@ -123,9 +121,7 @@ def test_a_trial_that_did_not_run_has_no_value_and_cannot_win(outcome):
     assert found.reason
 
 
-def rule(
-    higher_is_better: bool = True, tolerance: float = 0.1, minimum: float | None = None
-) -> AccuracyRule:
+def rule(higher_is_better=True, tolerance=0.1, minimum=None):
     return AccuracyRule("evaluate", higher_is_better, (0.8, 0.9, 1.0), tolerance, minimum)
 
 

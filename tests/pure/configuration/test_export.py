@@ -8,12 +8,10 @@ import pytest
 import yaml
 
 from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
-from autotune.configuration.best_config import BestConfig
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
 from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Knob
 from autotune.values.errors import UsageError
 from covering import covers
 from factories import best_config
@@ -24,14 +22,14 @@ SCALED = BEST.model_copy(update={"lr_scaling": LearningRate(rule="linear", facto
 COMMENTED = [name for name in FORMATS if name != "json"]
 
 
-def values(best: BestConfig, form: str) -> dict[str, object]:
+def values(best, form):
     """Return what a reader of YAML or JSON finds in a form."""
     loaded = yaml.safe_load(export(best, form).text)
     assert isinstance(loaded, dict)
     return loaded
 
 
-def shown_by(script: str, *names: str) -> str:
+def shown_by(script, *names):
     """Environment variables as a shell has them after a script."""
     command = script + 'echo "' + " ".join(f"${name}" for name in names) + '"'
     run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
@@ -39,7 +37,7 @@ def shown_by(script: str, *names: str) -> str:
 
 
 def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named():
-    names: dict[str, object] = {}
+    names = {}
     exec(export(SCALED, "python").text, names)
     assert names["LR_FACTOR"] == 4
     assert json.loads(export(SCALED, "json").text) == {**CONFIG.as_dict(), "lr_factor": 4}
@@ -48,7 +46,7 @@ def test_a_learning_rate_that_is_not_model_pys_own_is_carried_or_named():
         assert "lr_factor" not in export(BEST, form).dropped
 
 
-def is_set(knob: Knob, best: BestConfig) -> bool:
+def is_set(knob, best):
     return best.training_config[knob.name] != knob.default
 
 
@@ -100,7 +98,7 @@ def test_nothing_in_the_file_can_leave_its_comment(form):
 
 
 def test_python_runs_and_gives_the_same_settings():
-    names: dict[str, object] = {}
+    names = {}
     exec(export(on_gpu(), "python").text, names)
     assert names["SETTINGS"] == on_gpu().config
 

@@ -7,13 +7,7 @@ import pytest
 
 from autotune.commands.search import FRONT, SECTIONS, search
 from autotune.configuration.constraints import Tolerance
-from autotune.configuration.flag_types import (
-    duration,
-    folder_name,
-    memory,
-    settings,
-    tolerance,
-)
+from autotune.configuration.flag_types import duration, folder_name, memory, settings, tolerance
 from command_line import command
 from covering import covers
 

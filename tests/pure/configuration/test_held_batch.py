@@ -1,15 +1,13 @@
 """A search space that holds the effective batch: the batch sizes left, and what is refused."""
 
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 
-from autotune.configuration.search_space import SearchSpace, find_space, narrow, read_space
+from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import WorkloadOptions
-from autotune.knobs.base import Value
 from autotune.sampling.encoding import Encoding, config_of, params_of
 from autotune.values.errors import UsageError
 from factories import IMAGE_FACTS, cpu_machine, drawn, written
@@ -17,12 +15,12 @@ from factories import IMAGE_FACTS, cpu_machine, drawn, written
 SIZES = "batch_size: [8, 16, 32, 48, 64]\nnum_threads: [1, 2]\n"
 
 
-def held(path: Path, effective_batch: int, **baseline: Value) -> SearchSpace:
+def held(path, effective_batch, **baseline):
     settings = TrainingConfig.of({"num_threads": 1, **baseline})
     return narrow(read_space(path), cpu_machine(), IMAGE_FACTS, settings, effective_batch)
 
 
-def pairs(space: SearchSpace) -> list[tuple[Value, Value]]:
+def pairs(space):
     found = {(c["batch_size"], c["accumulation_steps"]) for c in space.configurations()}
     return sorted(found)
 

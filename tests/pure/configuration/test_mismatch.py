@@ -1,13 +1,12 @@
 """A best.yaml that was made for something else says so, once and in full, or is refused."""
 
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 
 import autotune
-from autotune.configuration.best_config import BestConfig, write_best
+from autotune.configuration.best_config import write_best
 from autotune.configuration.mismatch import gpu_mismatches, mismatches
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.errors import UsageError
@@ -28,11 +27,11 @@ def best(model):
     return found_here(best_config(SLOWER.replace(batch_size=16), SLOWER), model)
 
 
-def elsewhere(best: BestConfig, **machine: object) -> BestConfig:
+def elsewhere(best, **machine):
     return best.model_copy(update={"machine": best.machine.model_copy(update=machine)})
 
 
-def saved(folder: Path, best: BestConfig) -> Path:
+def saved(folder, best):
     write_best(best, folder / "best.yaml")
     return folder / "best.yaml"
 

@@ -1,20 +1,17 @@
 """Knobs of the user's own: their names, their place in a space, in configurations and in files."""
 
-from pathlib import Path
-
 import pytest
 
-from autotune.configuration.best_config import BestConfig, read_best, write_best
+from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import missing_variables
 from autotune.configuration.script import own_flags, plan_run, with_flags
-from autotune.configuration.search_space import SpaceFile, read_space
+from autotune.configuration.search_space import read_space
 from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
 from autotune.knobs import own_fault
-from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from factories import best_config, cpu_machine, cuda_machine, narrowed, written
 
-OWN: dict[str, Value] = {
+OWN = {
     "env.MALLOC_ARENA_MAX": "2",
     "flags.--attn": "sdpa",
     "options.checkpoint": True,
@@ -29,17 +26,17 @@ options:
 """
 
 
-def faults(folder: Path, text: str) -> list[str]:
+def faults(folder, text):
     with pytest.raises(UsageError) as caught:
         read_space(written(folder, text))
     return [line.removeprefix(f"{folder}/") for line in str(caught.value).splitlines()]
 
 
-def read(folder: Path, text: str = SPACE) -> SpaceFile:
+def read(folder, text=SPACE):
     return read_space(written(folder, text))
 
 
-def answer(**settings: Value) -> BestConfig:
+def answer(**settings):
     config = TrainingConfig.of({"batch_size": 64, **settings})
     return best_config(config, TrainingConfig.of({})).with_effects(
         {"env.MALLOC_ARENA_MAX": "exact"}
@@ -188,7 +185,7 @@ def test_what_only_cuda_reads_is_dropped_with_a_note_elsewhere(tmp_path, monkeyp
 )
 def test_a_variable_is_written_by_the_name_that_torch_reads(monkeypatch, torch, name):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
-    own: dict[str, Value] = {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    own = {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     config = TrainingConfig.of({**own, "env.MALLOC_ARENA_MAX": "2"})
     expected = {name: "expandable_segments:True", "MALLOC_ARENA_MAX": "2"}
     assert environ_of(config, torch) == expected

@@ -14,7 +14,6 @@ from autotune.configuration.answer_words import facts
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Value
 from autotune.process.common import interpreter
 from autotune.process.common.interpreter import own_interpreter
 from autotune.production import Best
@@ -38,7 +37,7 @@ def best(tmp_path):
     return autotune.load(tmp_path / "best.yaml")
 
 
-def changed(best: Best, **changes: object) -> Best:
+def changed(best, **changes):
     return Best(best.answer.model_copy(update=changes))
 
 
@@ -133,7 +132,7 @@ def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(be
     assert "trial 7" in dict(facts(kept.answer))["not proven"]
 
 
-def of_two(best: Best, **settings: Value) -> Best:
+def of_two(best, **settings):
     config = TrainingConfig.of({"batch_size": 8, "num_threads": 1, **settings})
     return changed(best, config=config.as_dict(), processes=2)
 
@@ -177,7 +176,7 @@ def test_a_model_is_wrapped_with_the_settings_of_the_file(best):
 class Wrapped:
     """What knobs of DistributedDataParallel read of a training."""
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
+    def __init__(self, ddp):
         self.ddp = ddp
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from autotune.comparison.rounds import (
     PLAN,
-    Conditions,
     Course,
     PairedComparison,
     Participant,
@@ -17,10 +16,10 @@ from autotune.comparison.rounds import (
     play_round,
     time_in_round,
 )
-from autotune.configuration.job import Job, Measure, MeasurePlan
+from autotune.configuration.job import Job, Measure
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.measurement import Block, Measurement
-from autotune.values.outcome import Crashed, Failure, Lost, Measured, TrialOutcome
+from autotune.values.measurement import Block
+from autotune.values.outcome import Crashed, Lost, Measured
 from factories import measurement
 
 OWN = Participant("baseline", TrainingConfig.of({"batch_size": 8}))
@@ -55,10 +54,10 @@ def test_the_same_seed_gives_the_same_schedule_and_another_another():
     assert list(islice(orders(3, 5), 9)) != list(islice(orders(3, 6), 9))
 
 
-def course(timed: dict[int, Measurement | Failure], asked: list[str]) -> Course:
+def course(timed, asked):
     """Rounds in which each batch size has one result; they note the folders asked for."""
 
-    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement | Failure:
+    def time(config, folder, conditions):
         asked.append(folder.name)
         return timed[int(config["batch_size"] or 0)]
 
@@ -66,15 +65,15 @@ def course(timed: dict[int, Measurement | Failure], asked: list[str]) -> Course:
 
 
 def test_a_round_asks_for_everyone_in_the_order_that_it_is_given():
-    asked: list[str] = []
-    timed: dict[int, Measurement | Failure] = {8: measurement(100), 64: measurement(150)}
+    asked = []
+    timed = {8: measurement(100), 64: measurement(150)}
     results = play_round(course(timed, asked), [FAST, OWN], 4)
     assert asked == ["4-fast", "4-baseline"]
     assert results == {"fast": timed[64], "baseline": timed[8]}
 
 
 def test_one_candidates_failure_does_not_end_the_round_of_the_others():
-    asked: list[str] = []
+    asked = []
     timed = {8: measurement(100), 64: Crashed("killed by SIGSEGV"), 128: measurement(150)}
     play_round(course(timed, asked), [FAST, OWN, LARGE], 0)
     assert asked == ["0-fast", "0-baseline", "0-large"]
@@ -85,25 +84,21 @@ def test_one_candidates_failure_does_not_end_the_round_of_the_others():
     [([OWN, FAST, LARGE], ["0-baseline"]), ([FAST, LARGE, OWN], ["0-fast", "0-large"])],
 )
 def test_a_round_ends_where_nothing_is_left_to_compare(order, asked_for):
-    asked: list[str] = []
+    asked = []
     play_round(course(dict.fromkeys((8, 64, 128), Crashed("killed")), asked), order, 0)
     assert asked == asked_for
 
 
-def hosts(*participants: Participant, host_seconds: float = 2.5) -> list[str | None]:
+def hosts(*participants, host_seconds=2.5):
     """Whom the processes of four rounds are forked from."""
-    found: list[str | None] = []
+    found = []
 
-    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement:
+    def time(config, folder, conditions):
         found.append(conditions.host)
         return measurement(100)
 
     stage = Course(
-        time,
-        lambda _, run: run.samples_per_second,
-        OWN,
-        Path("confirm"),
-        host_seconds=host_seconds,
+        time, lambda _, run: run.samples_per_second, OWN, Path("confirm"), host_seconds=host_seconds
     )
     for number in range(4):
         play_round(stage, participants, number)
@@ -133,10 +128,10 @@ def test_nobody_is_forked_where_one_of_them_cannot_be():
 class Recording:
     """A runner with prepared outcomes that keeps the jobs."""
 
-    def __init__(self, *outcomes: TrialOutcome) -> None:
+    def __init__(self, *outcomes):
         self.outcomes, self.jobs = list(outcomes), list[Job]()
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         self.jobs.append(job)
         return self.outcomes.pop(0)
 
@@ -166,14 +161,14 @@ def test_the_ratio_of_a_comparison_is_that_of_the_seconds_of_all_rounds():
     assert not comparison.is_faster
 
 
-def timed_by(block_samples: int, blocks: int, warmup: int) -> Measurement:
+def timed_by(block_samples, blocks, warmup):
     block = Block(1.0, block_samples, 0.0)
     return replace(measurement(100), blocks=(block,) * blocks, warmup_samples=warmup)
 
 
 def test_both_sides_take_the_samples_of_the_slower_one():
-    plans: list[MeasurePlan] = []
-    seeds: list[int] = []
+    plans = []
+    seeds = []
 
     def time(config, folder, conditions):
         plans.append(conditions.plan)

@@ -8,16 +8,9 @@ import pytest
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.search_space import whole_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Crashed, Measured, TrialOutcome
+from autotune.values.outcome import Crashed, Measured
 from benchmarks.replay import ReplayRunner
-from benchmarks.table import (
-    Header,
-    Row,
-    Table,
-    read_table,
-    start_table,
-    write_table,
-)
+from benchmarks.table import Header, Row, Table, read_table, start_table, write_table
 from covering import covers
 from factories import IMAGE_FACTS, cpu_machine, measurement
 
@@ -25,7 +18,7 @@ BASELINE = TrainingConfig.of({"batch_size": 8})
 LARGER = TrainingConfig.of({"batch_size": 16})
 
 
-def header(limit: int = 1 << 30) -> Header:
+def header(limit=1 << 30):
     return Header(
         name="digits",
         machine=cpu_machine(),
@@ -38,11 +31,11 @@ def header(limit: int = 1 << 30) -> Header:
     )
 
 
-def timed(config: TrainingConfig, outcome: TrialOutcome) -> Row:
+def timed(config, outcome):
     return Row(Measure(MeasurePlan()), config.as_dict(), outcome, 1.5)
 
 
-def rated(config: TrainingConfig, rate: float) -> Row:
+def rated(config, rate):
     return timed(config, Measured(measurement(rate)))
 
 

@@ -1,7 +1,6 @@
 """The seconds of each stage decide which settings are frozen and which values dropped."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,6 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
 from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup, narrowed
-from autotune.values.machine import Machine
 from autotune.values.outcome import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine
 from factories import narrowed as space_here
@@ -26,19 +24,17 @@ STAGES = Diagnosed(
 OWN = TrainingConfig.of({"batch_size": 32, "num_workers": 0})
 
 
-def diagnosis(
-    machine: Machine | None = None, own: TrainingConfig = OWN, offered: int = 32, **changes: Any
-) -> Diagnosis:
+def diagnosis(machine=None, own=OWN, offered=32, **changes):
     """Return the diagnosis of a space whose largest batch is `offered`."""
     return Diagnosis(replace(STAGES, **changes), machine or cuda_machine(), own, offered)
 
 
-def space_of(**domains: tuple[Any, ...]) -> SearchSpace:
+def space_of(**domains):
     own = OWN.as_dict()
     return SearchSpace({name: domains.get(name, (value,)) for name, value in own.items()})
 
 
-def loading(alone: float) -> tuple[Loading, ...]:
+def loading(alone):
     return (Loading(0, alone), Loading(2, alone / 2))
 
 
@@ -120,18 +116,29 @@ def test_threads_beyond_the_cores_of_a_process_do_not_pay():
     assert diagnosis(machine, processes=2, **stages).paying_threads == max(1, cores // 2)
 
 
-def test_nothing_is_frozen_if_every_stage_counts():
-    assert diagnosis().frozen() == {}
+@pytest.mark.parametrize(
+    ("changes", "frozen"),
+    [
+        ({}, set()),
+        ({"loading": loading(0.001)}, set()),  # a faster computation would wait for it
+        ({"loading": loading(0.0007)}, set(LOADER)),
+        ({"loading": loading(0.0001), "own": OWN.replace(num_workers=4)}, set()),
+        ({"loading": loading(3.2)}, set(COMPUTE)),  # no loader keeps up
+        ({"loading": loading(3.2), "machine": cpu_machine()}, set()),  # workers share its cores
+        ({"transfer_seconds": 0.0002}, {"pin_memory", "device_prefetch"}),
+        ({"optimizer_seconds": 0.0007}, {"optimizer_impl"}),
+    ],
+)
+def test_a_stage_that_takes_next_to_nothing_is_frozen(changes, frozen):
+    assert set(diagnosis(**changes).frozen()) == frozen
 
 
-def test_a_loader_that_takes_no_time_is_frozen_with_the_reason():
-    frozen = diagnosis(loading=loading(0.0007)).frozen()
-    assert set(frozen) == set(LOADER)
-    assert frozen["num_workers"] == "loading takes 0.7 % of computing"
-
-
-def test_a_loader_that_a_faster_computation_would_wait_for_is_not_frozen():
-    assert diagnosis(loading=loading(0.001)).frozen() == {}
+def test_what_is_frozen_has_a_reason():
+    assert diagnosis(loading=loading(0.0007)).frozen()["num_workers"] == (
+        "loading takes 0.7 % of computing"
+    )
+    frozen = diagnosis(loading=loading(3.2)).frozen()
+    assert "less than the 320 that computing reaches" in frozen["amp_dtype"]
 
 
 def test_less_speed_is_to_be_expected_on_a_cpu_without_half_precision():
@@ -156,32 +163,6 @@ def test_a_larger_batch_takes_longer_on_a_cpu_where_none_was_timed():
     assert set(LOADER) == set(diagnosis(cpu_machine(), loading=loading(0.0002), **untimed).frozen())
     assert not diagnosis(cpu_machine(), loading=loading(0.001), **untimed).frozen()
     assert not diagnosis(cuda_machine(), loading=loading(0.0002), **untimed).frozen()
-
-
-def test_workers_that_are_in_use_are_not_frozen():
-    own = OWN.replace(num_workers=4)
-    assert not set(LOADER) & set(diagnosis(own=own, loading=loading(0.0001)).frozen())
-
-
-def test_computing_is_frozen_where_no_loader_keeps_up():
-    frozen = diagnosis(loading=loading(3.2)).frozen()
-    assert set(frozen) == set(COMPUTE)
-    assert "less than the 320 that computing reaches" in frozen["amp_dtype"]
-
-
-def test_on_a_cpu_computing_is_never_frozen_because_workers_share_its_cores():
-    assert diagnosis(cpu_machine(), loading=loading(3.2)).frozen() == {}
-
-
-@pytest.mark.parametrize(
-    ("stage", "seconds", "knobs"),
-    [
-        ("transfer_seconds", 0.0002, {"pin_memory", "device_prefetch"}),
-        ("optimizer_seconds", 0.0007, {"optimizer_impl"}),
-    ],
-)
-def test_a_stage_that_takes_next_to_nothing_is_frozen(stage, seconds, knobs):
-    assert set(diagnosis(**{stage: seconds}).frozen()) == knobs
 
 
 def test_a_stage_that_a_large_batch_would_wait_for_is_not_frozen():

@@ -1,7 +1,6 @@
 """Signs of life while nothing else is said."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -17,7 +16,7 @@ class Clock:
 
     now = 0.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
 
@@ -28,7 +27,7 @@ def clock(monkeypatch):
     return clock
 
 
-def happens(condition: Callable[[], bool]) -> bool:
+def happens(condition):
     """Wait for a condition, for half a minute at most."""
     end = time.monotonic() + 30
     while not condition() and time.monotonic() < end:
@@ -37,7 +36,7 @@ def happens(condition: Callable[[], bool]) -> bool:
 
 
 def test_silence_is_told_again_and_again_with_all_the_seconds_that_it_took(clock):
-    said: list[float] = []
+    said = []
     with Waiting(said.append, EVERY).running():
         for periods in (1, 2, 7):
             clock.now = periods * EVERY
@@ -46,7 +45,7 @@ def test_silence_is_told_again_and_again_with_all_the_seconds_that_it_took(clock
 
 
 def test_nothing_is_told_where_something_was_said_lately(clock):
-    said: list[float] = []
+    said = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running():
         clock.now = 9 * EVERY
@@ -61,7 +60,7 @@ def test_nothing_is_told_where_something_was_said_lately(clock):
 
 
 def test_a_sign_waits_until_what_is_being_said_is_complete(clock):
-    said: list[float] = []
+    said = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running(), waiting.saying():
         del said[:]
@@ -71,7 +70,7 @@ def test_a_sign_waits_until_what_is_being_said_is_complete(clock):
 
 
 def test_a_message_that_fails_counts_as_said(clock):
-    said: list[float] = []
+    said = []
     waiting = Waiting(said.append, EVERY)
     with waiting.running():
         with suppress(ValueError), waiting.saying():
@@ -82,7 +81,7 @@ def test_a_message_that_fails_counts_as_said(clock):
 
 
 def test_it_ends_with_the_block_however_that_ends(clock):
-    said: list[float] = []
+    said = []
     with pytest.raises(KeyboardInterrupt), Waiting(said.append, EVERY).running():
         raise KeyboardInterrupt
     clock.now = 5 * EVERY
@@ -91,7 +90,7 @@ def test_it_ends_with_the_block_however_that_ends(clock):
 
 
 def test_a_terminal_that_is_gone_ends_nothing(clock):
-    tried: list[float] = []
+    tried = []
 
     def say(seconds):
         tried.append(seconds)

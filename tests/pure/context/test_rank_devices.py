@@ -1,7 +1,6 @@
 """Each of several processes needs a device of its own, which is checked before the first trial."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ class Pair(World):
 
     other_uuid: str = ""
 
-    def shares(self, own: Any) -> list[Any]:
+    def shares(self, own):
         if isinstance(own, tuple):
             return [own, (this_host(), self.other_uuid, "")]
         return [own, own]
@@ -51,11 +50,11 @@ def gpus(monkeypatch):
     return see
 
 
-def of_two(launch: tuple[str, ...] = ()) -> Job:
+def of_two(launch=()):
     return Job(Inspect(), "cuda", "model.py", processes=2, launch=launch)
 
 
-def of_script(launch: tuple[str, ...] = ()) -> Job:
+def of_script(launch=()):
     return Job(Inspect(on_host=2), "cuda:0", None, launch=launch)
 
 

@@ -14,8 +14,8 @@ from autotune.knobs.attention import mentions_attention
 from autotune.training import inspection
 from autotune.training.apply_settings import Settings
 from autotune.training.inspection import describe_workload
-from autotune.training.training_setup import TrainingSetup, apply, build_dataset
-from autotune.training.workload import Workload, load_workload
+from autotune.training.training_setup import apply, build_dataset
+from autotune.training.workload import load_workload
 from autotune.values.errors import UsageError
 from factories import cpu_machine, cuda_machine
 
@@ -26,13 +26,13 @@ CPU_KERNELS = ("flash", "math")
 COMPILED = pytest.param("default", marks=pytest.mark.slow)
 
 
-def set_up(workload: Workload, **settings: object) -> TrainingSetup:
+def set_up(workload, **settings):
     config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})
     Settings(config).apply_to_process()
     return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
 
 
-def trained(setup: TrainingSetup, steps: int = 1) -> list[torch.Tensor]:
+def trained(setup, steps=1):
     """The gradients after some steps, with the same random numbers each time."""
     torch.manual_seed(1)
     for _ in range(steps):
@@ -113,11 +113,11 @@ def test_volumes_make_the_layout_matter(workload):
 class Counting:
     """A count of the calls of a module."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module):
         self.calls = 0
         module.register_forward_hook(self)
 
-    def __call__(self, *_: object) -> None:
+    def __call__(self, *_):
         self.calls += 1
 
 

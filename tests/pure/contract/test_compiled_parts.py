@@ -9,8 +9,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.compile import compiled_modules, repeated_blocks
 from autotune.knobs.torch_private import compiled_call, compiled_dynamic, compiled_graphs
 from autotune.training.apply_settings import Settings
-from autotune.training.training_setup import TrainingSetup, apply, build_dataset
-from autotune.training.workload import Workload
+from autotune.training.training_setup import apply, build_dataset
 
 # Dynamo hides this warning from users, but not from pytest.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -18,17 +17,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"
 BLOCKS = {"compile_mode": "default", "compile_scope": "blocks"}
 
 
-def set_up(workload: Workload, **settings: object) -> TrainingSetup:
+def set_up(workload, **settings):
     config = TrainingConfig.of({"num_threads": torch.get_num_threads(), **settings})
     Settings(config).apply_to_process()
     return apply(config, workload, "cpu", seed=0, dataset=build_dataset(workload))
 
 
-def losses(setup: TrainingSetup) -> list[float]:
+def losses(setup):
     return [setup.step(iter(setup.loader)).item() for _ in range(3)]
 
 
-def encoder(layers: int) -> nn.Module:
+def encoder(layers):
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), layers)
 
 

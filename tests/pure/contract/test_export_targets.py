@@ -13,7 +13,6 @@ import yaml
 from torch.utils.data import DataLoader, TensorDataset
 
 from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts
-from autotune.configuration.best_config import BestConfig
 from autotune.export import export
 from factories import written
 from needs import library
@@ -38,17 +37,17 @@ def _everything_as_it_was(monkeypatch):
     torch.backends.cudnn.benchmark = benchmark
 
 
-def file_of(folder: Path, best: BestConfig, form: str) -> Path:
+def file_of(folder, best, form):
     return written(folder, export(best, form).text, f"{form}.yaml")
 
 
-def read(best: BestConfig, form: str) -> dict[str, object]:
+def read(best, form):
     loaded = yaml.safe_load(export(best, form).text)
     assert isinstance(loaded, dict)
     return loaded
 
 
-def training_arguments(path: Path) -> object:
+def training_arguments(path):
     transformers = library("transformers")
     parser = transformers.HfArgumentParser(transformers.TrainingArguments)
     (arguments,) = parser.parse_yaml_file(str(path))

@@ -1,10 +1,8 @@
 """Every knob explains itself, takes effect, and reads itself back."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
 
 import pytest
 import torch
@@ -14,23 +12,16 @@ from torch.utils.data import DataLoader, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.base import Knob, spelled
 from autotune.knobs.process import AFFINITY
 from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
 from autotune.training.apply_settings import Settings
 from autotune.training.ranks.facts import comm_dtypes
-from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks.world import ALONE
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
-from autotune.training.workload import Workload
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
-from knob_contract import (
-    Bench,
-    return_faults,
-    suggestion_faults,
-    text_faults,
-    value_faults,
-)
+from knob_contract import Bench, return_faults, suggestion_faults, text_faults, value_faults
 
 # A CPU with every instruction there is, so that every value which torch can apply is tried.
 CPU = replace(
@@ -58,21 +49,21 @@ pytestmark = [
 ]
 
 
-def settings_with(knob: Knob, value: Value) -> dict[str, Value]:
+def settings_with(knob, value):
     """Settings under which `knob` means something, this value among them."""
     threads = {"num_threads": torch.get_num_threads()}
     return {**threads, **switched_on(knob), knob.name: value}
 
 
-def switched_on(knob: Knob) -> dict[str, Value]:
+def switched_on(knob):
     """The setting of a knob that another one needs, if any."""
-    on: dict[str, Value] = {"num_workers": 2, "compile_mode": "default", "sharding": "fsdp"}
+    on = {"num_workers": 2, "compile_mode": "default", "sharding": "fsdp"}
     if knob.needs is None:
         return {}
     return {knob.needs: on.get(knob.needs, True) if knob.has_effect("fsdp") else None}
 
 
-def every_value() -> list[Any]:
+def every_value():
     settable = [knob for knob in ALL_KNOBS if knob not in ENVIRONMENT_KNOBS]
     pairs = [(knob, value) for knob in settable for value in knob.suggestions(CPU)]
     pairs += [(KNOBS[name], value) for name, value in ALSO_SETTABLE]
@@ -87,26 +78,26 @@ def every_value() -> list[Any]:
     ]
 
 
-def compiles(knob: Knob, value: Value) -> bool:
+def compiles(knob, value):
     return knob.needs == "compile_mode" or (knob.name == "compile_mode" and value is not None)
 
 
-def world_for(knob: Knob, request: pytest.FixtureRequest) -> World:
+def world_for(knob, request):
     """A process group of this process for a knob that means nothing without one."""
-    found: World = request.getfixturevalue("one_of_one") if knob.of_ranks else ALONE
+    found = request.getfixturevalue("one_of_one") if knob.of_ranks else ALONE
     if knob is COMM_DTYPE and len(comm_dtypes(torch.device("cpu"))) < len(COMM_DTYPES):
         pytest.skip("this torch has no compression hook for the CPU in some format")
     return found
 
 
-def bench_for(knob: Knob, value: Value, request: pytest.FixtureRequest) -> Bench:
+def bench_for(knob, value, request):
     """A workload and settings under which a value means something."""
     name = "blocks_workload" if knob.name in OF_BLOCKS else "workload"
-    used: Workload = request.getfixturevalue(name)
+    used = request.getfixturevalue(name)
     return Bench.of(used, "cpu", settings_with(knob, value), world_for(knob, request))
 
 
-def set_up(settings: dict[str, Value], workload: Workload, world: World = ALONE) -> TrainingSetup:
+def set_up(settings, workload, world=ALONE):
     config = TrainingConfig.of(settings)
     Settings(config).apply_to_process()
     return apply(config, workload, "cpu", 0, build_dataset(workload), world)
@@ -158,13 +149,13 @@ def test_the_default_is_in_force_again_after_a_value(knob, value, request):
     assert list(return_faults(bench, knob.name, value, default)) == []
 
 
-def needs_torch_with(knob: Knob, value: Value) -> None:
+def needs_torch_with(knob, value):
     """Skip a test of a mode of compilation that an older torch lacks."""
     if knob.name == "compile_mode" and value not in (None, *compile_modes()):
         pytest.skip(f"torch {torch.__version__} has no mode {value}")
 
 
-UNDO: dict[str, Callable[[Any], object]] = {
+UNDO = {
     "plain loader": lambda it: replace(it, loader=DataLoader(it.loader.dataset)),
     "no scaler": lambda it: replace(it, scaler=torch.amp.GradScaler("cpu", enabled=False)),
     "precise products": lambda _: torch.set_float32_matmul_precision("highest"),

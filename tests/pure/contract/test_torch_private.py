@@ -51,7 +51,7 @@ def test_an_eager_call_runs_hooks():
 
 @pytest.mark.slow
 def test_a_compilation_is_seen_and_its_wrapper_known():
-    told: list[str] = []
+    told = []
     torch_private.on_compilation(lambda: told.append("start"), lambda: told.append("end"))
     torch_private.draw_as_eager_does()
     torch.compiler.reset()  # which forgets callbacks
@@ -141,7 +141,7 @@ def test_the_stock_and_the_workers_of_a_loader_are_reached():
 def test_the_indices_of_each_batch_are_told_with_their_epoch(monkeypatch):
     iterators = torch_private.loader_iterators()
     monkeypatch.setattr(iterators, "_next_index", iterators._next_index)
-    told: list[tuple[object, list[int], bool]] = []
+    told = []
     torch_private.watch_indices(lambda _, epoch, *rest: told.append((epoch, *rest)))
     loader = DataLoader([0, 1, 2], batch_size=2, num_workers=1, persistent_workers=True)
     for _ in range(2):

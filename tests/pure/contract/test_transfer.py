@@ -3,12 +3,10 @@
 The device "meta" stands for an accelerator: what lies there has really been moved.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -30,10 +28,10 @@ class Pair(NamedTuple):
 class OwnBatch:
     """A batch that knows how to move itself, as those of some libraries do."""
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor):
         self.tensor = tensor
 
-    def to(self, device: torch.device) -> OwnBatch:
+    def to(self, device):
         return OwnBatch(self.tensor.to(device))
 
 
@@ -52,7 +50,7 @@ def setup_on(workload):
     return make
 
 
-def tensors(batch: Any) -> list[Tensor]:
+def tensors(batch):
     match batch:
         case Tensor():
             return [batch]

@@ -1,8 +1,6 @@
 """The dashboard answers requests to read from this machine, and no others."""
 
 import json
-from collections.abc import Iterable
-from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
@@ -13,19 +11,17 @@ from covering import covers
 LOCAL = "127.0.0.1:8080"
 
 
-def application(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+def application(environ, start):
     """Says yes to everything and everyone."""
     start("200 OK", [("Content-Type", "text/html"), ("Access-Control-Allow-Origin", "*")])
     return [b"yes"]
 
 
-def asked(
-    method: str = "GET", host: str = LOCAL, path: str = "/api"
-) -> tuple[int, dict[str, str], bytes]:
+def asked(method="GET", host=LOCAL, path="/api"):
     """Status, headers and body of one request."""
-    environ: dict[str, Any] = {"REQUEST_METHOD": method, "HTTP_HOST": host, "PATH_INFO": path}
+    environ = {"REQUEST_METHOD": method, "HTTP_HOST": host, "PATH_INFO": path}
     setup_testing_defaults(environ)
-    told: list[Any] = []
+    told = []
     body = guarded(application, "/first")(environ, lambda *given: told.append(given))
     status, headers, *_ = told[0]
     return int(status.split()[0]), dict(headers), b"".join(body)

@@ -17,11 +17,11 @@ ENDINGS = {"torchrun": "sh", "env": "sh", "json": "json", "python": "py.txt"}
 CASES = [(answer, form) for answer in ANSWERS for form in FORMATS]
 
 
-def golden(answer: str, form: str) -> Path:
+def golden(answer, form):
     return GOLDEN / answer / f"{form}.{ENDINGS.get(form, 'yaml')}"
 
 
-def text_of(answer: str, form: str) -> str:
+def text_of(answer, form):
     text = export(ANSWERS[answer](), form).text
     return text.replace(f"autotune {__version__}", "autotune VERSION")
 

@@ -34,7 +34,7 @@ def image(tmp_path, monkeypatch):
     return tmp_path
 
 
-def obstacle_on_cuda() -> str:
+def obstacle_on_cuda():
     """Return what is said of the machine; no mode is offered where there is something."""
     machine = describe_machine("cuda:0")
     offered = [value for value in COMPILE.suggestions(machine) if value]

@@ -101,9 +101,7 @@ def test_all_faults_are_named_at_once():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("num_workers", 4), ("pin_memory", True), ("num_threads", 3)],
-    ids=str,
+    ("name", "value"), [("num_workers", 4), ("pin_memory", True), ("num_threads", 3)], ids=str
 )
 def test_settings_that_cannot_change_the_model_share_a_quality_key(name, value):
     assert TrainingConfig.of({name: value}).quality_key() == TrainingConfig.of({}).quality_key()

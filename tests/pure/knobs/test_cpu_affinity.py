@@ -4,8 +4,6 @@ import os
 import pickle
 import threading
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -40,7 +38,7 @@ def server(monkeypatch):
     )
 
 
-def write_topology(root: Path) -> None:
+def write_topology(root):
     """Cores 0 to 3 on two nodes; 0 and 2 are hardware threads of one physical core."""
     system = root / "sys/devices/system"
     for number, (package, core) in enumerate([(0, 0), (1, 0), (0, 0), (1, 1)]):
@@ -114,7 +112,7 @@ def test_a_value_that_would_change_nothing_is_refused_with_its_reason(monkeypatc
 
 def test_threads_that_run_already_move_and_the_default_number_follows():
     inside, leave = threading.Event(), threading.Event()
-    seen: list[set[int]] = []
+    seen = []
 
     def stays():
         inside.set()
@@ -164,11 +162,11 @@ def test_a_mask_that_the_user_sets_later_is_kept_to():
 class _Read:
     """As much of a training loop as the knob reads."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader):
         self.loader = loader
 
 
-def moves_back(_: int) -> None:
+def moves_back(_):
     os.sched_setaffinity(0, CORES)
 
 
@@ -179,7 +177,7 @@ def test_live_workers_are_on_the_other_cores_and_a_function_of_the_users_still_r
     )
     best = Best(best_config(config, TrainingConfig.of({})))
     Settings(config).apply_to_process()
-    told: Any = torch.zeros(1, dtype=torch.int64)
+    told = torch.zeros(1, dtype=torch.int64)
     told.share_memory_()
 
     def tells(number):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -26,7 +24,7 @@ CPU = torch.device("cpu")
 class Streams:
     """A device's streams that write down what is queued on them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.log: list[str] = []
         self.events = 0
         self._current = _Stream("current", self)
@@ -34,36 +32,36 @@ class Streams:
     def Stream(self, device: torch.device) -> _Stream:  # noqa: N802
         return _Stream("side", self)
 
-    def current_stream(self, device: torch.device) -> _Stream:
+    def current_stream(self, device):
         return self._current
 
     @contextmanager
-    def stream(self, stream: _Stream) -> Iterator[None]:
+    def stream(self, stream):
         before, self._current = self._current, stream
         yield
         self._current = before
 
-    def copy(self, batch: Any) -> Any:
+    def copy(self, batch):
         self.log.append(f"copy {batch} on {self._current.name}")
         return [batch]
 
 
 class _Stream:
-    def __init__(self, name: str, of: Streams) -> None:
+    def __init__(self, name, of):
         self.name, self._of = name, of
 
-    def wait_stream(self, other: _Stream) -> None:
+    def wait_stream(self, other):
         self._of.log.append(f"{self.name} waits for {other.name}")
 
-    def wait_event(self, event: str) -> None:
+    def wait_event(self, event):
         self._of.log.append(f"{self.name} waits for {event}")
 
-    def record_event(self) -> str:
+    def record_event(self):
         self._of.events += 1
         return f"event {self._of.events}"
 
 
-def ahead(batches: Iterator[Any], streams: Streams) -> CopiedAhead:
+def ahead(batches, streams):
     return CopiedAhead(batches, streams.copy, CPU, streams)
 
 
@@ -100,7 +98,7 @@ def test_an_error_of_the_loader_is_raised():
 
 
 def test_a_batch_that_was_given_is_kept_until_the_next_one_is_asked_for():
-    copies: weakref.WeakSet[_Copy] = weakref.WeakSet()
+    copies = weakref.WeakSet()
 
     def copy(_):
         copies.add(made := _Copy())
@@ -121,7 +119,7 @@ def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer():
     class Setup:
         device = CPU
 
-    setup: Any = Setup()
+    setup = Setup()
     batches = ahead(iter("abc"), Streams())
     assert DEVICE_PREFETCH.read_back(setup) is False
     next(batches)
@@ -131,7 +129,7 @@ def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer():
 
 
 def test_batches_of_a_timing_pass_through_it_in_every_epoch():
-    fed: list[Iterator[Any]] = []
+    fed = []
 
     def feed(batches):
         fed.append(batches)

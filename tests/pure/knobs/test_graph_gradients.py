@@ -1,12 +1,12 @@
 """Gradients that CUDA graphs write again are copied before, all others stay what they are."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from autotune.knobs.compile import GraphGradients
 
 
-def learnt(model: nn.Module) -> dict[str, Tensor | None]:
+def learnt(model):
     """Give each parameter a gradient, as a backward pass does, and return them."""
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -14,7 +14,7 @@ def learnt(model: nn.Module) -> dict[str, Tensor | None]:
     return gradients(model)
 
 
-def gradients(model: nn.Module) -> dict[str, Tensor | None]:
+def gradients(model):
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 

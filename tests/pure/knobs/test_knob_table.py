@@ -22,15 +22,15 @@ _ELSEWHERE = {
 """Knobs that gain on none of the studies, each with why it is in these spaces all the same."""
 
 _NOT_OFFERED = {
-    "huge_pages": "it gains on one study, by 6 %; on the others it is worth 0.87 to 1.04",
+    "huge_pages": "it gains on one study, by 6 %; on the others it is worth 0.87 to 1.04"
 }
 """Knobs that gain on a study and are in `full` alone all the same."""
 
 
-def gains() -> dict[str, dict[str, list[float]]]:
+def gains():
     """For each knob and value that was timed, the median of each study whose rounds all gain."""
     worths = json.loads((Path(RESULTS) / "knobs.json").read_text(encoding="utf-8"))["worths"]
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found = defaultdict(lambda: defaultdict(list))
     for turned in worths.values():
         for name, worth in turned.items():
             knob, _, value = name.partition(",")[0].partition(" ")[0].partition("=")

@@ -28,7 +28,7 @@ FLAT_FACTS = WorkloadFacts(
 )
 
 
-def every_config(space: SearchSpace) -> set[TrainingConfig]:
+def every_config(space):
     names = list(space.domains)
     values = product(*(space.domains[name] for name in names))
     return {TrainingConfig.of(dict(zip(names, each, strict=True))) for each in values}

@@ -1,21 +1,18 @@
 """Search spaces as written: what is read, and every way in which it can be wrong."""
 
-from pathlib import Path
-
 import pytest
 
 from autotune.configuration.search_space import find_space, read_space, shipped_spaces
-from autotune.knobs.base import Value
 from autotune.values.errors import UsageError
 from covering import covers
 from factories import written
 
 
-def offers(folder: Path, text: str) -> dict[str, tuple[Value, ...]]:
+def offers(folder, text):
     return dict(read_space(written(folder, text)).offers)
 
 
-def faults(folder: Path, text: str) -> list[str]:
+def faults(folder, text):
     """Return what is said about a file, less its folder."""
     with pytest.raises(UsageError) as caught:
         read_space(written(folder, text))

@@ -7,7 +7,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.numerics.trajectory import Snapshot, distances, epsilon
 
 
-def at(x: float, y: float, buffer: float = 0.0) -> Snapshot:
+def at(x, y, buffer=0.0):
     weights = {"x": torch.tensor([x]), "y": torch.tensor([[y]])}
     return Snapshot(weights, {"mean": torch.tensor([buffer])})
 

@@ -1,14 +1,12 @@
 """A signal to all processes of a job: the trial was interrupted, it has not failed."""
 
 import threading
-from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Job
 from autotune.process import stop as stopping
 from autotune.process.stop import Stop, StoppableRunner
-from autotune.values.outcome import Crashed, Rejected, TrialOutcome, UserError
+from autotune.values.outcome import Crashed, Rejected, UserError
 from children import WORKLOADS, job_for
 from covering import covers
 
@@ -18,16 +16,16 @@ FAILED = UserError("ValueError: signal too short", "model.py:7")
 class Ending:
     """A runner whose process ends like this, while the stop may be asked for a moment later."""
 
-    def __init__(self, outcome: TrialOutcome, stop: Stop, seconds: float | None) -> None:
+    def __init__(self, outcome, stop, seconds):
         self.outcome, self.stop, self.seconds = outcome, stop, seconds
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job, folder):
         if self.seconds is not None:
             threading.Timer(self.seconds, self.stop.request).start()
         return self.outcome
 
 
-def ended(outcome: TrialOutcome, tmp_path: Path, seconds: float | None) -> TrialOutcome:
+def ended(outcome, tmp_path, seconds):
     stop = Stop()
     with stop.trial():
         runner = StoppableRunner(Ending(outcome, stop, seconds), stop)

@@ -1,13 +1,10 @@
 """The places of torch that are taken beside a script: what changes, and what does not."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -26,13 +23,13 @@ FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 @pytest.fixture
 def failures():
     """Let optimizers be fused from now on, collect their refusals, and restore them at the end."""
-    found: list[str] = []
+    found = []
     change_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
     yield found
     undo_all()
 
 
-def parameters() -> Iterator[nn.Parameter]:
+def parameters():
     return iter(nn.Linear(2, 2).parameters())
 
 
@@ -67,11 +64,11 @@ def test_the_scripts_own_mistakes_stay_its_own(failures):
 class Halves(nn.Module):
     """Says in which format it computes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = nn.Linear(2, 2)
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+    def forward(self, x):
         out = self.layer(x)
         return out, out.dtype
 
@@ -81,10 +78,10 @@ def halves():
     return in_halves(Halves())
 
 
-def in_halves(model: Model, failed: Callable[[BaseException], None] = print) -> Model:
+def in_halves(model, failed=print):
     """The model, under autocast from now on."""
 
-    def autocast(device: torch.device) -> torch.autocast:
+    def autocast(device):
         return torch.autocast(device.type, torch.bfloat16)
 
     under_autocast(model, autocast, lambda _: None, failed)
@@ -110,17 +107,17 @@ def test_copies_and_checkpoints_know_nothing_of_it(halves, again):
 class Sealed(dict[str, torch.Tensor]):
     """A container whose numbers cannot be replaced."""
 
-    def __copy__(self) -> Sealed:
+    def __copy__(self):
         raise TypeError("there is one of me")
 
 
 class Seals(Halves):
-    def forward(self, x: torch.Tensor) -> Sealed:
+    def forward(self, x):
         return Sealed(y=self.layer(x))
 
 
 def test_a_result_that_cannot_be_lengthened_is_given_as_it_is_and_the_model_runs_as_it_was():
-    failures: list[BaseException] = []
+    failures = []
     model = in_halves(Seals(), failures.append)
     formats = [model(torch.ones(1, 2))["y"].dtype for _ in range(2)]
     assert formats == [torch.bfloat16, torch.float32]
@@ -145,7 +142,7 @@ def test_every_short_number_in_a_result_is_lengthened():
 class Both(tuple[torch.Tensor, ...]):
     """Takes its parts one by one."""
 
-    def __new__(cls, *parts: torch.Tensor) -> Both:
+    def __new__(cls, *parts):
         return super().__new__(cls, parts)
 
 
@@ -172,7 +169,7 @@ def test_a_result_of_the_scripts_own_kind_keeps_its_kind():
 def test_a_call_comes_right_after_an_import(tmp_path, monkeypatch):
     (tmp_path / "imported_late.py").write_text("ready = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    seen: list[bool] = []
+    seen = []
     AfterImport("imported_late", lambda: seen.append(sys.modules["imported_late"].ready))
     assert importlib.util.find_spec("imported_late") is not None, "to ask is not to import"
     before = list(seen)

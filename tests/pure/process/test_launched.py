@@ -24,11 +24,7 @@ from factories import written
 
 MODEL = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
 TORCH = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
-MPI = {
-    "OMPI_COMM_WORLD_RANK": "3",
-    "OMPI_COMM_WORLD_SIZE": "8",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-}
+MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
 PMI = {"PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
 STEP = {"SLURM_STEP_ID": "0"}
@@ -40,7 +36,7 @@ def no_launcher(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def given(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def given(monkeypatch, variables):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
@@ -103,7 +99,7 @@ def test_a_host_that_does_not_see_the_folder_says_so(tmp_path, monkeypatch):
     assert "All hosts have to see the folder of the study" in lost.detail
 
 
-def launching(processes: int) -> Job:
+def launching(processes):
     return Job(Inspect(), "cpu", processes=processes, launch=("srun", "--ntasks", "2"))
 
 

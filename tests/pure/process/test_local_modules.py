@@ -30,7 +30,7 @@ print(json.dumps([own_modules(model), own_modules(model, model.parents[1])]))
 """
 
 
-def digest(name: str) -> str:
+def digest(name):
     return hashlib.sha256(FILES[name].encode()).hexdigest()
 
 

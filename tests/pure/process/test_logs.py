@@ -15,7 +15,7 @@ def short(monkeypatch):
     monkeypatch.setattr(children, "MOST_BYTES", KEPT)
 
 
-def line(left_out: int) -> bytes:
+def line(left_out):
     return b"\n... autotune left out %d bytes ...\n" % left_out
 
 

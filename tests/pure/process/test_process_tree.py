@@ -29,20 +29,20 @@ HOLDER = "held = b'x' * (int(input()) << 20); print(len(held), flush=True); inpu
 class Family:
     """A process that starts and ends children when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.process = _start(PARENT)
 
-    def change(self, line: str) -> set[int]:
+    def change(self, line):
         """The numbers of its children afterwards."""
         return set(map(int, _tell(self.process, line).split()))
 
 
-def _start(program: str) -> subprocess.Popen[str]:
+def _start(program):
     command = [sys.executable, "-c", program]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def _tell(process: subprocess.Popen[str], line: str) -> str:
+def _tell(process, line):
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
     return process.stdout.readline()
@@ -126,7 +126,7 @@ class Sizes:
     reads: int = 0
     """Times that the shared pages were read."""
 
-    def read(self, *_: object) -> int:
+    def read(self, *_):
         self.reads += 1
         return int(self.held * GIB)
 

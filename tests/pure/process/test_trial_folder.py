@@ -10,12 +10,7 @@ from autotune.process.common.trial_folder import TrialFolder, make_private, writ
 def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path):
     folder = TrialFolder(tmp_path)
     files = [folder.job, folder.outcome, folder.stdout, folder.stderr]
-    assert [path.name for path in files] == [
-        "job.json",
-        "outcome.json",
-        "stdout.log",
-        "stderr.log",
-    ]
+    assert [path.name for path in files] == ["job.json", "outcome.json", "stdout.log", "stderr.log"]
     assert {path.parent for path in files} == {tmp_path}
 
 

@@ -17,8 +17,7 @@ MOST_TIMES = 50.0
 MOST_BYTES = 50_000_000
 # The folder is only written to.
 ANY = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 VALUES = [b"", b"null", b"-1", b"0", b"1e999", b"NaN", b".inf", b"true", b"[]", b"{}", b"9" * 5000]
 MARKS = [
@@ -39,7 +38,7 @@ EDITS = st.lists(
 each = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 
 
-def edited(content: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
+def edited(content, edits):
     """Some bytes replaced by others, at places given as shares of the whole."""
     for place, length, replacement in edits:
         start = int(place * len(content))
@@ -111,7 +110,7 @@ COSTLY = {
 }
 
 
-def yardstick() -> float:
+def yardstick():
     """Seconds of CPU time that this machine takes now for a fixed piece of work."""
     start = time.process_time()
     sum(number * number for number in range(500_000))

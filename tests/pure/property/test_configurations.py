@@ -10,8 +10,6 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.search_space import shipped_spaces
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
-from autotune.knobs.base import Value
-from autotune.values.machine import Machine
 from factories import (
     IMAGE_FACTS,
     best_config,
@@ -27,7 +25,7 @@ MACHINES = {
     "cpu, 64 cores, no bfloat16": plain_cpu_machine(64),
     "cuda": cuda_machine(),
 }
-BASELINES: dict[str, dict[str, Value]] = {
+BASELINES = {
     "defaults": {},
     "workers": {"batch_size": 48, "num_workers": 3, "persistent_workers": True},
 }
@@ -48,7 +46,7 @@ def space(name, machine, baseline):
     return narrowed(shipped_spaces()[name], machine, baseline, IMAGE_FACTS)
 
 
-def own(baseline: dict[str, Value], machine: Machine) -> TrainingConfig:
+def own(baseline, machine):
     return TrainingConfig.of(baseline).resolved(machine)
 
 

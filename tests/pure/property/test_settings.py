@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
 from autotune.configuration.training_config import TrainingConfig, setting_faults
 from autotune.knobs import ALL_KNOBS
-from autotune.knobs.base import Integers, Knob, Value
+from autotune.knobs.base import Integers
 from autotune.values.strict_yaml import dump, parse
 
 
-def legal(knob: Knob) -> st.SearchStrategy[Value]:
+def legal(knob):
     match knob.values:
         case Integers(low, high, nullable):
             numbers = st.integers(low, high)

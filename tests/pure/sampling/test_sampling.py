@@ -13,7 +13,7 @@ from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import Posterior, expected_improvement, normal_below
 from autotune.sampling.encoding import Encoding, params_of
-from autotune.sampling.surrogate import Array, Indices, Surrogate, nominal, ordinal
+from autotune.sampling.surrogate import Surrogate, nominal, ordinal
 from factories import cpu_machine, narrowed, written
 
 
@@ -30,16 +30,16 @@ def test_half_of_a_normal_variable_lies_below_its_mean():
 SIZES = (4, 3, 2, 2)
 KERNELS = [ordinal([0, 1, 2, 3]), nominal(3), nominal(2), nominal(2)]
 PRIOR = np.array([0.4, 0.3, 0.2, 0.2])
-ALL: Indices = np.array(list(itertools.product(*map(range, SIZES))), dtype=np.intp)
+ALL = np.array(list(itertools.product(*map(range, SIZES))), dtype=np.intp)
 GAINS = [np.array([0.0, 0.3, 0.5, 0.4]), np.array([0.0, 0.4, -0.2]), np.array([0.0, 0.1])]
 
 
-def truth(rows: Indices) -> Array:
+def truth(rows):
     """Knobs that add their gains; the last one does nothing."""
     return np.asarray(sum(gain[rows[:, knob]] for knob, gain in enumerate(GAINS)))
 
 
-def fitted(rows: Indices, values: Array) -> Surrogate:
+def fitted(rows, values):
     surrogate = Surrogate(KERNELS, PRIOR)
     surrogate.fit(rows, values - values.mean())
     return surrogate

@@ -4,13 +4,11 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler
 
@@ -31,7 +29,7 @@ EIGHT = [torch.ones(4) for _ in range(64)]
 class Endless(Sampler[int]):
     """A sampler without a length, as those of endless trainings are."""
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         while True:
             yield from range(len(NUMBERS))
 
@@ -47,31 +45,36 @@ def stream():
     undo_all()
 
 
-def trained(stream: BatchStream, epochs: int = 1) -> Callable[[DataLoader[Any]], None]:
+def trained_on_a_batch(stream):
+    """One backward pass and a step."""
+    passed(stream)
+    stream.stepped()
+
+
+def trained(stream, epochs=1):
     """Return a training on a loader, with a step for each batch."""
 
-    def train(loader: DataLoader[Any]) -> None:
+    def train(loader):
         for _ in range(epochs):
             for _ in loader:
-                stream.calls.passed(in_closure=False)
-                stream.stepped()
+                trained_on_a_batch(stream)
 
     return train
 
 
-def evaluated_around(loader: DataLoader[Any]) -> None:
+def evaluated_around(loader):
     with torch.no_grad():
         for _ in loader:
             time.sleep(SECONDS)
 
 
-def evaluated_inside(loader: DataLoader[Any]) -> None:
+def evaluated_inside(loader):
     for _ in loader:
         with torch.no_grad():
             time.sleep(SECONDS)
 
 
-def evaluated_in_part(loader: DataLoader[Any]) -> None:
+def evaluated_in_part(loader):
     for n, _ in enumerate(loader):
         time.sleep(SECONDS)
         if n == 1:
@@ -108,8 +111,7 @@ def test_an_evaluation_in_the_middle_of_an_epoch_leaves_it_as_it_was(stream, eva
     loader = DataLoader(NUMBERS, batch_size=8)
     for _ in range(2):
         for n, _ in enumerate(loader):
-            stream.calls.passed(in_closure=False)
-            stream.stepped()
+            trained_on_a_batch(stream)
             if n == 2:
                 evaluate(loader)
     assert (stream.samples, stream.steps) == (64, 8)
@@ -145,8 +147,7 @@ def test_batches_that_are_taken_together_count_together(stream):
         batches = iter(DataLoader(EIGHT, batch_size=8))
         for n in range(4):
             next(batches), next(batches)
-            passed(stream)
-            stream.stepped()
+            trained_on_a_batch(stream)
             assert stream.samples_per_step == 16, n
             stream.count_anew()
     assert stream.accumulation_steps == 2
@@ -159,8 +160,7 @@ def test_batches_that_are_kept_for_several_steps_count_once(stream, taken):
         for _ in range(taken):
             next(batches)
         for _ in range(taken):
-            passed(stream)
-            stream.stepped()
+            trained_on_a_batch(stream)
             assert stream.samples >= 8 * stream.steps
     assert stream.samples == 8 * stream.steps
 
@@ -190,7 +190,7 @@ def test_a_step_on_whole_epochs_counts_their_batches(stream, in_closure):
     assert stream.accumulation_steps == 4 * (1 + in_closure)
 
 
-def one_ahead(loader: DataLoader[Any]) -> Iterator[Any]:
+def one_ahead(loader):
     """Yield each batch once the next one is there."""
     batches = iter(loader)
     last = next(batches)
@@ -200,7 +200,7 @@ def one_ahead(loader: DataLoader[Any]) -> Iterator[Any]:
     yield last
 
 
-def passed(stream: BatchStream) -> None:
+def passed(stream):
     """One backward pass."""
     stream.calls.passed(in_closure=False)
 
@@ -211,8 +211,7 @@ def test_a_loop_that_switches_gradients_on_for_each_batch_is_training(stream):
         for _ in range(2):
             for _ in loader:
                 torch.set_grad_enabled(True)
-                stream.calls.passed(in_closure=False)
-                stream.stepped()
+                trained_on_a_batch(stream)
             torch.set_grad_enabled(False)
     finally:
         torch.set_grad_enabled(True)
@@ -223,21 +222,21 @@ def test_a_loop_that_switches_gradients_on_for_each_batch_is_training(stream):
 class Buckets(Sampler[list[int]]):
     """Batches of 12 and 4 in turns, and no attribute that says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         pass
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self):
         yield from (list(range(12)), list(range(12, 16)), list(range(16, 28)), [28, 29, 30, 31])
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
 
 
-def detection(samples: list[Tensor]) -> Any:
+def detection(samples):
     return tuple(zip(*((torch.ones(3, 5, 5), {"boxes": one}) for one in samples), strict=True))
 
 
-def time_first(samples: list[Tensor]) -> Tensor:
+def time_first(samples):
     return pad_sequence([torch.ones(len(one) + n) for n, one in enumerate(samples)])
 
 
@@ -267,8 +266,7 @@ def test_the_loader_tells_the_samples_however_it_collates_them(
 def test_a_sampler_may_have_no_length(stream, drop_last):
     loader = DataLoader(NUMBERS, batch_size=8, sampler=Endless(), drop_last=drop_last)
     for _, _ in zip(range(6), loader, strict=False):
-        stream.calls.passed(in_closure=False)
-        stream.stepped()
+        trained_on_a_batch(stream)
     assert (stream.samples_per_step, stream.epoch_samples) == (8.0, None)
 
 
@@ -277,8 +275,7 @@ def test_a_loop_that_begins_an_epoch_for_each_step_waits_for_all_its_batches(str
     loader = DataLoader(NUMBERS, batch_size=8)
     for _ in range(5):
         next(iter(loader))
-        stream.calls.passed(in_closure=False)
-        stream.stepped()
+        trained_on_a_batch(stream)
     assert (stream.epoch_batches, stream.epoch_samples) == (1, 8)
     assert len(stream.boundary_seconds) == 4
 
@@ -292,15 +289,14 @@ def test_what_a_thread_reads_ahead_is_no_wait(stream):
     def train(batches):
         waited = stream.wait_seconds
         for _ in batches:
-            stream.calls.passed(in_closure=False)
-            stream.stepped()
+            trained_on_a_batch(stream)
         return stream.wait_seconds - waited
 
     loader = DataLoader(Slow(NUMBERS), batch_size=8)
     train(iter(loader))
     assert train(iter(loader)) >= 2 * SECONDS
     assert not stream.is_read_apart
-    ahead: queue.Queue[Any] = queue.Queue(maxsize=2)
+    ahead = queue.Queue(maxsize=2)
     reader = threading.Thread(target=lambda: [*map(ahead.put, loader), ahead.put(None)])
     reader.start()
     assert train(iter(ahead.get, None)) == 0
@@ -318,8 +314,7 @@ def test_what_an_agent_does_between_the_steps_is_timed(stream, monkeypatch, libr
         time.sleep(SECONDS)
         stream.calls.evaluated(start)
         stream.calls.called([torch.ones(8, 4)])
-        stream.calls.passed(in_closure=False)
-        stream.stepped()
+        trained_on_a_batch(stream)
     assert (stream.calls.aside_seconds < SECONDS) == bool(library)
 
 
@@ -333,14 +328,13 @@ def test_an_epoch_that_is_broken_off_leaves_no_sizes_to_the_next(stream):
     loader = DataLoader(NUMBERS, batch_sampler=Buckets(), num_workers=1, persistent_workers=True)
     for _ in range(2):
         for _ in loader:
-            stream.calls.passed(in_closure=False)
-            stream.stepped()
+            trained_on_a_batch(stream)
             break
     assert stream.samples == 24
 
 
 class Ready(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         yield from (torch.ones(7, 3) for _ in range(4))
 
 

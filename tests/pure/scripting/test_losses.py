@@ -12,14 +12,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import read_space
 from autotune.context.script_loss import loss_seconds
 from autotune.process.common.patches import undo_all
-from autotune.scripting.losses import (
-    LossRecorder,
-    Scalars,
-    StepLoss,
-    falls,
-    fault_of,
-    mean_of_last,
-)
+from autotune.scripting.losses import LossRecorder, Scalars, StepLoss, falls, fault_of, mean_of_last
 from autotune.scripting.steps import Steps
 from autotune.values.outcome import no_fall
 from factories import written
@@ -36,7 +29,7 @@ def recorder():
     undo_all()
 
 
-def loss(value: float) -> Tensor:
+def loss(value):
     return torch.tensor(value, requires_grad=True) * 1.0
 
 
@@ -149,7 +142,7 @@ class OnADevice(Tensor):
 
     is_cpu = False
 
-    def item(self) -> float:
+    def item(self):
         raise AssertionError("it would wait for the device")
 
     tolist = __float__ = item

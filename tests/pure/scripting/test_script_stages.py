@@ -13,7 +13,6 @@ from autotune.scripting.observation import some_steps
 from autotune.scripting.timed import ScriptStages
 from autotune.training.batches import Batches
 from autotune.training.profiling import copy_seconds
-from autotune.values.outcome import Diagnosed
 
 CPU = torch.device("cpu")
 
@@ -29,14 +28,14 @@ class Script:
     now: float = 0.0
     steps: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.batches = Batches((), self.clock, lambda: None)
         self.optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now
 
-    def step(self) -> None:
+    def step(self):
         self.steps += 1
         if self.opens_epoch(self.steps):
             self.now += 10 * self.waits
@@ -49,21 +48,18 @@ class Script:
         self.now += self.updates
 
 
-def loader(workers: int = 0, dataset: Dataset[object] | None = None) -> DataLoader[object]:
+def loader(workers=0, dataset=None):
     data = dataset or TensorDataset(torch.zeros(64, 1))
     return DataLoader(data, batch_size=4, num_workers=workers)
 
 
-def timed(
-    script: Script, feeds: DataLoader[object] | None, batches_per_step: int = 1
-) -> Diagnosed | None:
+def timed(script, feeds, batches_per_step=1):
     requests = ScriptStages(script.batches, script.clock, CPU).timing(feeds, 4, batches_per_step)
     while True:
         try:
             steps = next(requests)
         except StopIteration as end:
-            found: Diagnosed | None = end.value
-            return found
+            return end.value
         for _ in range(steps):
             script.step()
 
@@ -104,7 +100,7 @@ def test_slow_steps_are_few():
 
 
 def test_what_workers_load_is_loaded_once_more_in_this_process():
-    seen: list[int] = []
+    seen = []
 
     class Counts(Dataset[object]):
         def __len__(self):

@@ -17,7 +17,7 @@ from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls
 from autotune.scripting.wrappers import under_autocast
 
-FAILED: dict[str, str] = {}
+FAILED = {}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_reading_what_was_compiled_of_a_model_under_autocast_harms_nobody(monkey
     assert seen.read(KNOBS["compile_mode"]) is None
 
 
-def steps(seen: ObservedTraining, *optimizers: torch.optim.Optimizer) -> list[bool]:
+def steps(seen, *optimizers):
     """Return True for each of these steps that counts."""
     found = []
     for optimizer in optimizers:

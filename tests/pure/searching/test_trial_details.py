@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -28,14 +27,13 @@ TIMED = [
 ]
 
 
-def told(details: TrialDetails, **known: Any) -> TrialDetails:
+def told(details, **known):
     """As the study loop completes them."""
     return replace(details, timing_seconds=2.0, training="own", **known)
 
 
-def stored(details: TrialDetails) -> dict[str, Any]:
-    attributes: dict[str, Any] = json.loads(json.dumps(details.as_attributes()))
-    return attributes
+def stored(details):
+    return json.loads(json.dumps(details.as_attributes()))
 
 
 def test_a_trial_is_stored_under_the_names_of_what_is_known():

@@ -10,15 +10,15 @@ from autotune.training.profiling import busy_seconds, launch_seconds
 class Gpu:
     """A device with a queue: launching waits where it is full, and its kernels run in order."""
 
-    def __init__(self, kernels: int, launch: float, runs: float, room: int = 1000) -> None:
+    def __init__(self, kernels, launch, runs, room=1000):
         self.kernels, self.launch, self.runs, self.room = kernels, launch, runs, room
         self.now = 0.0
         self.ends: list[float] = []
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now
 
-    def step(self) -> None:
+    def step(self):
         for _ in range(self.kernels):
             if len(self.ends) >= self.room:
                 self.now = max(self.now, self.ends[-self.room])
@@ -26,7 +26,7 @@ class Gpu:
             begins = max(self.now, self.ends[-1] if self.ends else 0.0)
             self.ends.append(begins + self.runs)
 
-    def wait(self) -> None:
+    def wait(self):
         self.now = max(self.now, self.ends[-1] if self.ends else 0.0)
 
 
@@ -48,7 +48,7 @@ def test_one_step_that_stalls_does_not_count():
     assert launch_seconds(step, gpu.wait, gpu.clock) == pytest.approx(1e-3)
 
 
-def event(start: float, end: float, device: str = "CUDA", note: bool = False) -> SimpleNamespace:
+def event(start, end, device="CUDA", note=False):
     """An event of the profiler, in microseconds."""
     return SimpleNamespace(
         key="kernel",

@@ -27,7 +27,7 @@ KILLED = "rank 1 was killed by SIGKILL; log: stderr.rank1.log"
 MODEL = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
 
 
-def shares(samples: int, step: int) -> list[WholeSteps]:
+def shares(samples, step):
     data = TensorDataset(torch.arange(samples))
     orders = (DistributedSampler(data, 2, rank, drop_last=True) for rank in range(2))
     return [WholeSteps(order, step) for order in orders]
@@ -158,7 +158,7 @@ def test_gradients_go_by_the_backend_of_the_device_and_words_by_gloo(
 ):
     """With one GPU in sight, a launcher has given each process its own."""
     monkeypatch.setattr(world.torch.accelerator, "device_count", lambda: seen)
-    asked: list[object] = []
+    asked = []
     monkeypatch.setattr(world.distributed, "init_process_group", lambda b, **_: asked.append(b))
     monkeypatch.setattr(world.distributed, "new_group", lambda backend, **_: asked.append(backend))
     for name, told in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():

@@ -1,16 +1,15 @@
 """Facts of the machine are read from folders that stand for /proc and /sys."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from autotune.values.machine import Host, cpu_quota, nvidia_driver, oom_kills, probe_host
+from autotune.values.machine import cpu_quota, nvidia_driver, oom_kills, probe_host
 from covering import covers
 from factories import GIB, cpu_machine, host
 
 
-def place(root: Path, files: dict[str, str]) -> Path:
+def place(root, files):
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -18,13 +17,13 @@ def place(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def probe_v2(root: Path, files: dict[str, str]) -> Host:
+def probe_v2(root, files):
     """The host whose process lies in the cgroup /app/job of the unified hierarchy."""
     placed = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     return probe_host(place(root, {"proc/self/cgroup": "0::/app/job\n", **placed}))
 
 
-def probe_v1(root: Path, files: dict[str, str]) -> Host:
+def probe_v1(root, files):
     """The host whose process lies in /docker/1 of two hierarchies of version 1."""
     lines = "5:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n1:name=systemd:/docker/1\n"
     placed = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.values.measurement import Block, Measurement, Noise, disturbance_of
+from autotune.values.measurement import Block, Noise, disturbance_of
 from autotune.values.outcome import Measured, outcome_from_json, outcome_to_json
 from factories import measurement
 
 
-def blocks(*seconds: float, samples: int = 100) -> tuple[Block, ...]:
+def blocks(*seconds, samples=100):
     return tuple(Block(each, samples, wait_seconds=0.0) for each in seconds)
 
 
-def of(*seconds: float) -> Measurement:
+def of(*seconds):
     return replace(measurement(), blocks=blocks(*seconds))
 
 
@@ -69,7 +69,7 @@ def test_one_time_seconds_are_what_the_warm_up_cost_beyond_steady_steps():
     assert run.one_time_seconds == pytest.approx(3.5)
 
 
-def disturbed(*seconds: float) -> tuple[Block, ...]:
+def disturbed(*seconds):
     return tuple(replace(block, noise=Noise(foreign=0.5)) for block in blocks(*seconds))
 
 

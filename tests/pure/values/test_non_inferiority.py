@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autotune.values.statistics import (
-    LOOKS,
-    bounds,
-    decide,
-    may_accept,
-    resolution,
-)
+from autotune.values.statistics import LOOKS, bounds, decide, may_accept, resolution
 
 ALLOWED = 0.1
 
@@ -113,10 +107,10 @@ def test_losses_that_differ_by_more_are_not_widened_by_the_resolution():
     assert bounds(losses, step=0.01) == bounds(losses)
 
 
-def passed(losses: np.ndarray, allowed: float) -> float:
+def passed(losses, allowed):
     """Return the share of rows that some look accepts before a seed rejects them."""
 
-    def is_accepted(row: list[float]) -> bool:
+    def is_accepted(row):
         for seeds in range(1, len(row) + 1):
             decision = decide(row[:seeds], allowed)
             if decision != "undecided":

@@ -64,7 +64,7 @@ FAILURES = (
 )
 
 
-def kind(outcome: object) -> str:
+def kind(outcome):
     return type(outcome).__name__
 
 
@@ -107,10 +107,7 @@ def test_a_text_that_is_no_outcome_is_lost_and_says_why(text):
     assert lost.detail.startswith("the child's outcome is not readable: ")
 
 
-@pytest.mark.parametrize(
-    "number",
-    ["NaN", "Infinity", "-Infinity", "null"],
-)
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "null"])
 def test_numbers_that_are_not_finite_are_lost(number):
     text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
     assert isinstance(outcome_from_json(text), Lost)

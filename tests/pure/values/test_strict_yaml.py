@@ -10,14 +10,14 @@ from autotune.values.strict_yaml import MAX_BYTES, MAX_DEPTH, dump, parse, read
 from covering import covers
 
 
-def only_problem(text: str) -> str:
+def only_problem(text):
     with pytest.raises(UsageError) as caught:
         parse(text, "f.yaml")
     (line,) = str(caught.value).splitlines()
     return line
 
 
-def typed(value: object) -> object:
+def typed(value):
     """The value with the type of each scalar beside it, so that 1, 1.0 and True differ."""
     match value:
         case dict():
@@ -258,7 +258,7 @@ YAML_TEXT = st.text() | st.lists(
 @settings(deadline=2000, max_examples=500)
 def test_any_text_is_read_or_refused_with_positions_and_never_ends_otherwise(text):
     try:
-        outcome: object = parse(text, "f")
+        outcome = parse(text, "f")
     except UsageError as error:
         outcome = error
     lines = str(outcome).splitlines() if isinstance(outcome, UsageError) else ["f:"]

@@ -13,7 +13,7 @@ from children import WORKLOADS, shared_job
 MIB = 1 << 20
 
 
-def timing(blocks: int, seconds: float = 0.1) -> Measure:
+def timing(blocks, seconds=0.1):
     """So many blocks, however equal and however disturbed they are."""
     plan = MeasurePlan(1, seconds, (blocks,), precision=0.0, max_seconds=600.0, most_disturbed=0)
     return Measure(plan)
@@ -25,13 +25,13 @@ class _Watch:
     Hooks for audits cannot be removed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.phase: Path | None = None
         self.read: list[tuple[str, str]] = []
         self._here = False
         sys.addaudithook(self._note)
 
-    def _note(self, event: str, arguments: tuple) -> None:
+    def _note(self, event, arguments):
         if self.phase is None or self._here or event not in ("open", "os.listdir", "os.scandir"):
             return
         self._here = True

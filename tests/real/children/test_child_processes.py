@@ -129,12 +129,9 @@ def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
 
 
 @covers("T6", "T7")
-@pytest.mark.slow
 def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     job = shared_job(
-        WORKLOADS / "stubborn.py",
-        settings={"num_workers": 2},
-        deadline_seconds=DEADLINE_SECONDS,
+        WORKLOADS / "stubborn.py", settings={"num_workers": 2}, deadline_seconds=DEADLINE_SECONDS
     )
     outcome = run(job)
     assert outcome == TimedOut("warm-up", DEADLINE_SECONDS)
@@ -142,7 +139,6 @@ def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     assert nobody_is_left(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
     log, since = tmp_path / "trial" / "stdout.log", []
 
@@ -224,7 +220,6 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
 
 
 @pytest.mark.fresh
-@pytest.mark.slow
 @pytest.mark.usefixtures("threads_of_the_machine")
 def test_a_child_uses_no_other_cores_than_those_of_its_device(launch, tmp_path):
     before = len(os.sched_getaffinity(0))

@@ -133,7 +133,6 @@ def test_a_step_that_the_scaler_skips_is_taken_again():
     assert found == pytest.approx(settled, rel=1e-2, abs=1e-3)
 
 
-@pytest.mark.slow
 def test_compiled_code_draws_the_numbers_that_eager_code_draws(outcome_of):
     found = outcome_of("draws", compile_mode="default")
     assert found.seed_spread > 0.1

@@ -21,7 +21,7 @@ from children import WORKLOADS, job_for
 from covering import covers
 
 
-def line_of(workload: str, text: str) -> str:
+def line_of(workload, text):
     """file:line of the only line with this text."""
     path = WORKLOADS / f"{workload}.py"
     (number,) = [n for n, line in enumerate(path.read_text().splitlines(), 1) if text in line]
@@ -135,10 +135,7 @@ def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
 @covers("U7", "U11")
 @pytest.mark.parametrize(
     ("workload", "detail"),
-    [
-        ("short_stream", "no full batch"),
-        ("unpicklable", "cannot be sent to DataLoader workers"),
-    ],
+    [("short_stream", "no full batch"), ("unpicklable", "cannot be sent to DataLoader workers")],
 )
 @forked_only
 def test_an_impossible_demand_on_the_dataset_rejects_the_configuration(

@@ -7,7 +7,6 @@ import pytest
 from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import EVALUATION, NUMERICS_CHECK
-from autotune.searching.run.events import NothingFeasible
 from autotune.values.outcome import Gated, Measured, OutOfMemory, Probed, describe
 from children import SETTINGS, WORKLOADS, job_for, run_child, start_hurried
 from factories import written
@@ -43,7 +42,6 @@ def gate(runner, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_answer(
     tmp_path, trained_mib
 ):
@@ -170,7 +168,6 @@ def test_a_baseline_that_cannot_be_evaluated_is_told_what_to_do(tmp_path):
             return full if outcome.kind == "probed" else outcome
 
     events = events_of(options_in(tmp_path), OutOfMemoryProbes(lambda config, phase: at(100)))
-    assert isinstance(events[-1], NothingFeasible)
     (reason,) = events[-1].reasons
     assert "during evaluation (not during training)" in reason
     assert "fewer samples at a time in evaluate(model, device)" in reason

@@ -5,12 +5,11 @@ import pytest
 from asked_scripts import Ask
 from autotune.configuration.job import Measure
 from autotune.process.runner import SubprocessRunner
-from autotune.values.measurement import Measurement
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import Measured
 from children import QUICK, WORKLOADS, job_for, run_child
 
 
-def measured(outcome: TrialOutcome) -> Measurement:
+def measured(outcome):
     assert isinstance(outcome, Measured), outcome
     return outcome.measurement
 

@@ -1,17 +1,13 @@
 """Every fifth step computes twenty times as much: its seconds are part of the throughput."""
 
-from pathlib import Path
-
 import pytest
 
 from asked_scripts import Ask
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.process.runner import SubprocessRunner
-from autotune.values.measurement import Measurement
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import Measured
 from children import job_for
 
-pytestmark = pytest.mark.slow
 PLAN = MeasurePlan(block_seconds=0.1, looks=(6,), max_seconds=1.0)
 MODEL = """
 import torch
@@ -50,19 +46,19 @@ for epoch in range(1000):
 """
 
 
-def of_model(runner: SubprocessRunner, folder: Path) -> TrialOutcome:
+def of_model(runner, folder):
     path = folder / "model.py"
     path.write_text(MODEL)
     return runner.run(job_for(path, {"batch_size": 32}, Measure(PLAN)), folder / "trial")
 
 
-def of_script(runner: SubprocessRunner, folder: Path) -> TrialOutcome:
+def of_script(runner, folder):
     path = folder / "train.py"
     path.write_text(MODEL + SCRIPT)
     return Ask(runner, folder / "trial")(str(path), task=Measure(PLAN))
 
 
-def measured(outcome: TrialOutcome) -> Measurement:
+def measured(outcome):
     assert isinstance(outcome, Measured), outcome
     return outcome.measurement
 

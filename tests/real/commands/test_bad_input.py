@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from children import WORKLOADS, autotune
-from command_line import Done, command
+from command_line import command
 from covering import covers
 from factories import written
 
 USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
 
 
-def refused(done: Done, code: int) -> str:
+def refused(done, code):
     """The message of a command that ended as it should; nothing is on stdout."""
     assert "Traceback" not in done.err
     assert (done.code, done.out) == (code, ""), done.err

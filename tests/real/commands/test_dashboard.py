@@ -3,7 +3,6 @@
 import shutil
 import signal
 import sqlite3
-import sys
 import threading
 from contextlib import closing
 
@@ -11,10 +10,10 @@ import optuna
 import optuna_dashboard
 import pytest
 
-from autotune.cli import main
 from autotune.searching.run.events import Answered
 from autotune.study.storage import study_lock
 from children import wait_until
+from command_line import told
 from covering import covers
 from dashboards import running_dashboard
 from finished_study import NAME, finished_study, runner
@@ -41,21 +40,6 @@ def dashboard(folder):
 def detail(dashboard):
     """Files that the dashboard's pages are made of."""
     return dashboard.ask("GET", STUDY).data
-
-
-@pytest.fixture
-def refused(monkeypatch, capsys):
-    """`autotune dashboard` in this process, which ends at once: exit code and what it said."""
-
-    def ended(folder, *arguments):
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr("autotune.commands.dashboard.unwind_on_sigterm", lambda: None)
-        monkeypatch.setattr(sys, "argv", ["autotune", "dashboard", "--no-browser", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code, capsys.readouterr().err
-
-    return ended
 
 
 def test_it_says_where_it_is_and_that_nothing_can_be_changed(dashboard):
@@ -171,17 +155,7 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
 
 
 @covers("X6")
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (("nowhere",), 2, "is not a study"),
-        (("photo.jpg",), 2, "not an SQLite database"),
-    ],
-)
-def test_a_study_that_cannot_be_shown_is_refused_with_what_to_do(
-    folder, refused, arguments, code, says
-):
-    (folder / "photo.jpg").write_bytes(b"holiday" * 100)
-    ended, said = refused(folder, *arguments)
-    assert (ended, "Traceback" in said) == (code, False)
-    assert says in said
+def test_a_study_that_cannot_be_shown_is_refused(folder):
+    done = told(folder, "dashboard", "--no-browser", "nowhere")
+    assert done.code == 2
+    assert "is not a study" in done.err

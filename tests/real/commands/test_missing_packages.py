@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from answered_study import answered
 from children import HURRIED, WORKLOADS
+from stored_study import answered
 
 ROOT = Path(__file__).parents[3]
 OPTIONAL = ("optuna_dashboard", "pandas", "psycopg", "pynvml", "scipy")
@@ -19,7 +19,7 @@ IN_PYTHON = "import autotune.notebook as n; n.SearchResult(None, None, None, {})
 USAGE = 2
 
 
-def without_extras(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def without_extras(folder, *words):
     """A finished Python program for which, and for whose children, no extra is installed."""
     site = folder / "site"
     site.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def without_extras(folder: Path, *words: object) -> subprocess.CompletedProcess[
     )
 
 
-def autotune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def autotune(folder, *words):
     return without_extras(folder, "-m", "autotune", *words)
 
 
@@ -77,7 +77,6 @@ def test_a_table_for_a_notebook_names_pandas(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_search_and_its_reports_need_no_extra(tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())

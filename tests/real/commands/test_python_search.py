@@ -11,8 +11,6 @@ import pytest
 from children import DEADLINE, WORKLOADS, nobody_is_left
 from factories import written
 
-pytestmark = pytest.mark.slow
-
 # Everything at the top level: whoever is started must not run it again.
 SCRIPT = """\
 import json

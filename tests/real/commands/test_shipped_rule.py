@@ -4,19 +4,18 @@ Elsewhere the rule is shown on scripted measurements, and real searches are cut 
 """
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from autotune.comparison.race import LOOKS
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import read_best
 from children import WORKLOADS, autotune
 from factories import written
 
 TIMES = 5
 # Of one search. On a busy machine, as many rounds are void as are planned for each candidate.
 MOST_SECONDS = 1800
-pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(TIMES * MOST_SECONDS)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(TIMES * MOST_SECONDS)]
 
 # Each value of a label trains the very same way.
 SAME = """\
@@ -43,7 +42,7 @@ def patience(monkeypatch):
     monkeypatch.setattr("children.DEADLINE", MOST_SECONDS)
 
 
-def answers(folder: Path, model: str, space: str) -> list[BestConfig]:
+def answers(folder, model, space):
     """The answers of as many searches, each a study of its own."""
     for name in ("repeats_itself.py", "plain.py"):
         shutil.copy(WORKLOADS / name, folder)

@@ -3,7 +3,6 @@
 import tempfile
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ def impatient(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOptions:
+def options_of(folder, model=PLAIN, **changes):
     kept = {"study": "a", "storage": None, "folder": folder, "out": folder / "table.jsonl"}
     return SearchOptions.of(model_path=model, device="cpu", **{**kept, **changes})
 
@@ -39,7 +38,7 @@ def options_of(folder: Path, model: Path = PLAIN, **changes: object) -> SearchOp
         (["doctor"], "inspecting the machine"),
         (["knobs", PLAIN], "inspecting the machine and the file"),
         (["search", PLAIN, "--dry-run"], "inspecting the machine and the file"),
-        pytest.param(["profile", PLAIN], "the profile", marks=pytest.mark.slow),
+        (["profile", PLAIN], "the profile"),
     ],
     ids=["machine", "file", "plan", "profile"],
 )

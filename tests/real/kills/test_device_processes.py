@@ -3,10 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from subprocess import Popen
 
 import psutil
 import pytest
@@ -17,7 +14,6 @@ from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.usefixtures("devices_to_itself"),
     pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
 ]
@@ -33,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 @contextmanager
-def searching(folder: Path) -> Iterator[Popen[str]]:
+def searching(folder):
     """The search of this folder, on both cores at once: begun, or continued."""
     devices = ",".join(f"cpu:{core}" for core in CORES)
     search = start_hurried(folder, "search", "waits.py", "--device", devices, *FLAGS)
@@ -44,23 +40,23 @@ def searching(folder: Path) -> Iterator[Popen[str]]:
         search.wait()
 
 
-def trials_of(folder: Path) -> list:
+def trials_of(folder):
     return trials_in(f"sqlite:///{folder}/studies/waits/study.db", "waits")
 
 
-def reasons(folder: Path) -> list[str]:
+def reasons(folder):
     return [trial.user_attrs.get("reason", "") for trial in trials_of(folder)]
 
 
-def confirming(folder: Path) -> bool:
+def confirming(folder):
     return any(folder.glob("studies/waits/trials/confirm/**/job.json"))
 
 
-def said(folder: Path) -> str:
+def said(folder):
     return (folder / "stderr.txt").read_text()
 
 
-def end(search: Popen[str], *numbers: signal.Signals) -> int:
+def end(search, *numbers):
     """The exit code after these signals, in the order given."""
     for number in numbers[:-1]:
         search.send_signal(number)
@@ -69,7 +65,7 @@ def end(search: Popen[str], *numbers: signal.Signals) -> int:
     return stop(search, numbers[-1])
 
 
-def check_ended(folder: Path, before: dict[int, float | None]) -> None:
+def check_ended(folder, before):
     """Nobody is left, and what was told before is there as it was."""
     assert nobody_is_left(folder)
     assert "Traceback" not in said(folder)

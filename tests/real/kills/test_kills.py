@@ -14,7 +14,6 @@ KILLS = int(os.environ.get("AUTOTUNE_KILLS", "10"))
 
 
 @covers("R5")
-@pytest.mark.slow
 @pytest.mark.timeout(60 + 5 * KILLS)
 def test_a_search_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
     script = Path(__file__).parent.parent.parent / "kill_points.py"

@@ -3,7 +3,6 @@
 import os
 import shutil
 import time
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,8 +15,6 @@ from covering import covers
 from factories import written
 from held import trials_in
 
-pytestmark = pytest.mark.slow
-
 KILLS = max(3, int(os.environ.get("AUTOTUNE_KILLS", "10")) // 7)
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1]\n"
 FLAGS = ("--space", "space.yaml", "--trials", "4", "--accuracy-samples", "256")
@@ -25,7 +22,7 @@ FLAGS = ("--space", "space.yaml", "--trials", "4", "--accuracy-samples", "256")
 FIRST_SECONDS, LAST_SECONDS = 1.0, 9.0
 
 
-def finished(storage: str) -> dict[str, float | None]:
+def finished(storage):
     """Configuration to value, by Optuna alone."""
     file = file_of(storage)
     if file is None or not file.exists():
@@ -40,7 +37,7 @@ def finished(storage: str) -> dict[str, float | None]:
     return found
 
 
-def search_for(folder: Path, storage: str, seconds: float) -> None:
+def search_for(folder, storage, seconds):
     """Begin or continue the search, and kill it after so long."""
     search = start_hurried(folder, "search", "plain.py", "--storage", storage, *FLAGS)
     time.sleep(seconds)

@@ -15,8 +15,7 @@ from autotune.searching.search import search
 from children import WORKLOADS, nobody_is_left
 from covering import covers
 from factories import written
-from few_rounds import decide_after
-from hurried_runner import HurriedRunner
+from hurried_runner import HurriedRunner, decide_after
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMIplanted",
@@ -57,7 +56,7 @@ def searched(tmp_path_factory):
     return folder, events
 
 
-def trials(events) -> dict[int, str]:
+def trials(events):
     """Batch size to verdict."""
     ended = [event.trial for event in events if isinstance(event, TrialEnded)]
     return {

@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def test_a_study_that_is_in_use_is_refused_with_the_holders_number(model, tmp_pa
     assert not (tmp_path / "studies" / "mine" / "trials").exists()
 
 
-def refused(folder: Path, model: Path, *flags: str) -> str:
+def refused(folder, model, *flags):
     """The message of a search in this process whose storage cannot be used."""
     done = told(folder, "search", model, *flags)
     assert done.code == STORAGE, done.err
@@ -84,7 +83,6 @@ def test_a_signal_in_the_baseline_ends_the_search_and_its_children(number, code,
 
 
 @covers("R2")
-@pytest.mark.slow
 def test_a_third_signal_while_children_are_ended_leaves_none(tmp_path):
     search = start_autotune(tmp_path, "search", WORKLOADS / "stubborn.py")
     log = tmp_path / "studies" / "stubborn" / "trials" / "0000" / "0" / "stdout.log"

@@ -36,13 +36,13 @@ def outcome_of(runner, tmp_path):
     return run
 
 
-def umask() -> int:
+def umask():
     """This process' own."""
     os.umask(mask := os.umask(0))
     return mask
 
 
-def log_of(folder, name: str = "stderr.log") -> str:
+def log_of(folder, name="stderr.log"):
     return (folder / "trial" / name).read_text(encoding="utf-8", errors="replace")
 
 

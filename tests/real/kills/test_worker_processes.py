@@ -7,7 +7,6 @@ from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.usefixtures("devices_to_itself"),
     pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
 ]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from autotune.knobs.base import Value
 from factories import written
 from held import CORES
 from tuned_scripts import SCRIPTS, plan_of, report_of, run
@@ -44,7 +43,7 @@ GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
 @pytest.mark.parametrize("method", [None, "spawn"])
 def test_workers_of_a_script_load_on_other_cores(method, tmp_path):
     script = written(tmp_path, TELLS + GUARD, "train.py")
-    settings: dict[str, Value] = {"num_workers": 1, "cpu_affinity": "workers_apart"}
+    settings = {"num_workers": 1, "cpu_affinity": "workers_apart"}
     done = run(tmp_path, script, num_threads=64, loader_start_method=method, **settings)
     assert done.returncode == 0, done.stderr
     assert "the script's own function ran" in done.stdout

@@ -2,11 +2,9 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
-from autotune.knobs.base import Value
 from autotune.values.outcome import Measured, Rejected
 from children import WORKLOADS, run_child
 from children import job_for as job
@@ -49,18 +47,14 @@ def compute_loss(model, batch):
 """
 
 
-def model(folder: Path, text: str) -> Path:
+def model(folder, text):
     shutil.copy(WORKLOADS / "plain.py", folder)
     return written(folder, text, "model.py")
 
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"loader_start_method": "forkserver"},
-        {"loader_start_method": "spawn"},
-        {"in_order": False},
-    ],
+    [{"loader_start_method": "forkserver"}, {"loader_start_method": "spawn"}, {"in_order": False}],
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.parametrize("warm", [False, True])
@@ -72,7 +66,7 @@ def test_a_trial_trains_with_its_kind_of_workers(settings, warm, tmp_path):
 
 def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_why(tmp_path):
     path = model(tmp_path, LAMBDA)
-    forked: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    forked = {"num_workers": 1, "persistent_workers": True}
     assert isinstance(run_child(tmp_path, job(path, forked)), Measured)
     outcome = run_child(tmp_path, job(path, {**forked, "loader_start_method": "spawn"}))
     assert isinstance(outcome, Rejected), outcome
@@ -82,7 +76,7 @@ def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_wh
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
 @pytest.mark.parametrize("method", [None, "spawn"])
 def test_workers_load_on_other_cores_than_training(method, tmp_path):
-    settings: dict[str, Value] = {
+    settings = {
         "num_workers": 1,
         "persistent_workers": True,
         "cpu_affinity": "workers_apart",

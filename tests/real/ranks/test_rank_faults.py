@@ -5,21 +5,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 
 from asked_scripts import SCRIPTS, Ask, InTwo
-from autotune.configuration.job import Inspect, Job, Measure, TakeFirstSteps, job_to_json
+from autotune.configuration.job import Inspect, Measure, TakeFirstSteps, job_to_json
 from autotune.process import children
 from autotune.process.children import OF_RANKS
 from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.errors import TooManyLostError
-from autotune.values.outcome import Crashed, Rejected, TimedOut, TrialOutcome, UserError
+from autotune.values.outcome import Crashed, Rejected, TimedOut, UserError
 from children import QUICK, WORKLOADS, children_of, job_for, nobody_is_left, wait_until
 from covering import covers
 from factories import written
@@ -58,7 +56,7 @@ WITHOUT = "rank 1 ended without a result; log: stderr.rank1.log"
 KILLED = "rank 1 was killed by SIGKILL; log: stderr.rank1.log"
 
 
-def job_of(way: str, fault: str, folder: Path, launcher: str = LEAVES_OTHERS) -> Job:
+def job_of(way, fault, folder, launcher=LEAVES_OTHERS):
     """The job of a model.py, of two processes."""
     settings = {"batch_size": FAULTS[fault]}
     job = replace(job_for(WORKLOADS / "ranks.py", settings), processes=2)
@@ -71,7 +69,7 @@ def job_of(way: str, fault: str, folder: Path, launcher: str = LEAVES_OTHERS) ->
     return replace(job, host=None, launch=(str(path),), deadline_seconds=OF_LAUNCHER)
 
 
-def run(job: Job, folder: Path) -> TrialOutcome:
+def run(job, folder):
     """The outcome of a job, of which nothing is left."""
     with SubprocessRunner(folder / "inductor") as runner:
         try:
@@ -80,9 +78,7 @@ def run(job: Job, folder: Path) -> TrialOutcome:
             assert nobody_is_left(folder)
 
 
-def script_outcome(
-    folder: Path, script: str, *words: str, seconds: float = PATIENCE
-) -> TrialOutcome:
+def script_outcome(folder, script, *words, seconds=PATIENCE):
     with SubprocessRunner(folder / "inductor") as runner:
         ask = Ask(InTwo(runner, seconds), folder / "trial")
         outcome = ask(script, *words, task=Measure(QUICK), settings={})
@@ -90,14 +86,14 @@ def script_outcome(
     return outcome
 
 
-def outcome_of(way: str, fault: str, folder: Path, seconds: float = PATIENCE) -> TrialOutcome:
+def outcome_of(way, fault, folder, seconds=PATIENCE):
     """The outcome of two processes that were started in a way; nothing of them is left."""
     if way == SCRIPT:
         return script_outcome(folder, "faulty_rank.py", fault, seconds=seconds)
     return run(replace(job_of(way, fault, folder), deadline_seconds=seconds), folder)
 
 
-def log_of(folder: Path, name: str) -> str:
+def log_of(folder, name):
     return (folder / "trial" / name).read_text(encoding="utf-8", errors="replace")
 
 
@@ -244,7 +240,7 @@ def test_a_launcher_that_does_not_end_them_ends_the_search(tmp_path, monkeypatch
         run(job_of(OWN, "hangs", tmp_path, NEVER_ENDS), tmp_path)
 
 
-def both_measure(folder: Path) -> Callable[[], bool]:
+def both_measure(folder):
     phases = [folder / "trial" / name for name in ("phase", "phase.rank1")]
     return lambda: all(one.exists() and one.read_text() == "measure" for one in phases)
 

@@ -74,11 +74,11 @@ def launcher(tmp_path, monkeypatch):
     return command
 
 
-def of_two(model: Path, *arguments: object, **options: object) -> Job:
+def of_two(model, *arguments, **options):
     return replace(job_for(model, *arguments, **options), processes=2)
 
 
-def of_script(task: Measure | Observe) -> Job:
+def of_script(task):
     reads = ("num_workers", "prefetch_factor") if isinstance(task, Measure) else ()
     config = {"num_workers": 1, "num_threads": 1} if reads else None
     return Job(

@@ -10,12 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from asked_scripts import SCRIPTS
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from children import WORKLOADS, autotune, hurried, nobody_is_left
 from factories import written
-
-pytestmark = pytest.mark.slow
 
 MODEL = Path(__file__).parents[3] / "studies" / "digits_cnn" / "model.py"
 TORCHRUN = f"{Path(sys.executable).parent / 'torchrun'} --standalone --nproc-per-node 2"
@@ -61,15 +59,15 @@ class Searched(NamedTuple):
     done: subprocess.CompletedProcess[str]
 
     @property
-    def path(self) -> Path:
+    def path(self):
         return self.folder / "studies" / "s" / "best.yaml"
 
     @property
-    def best(self) -> BestConfig:
+    def best(self):
         return read_best(self.path)
 
 
-def searched(folder: Path, space: str, *words: str | Path) -> Searched:
+def searched(folder, space, *words):
     written(folder, space)
     done = hurried(folder, "search", *words)
     assert done.returncode == 0, done.stderr
@@ -89,7 +87,7 @@ def script(tmp_path_factory):
     return searched(folder, OF_SCRIPT, "train.py", *TWO, *FLAGS, *LONG)
 
 
-def launched(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
+def launched(folder, processes):
     path = written(folder, PRODUCTION, "train.py")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
     return subprocess.run(

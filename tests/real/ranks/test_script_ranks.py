@@ -1,7 +1,5 @@
 """A script of two processes that join each other: observed, timed and probed as one training."""
 
-from pathlib import Path
-
 import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
@@ -32,11 +30,11 @@ def ask(runner, tmp_path):
     return Ask(InTwo(runner), tmp_path / "trial")
 
 
-def log_of(ask: Ask, rank: int, name: str = "stdout") -> str:
+def log_of(ask, rank, name="stdout"):
     return (ask.folder / (f"{name}.rank{rank}.log" if rank else f"{name}.log")).read_text()
 
 
-def variant(folder: Path, *changes: tuple[str, str]) -> str:
+def variant(folder, *changes):
     """The path of another version of the script."""
     source = (SCRIPTS / "ddp_loop.py").read_text()
     for old, new in changes:
@@ -156,11 +154,10 @@ for epoch in range(10_000):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("library", ["accelerate", "transformers", "lightning"])
 def test_libraries_that_join_the_processes_themselves_are_timed(library, ask, tmp_path):
     installed(library)
-    words: tuple[str, ...] = (str(tmp_path / "out"), "100000")
+    words = (str(tmp_path / "out"), "100000")
     if library == "accelerate":
         script, step = str(written(tmp_path, ACCELERATE, "train.py")), 32
         words = ()

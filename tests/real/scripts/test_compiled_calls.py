@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -27,11 +27,11 @@ Prepare = Callable[[nn.Module], nn.Module]
 class Says(nn.Module):
     """Says whether it was compiled."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = nn.Linear(4, 2)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, bool]:
+    def forward(self, x):
         return self.layer(x), torch.compiler.is_compiling()
 
 
@@ -48,7 +48,6 @@ def prepared():
     return model
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_an_evaluation_runs_eager_whatever_its_batches(prepared, mode):
     graphs = counters["stats"]["unique_graphs"]
@@ -71,40 +70,40 @@ class Replayed(torch.autograd.Function):
     """Gives numbers in memory that the next call writes to, as a CUDA graph does."""
 
     @staticmethod
-    def forward(ctx: Any, computed: Tensor, memory: Tensor) -> Tensor:
+    def forward(ctx, computed, memory):
         memory.data.copy_(computed)
         return memory.data
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx, *gradients):
         return gradients[0], None
 
 
 class Captured(nn.Module):
     """Compiles to something that behaves as CUDA graphs do."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = nn.Linear(4, 1)
         self.memory = torch.zeros(2, 1)
 
-    def forward(self, x: Tensor) -> Pair:
+    def forward(self, x):
         out = self.layer(x)
         return Pair(out, {"parts": [out]})
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        def replay(x: Tensor) -> Pair:
-            out: Tensor = Replayed.apply(self.layer(x), self.memory)
+    def compile(self, *args, **kwargs):
+        def replay(x):
+            out = Replayed.apply(self.layer(x), self.memory)
             return Pair(out, {"parts": [out.detach()]})
 
         self._compiled_call_impl = replay
 
 
-def in_production(model: nn.Module) -> nn.Module:
+def in_production(model):
     return Best(best_config(GRAPHS, BASELINE)).prepare(model)
 
 
-def in_a_script(model: nn.Module) -> nn.Module:
+def in_a_script(model):
     """As `autotune run` has it, autocast in float32 included, which lengthens nothing."""
     in_production(model)
     or_eager(model, pytest.fail)

@@ -2,14 +2,10 @@
 
 import math
 from functools import partial
-from pathlib import Path
-
-import pytest
 
 from asked_scripts import Ask
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import TakeFirstSteps
-from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses
 from children import autotune, hurried
@@ -49,9 +45,7 @@ for _ in range(10_000):
 """
 
 
-def steps_of(
-    ask: Ask, script: Path, draws_as_eager: bool = False, **settings: Value
-) -> FirstLosses:
+def steps_of(ask, script, draws_as_eager=False, **settings):
     """The first ten steps of a script under these settings."""
     task = TakeFirstSteps(10, draws_as_eager=draws_as_eager)
     found = ask(str(script), task=task, settings=settings, asked=tuple(settings))
@@ -59,11 +53,10 @@ def steps_of(
     return found
 
 
-def off(found: tuple[float, ...], own: tuple[float, ...]) -> float:
+def off(found, own):
     return math.dist(found, own) / math.hypot(*own)
 
 
-@pytest.mark.slow
 def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(tmp_path):
     script = written(tmp_path, PATTERNS, "train.py")
     with SubprocessRunner(tmp_path / "inductor") as runner:
@@ -83,7 +76,6 @@ def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
         assert off(other_masks.sums.settled_gradients, own.sums.settled_gradients) > 0.1
 
 
-@pytest.mark.slow
 def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path):
     script = written(tmp_path, NEVER_FALLS, "train.py")
     space = written(tmp_path, "optimizer_impl: [null, fused]\namp_dtype: [null, bfloat16]\n")

@@ -3,7 +3,6 @@
 import re
 import shutil
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from autotune.configuration.job import Job, Measure, MeasurePlan, Observe
 from autotune.configuration.script import Script
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured, Observed, TrialOutcome, UserError
+from autotune.values.outcome import Measured, Observed, UserError
 from children import autotune
 from covering import covers
 from needs import installed
@@ -100,9 +99,7 @@ def runner(folder):
         yield runner
 
 
-def run(
-    runner: SubprocessRunner, folder: Path, task: Measure | Observe, after: int = 3, *words: str
-) -> TrialOutcome:
+def run(runner, folder, task, after=3, *words):
     job = Job(
         task,
         device="cpu",
@@ -113,7 +110,7 @@ def run(
     return runner.run(job, folder / "trial")
 
 
-def kept(folder: Path) -> dict[str, str]:
+def kept(folder):
     below = folder / "kept" / folder.relative_to("/")
     assert (below / "link").readlink() == Path("anywhere")
     return {
@@ -126,10 +123,7 @@ def kept(folder: Path) -> dict[str, str]:
 @covers("U16")
 @pytest.mark.parametrize(
     ("task", "after", "outcome"),
-    [
-        (Observe(), 3, Observed),
-        (Measure(MeasurePlan(max_seconds=0.5)), 20, Measured),
-    ],
+    [(Observe(), 3, Observed), (Measure(MeasurePlan(max_seconds=0.5)), 20, Measured)],
 )
 def test_what_a_run_changes_or_deletes_is_kept_as_it_was(runner, folder, task, after, outcome):
     for _ in range(2):  # the second run finds files of the first, which do not count
@@ -163,9 +157,7 @@ def test_what_safetensors_writes_over_is_kept(runner, folder):
     assert found.read_text() == "of a week"
 
 
-def seen_to_overwrite(
-    runner: SubprocessRunner, folder: Path, script: str, word: str
-) -> Sequence[str]:
+def seen_to_overwrite(runner, folder, script, word):
     """Return the names of the files that a script of `tests/scripts` was seen to write over."""
     shutil.copy(SCRIPTS / script, folder / "train.py")
     job = Job(

@@ -1,8 +1,10 @@
 """A command line without torch trains with the Python that --python names."""
 
 import os
+import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,41 @@ import torch
 import yaml
 
 from children import HURRIED
-from environments import ALONE, NOT_TRAINING, environment, pretend
 from factories import written
 from tuned_scripts import best
+
+ALONE = ("torch", "torchvision", "torchgen", "functorch")
+"""Left out of an environment that holds a command line alone."""
+NOT_TRAINING = ("autotune", "click", "optuna", "optuna_dashboard", "rich", "sqlalchemy")
+"""Left out of an environment that trains: the parent's packages, and ours."""
+
+
+def environment(folder, without):
+    """Make an environment with all packages but some; return its Python."""
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for place in (Path(place) for place in sys.path if place.endswith("site-packages")):
+        for entry in place.iterdir():
+            if _package(entry.name) not in without and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def pretend(python, name, version):
+    """Let a package seem to be installed in a version; importing it fails."""
+    (site,) = python.parents[1].glob("lib/python*/site-packages")
+    (site / f"{name}.py").write_text("raise ImportError\n")
+    facts = site / f"{name}-{version}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def _package(entry):
+    """The package of an entry in site-packages, also of an editable install's files."""
+    if "autotune" in entry:
+        return "autotune"
+    return re.split(r"[-.]", entry.lower(), maxsplit=1)[0]
+
 
 USAGE = 2
 COMMANDS = [
@@ -66,9 +100,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def finished(
-    python: Path, folder: Path, *words: object, **environ: str
-) -> subprocess.CompletedProcess[str]:
+def finished(python, folder, *words, **environ):
     program = words if str(words[0]).endswith(".py") else ("-m", "autotune", *words)
     inherited = {name: text for name, text in os.environ.items() if name != "AUTOTUNE_PYTHON"}
     return subprocess.run(
@@ -155,7 +187,6 @@ def test_a_script_runs_in_the_environment_that_trains(alone, training, folder, w
     assert "autotune: applied: " in done.stderr
 
 
-@pytest.mark.slow
 def test_a_search_trains_in_that_environment(alone, training, folder):
     written(folder, "num_workers: [0, 1]\n", "space.yaml")
     flags = ("--space", "space.yaml", "--trials", "2", "--python", training)

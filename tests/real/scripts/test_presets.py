@@ -3,7 +3,6 @@
 import pytest
 
 from autotune.calling.flag import preset_maps
-from autotune.knobs.base import Value
 from needs import installed
 from tuned_scripts import SCRIPTS, run
 
@@ -22,13 +21,12 @@ FAMILIES = {
         ("transformers", "accelerate"),
     ),
 }
-SETTINGS: list[tuple[dict[str, Value], str]] = [
+SETTINGS = [
     ({"batch_size": 16}, "on 16 images 2 times in 2 steps"),
     ({"batch_size": 8, "accumulation_steps": 2}, "on 8 images 4 times in 2 steps"),
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("preset", FAMILIES)
 @pytest.mark.parametrize(("settings", "trained"), SETTINGS)
 def test_what_a_preset_maps_changes_what_trains(tmp_path, preset, settings, trained):

@@ -5,20 +5,15 @@ import shutil
 import pytest
 
 from autotune.configuration.best_config import write_best
-from autotune.knobs.base import Value
 from children import autotune
 from factories import best_config, written
 from tuned_scripts import BASELINE, SCRIPTS, best, plan_of, report_of, run
 
-NUMERICS: dict[str, Value] = {
-    "amp_dtype": "bfloat16",
-    "channels_last": True,
-    "optimizer_impl": "fused",
-}
+NUMERICS = {"amp_dtype": "bfloat16", "channels_last": True, "optimizer_impl": "fused"}
 
 
 def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path):
-    settings: dict[str, Value] = {"num_workers": 1, "num_threads": 1, **NUMERICS}
+    settings = {"num_workers": 1, "num_threads": 1, **NUMERICS}
     settings["batch_size"] = 32
     done = run(tmp_path, SCRIPTS / "plain_loop.py", "--batch-size", "8", **settings)
     assert done.returncode == 0, done.stderr
@@ -39,7 +34,7 @@ def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path):
 
 
 def test_numerics_come_in_where_they_are_allowed_and_batch_sizes_by_a_flag(tmp_path):
-    settings: dict[str, Value] = {"batch_size": 32, **NUMERICS}
+    settings = {"batch_size": 32, **NUMERICS}
     options = ("--map", "batch_size=--batch-size", "--allow-numerics")
     done = run(tmp_path, *options, SCRIPTS / "plain_loop.py", "--batch-size=4", **settings)
     assert "batch size 32, workers 0" in done.stderr
@@ -54,11 +49,7 @@ def test_settings_that_the_script_makes_itself_are_left_to_it_and_named(tmp_path
     folder.mkdir()
     shutil.copy(SCRIPTS / "goes_its_own_way.py", folder / "train.py")
     folder.chmod(0o555)
-    settings: dict[str, Value] = {
-        "num_threads": 2,
-        "amp_dtype": "bfloat16",
-        "optimizer_impl": "fused",
-    }
+    settings = {"num_threads": 2, "amp_dtype": "bfloat16", "optimizer_impl": "fused"}
     path = best(tmp_path, **settings)
     done = autotune(folder, "run", path, "--allow-numerics", "train.py")
     folder.chmod(0o755)
@@ -77,7 +68,7 @@ def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_sett
 
     One that is built in a new place is known only after its first epoch, by that place.
     """
-    settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    settings = {"num_workers": 1, "persistent_workers": True}
     done = run(tmp_path, SCRIPTS / "phases.py", batch_size=8, **settings)
     assert done.stdout == "[[1, 1], [0, 1], [1, 1]] 0 0 2\n", done.stderr
     (applied,) = report_of(done)
@@ -85,7 +76,7 @@ def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_sett
 
 
 def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path):
-    settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    settings = {"num_workers": 1, "persistent_workers": True}
     done = run(tmp_path, SCRIPTS / "curriculum.py", **settings)
     assert done.stdout == "[0.0, 0.0, 1.0, 2.0]\n", done.stderr
     applied, refused, *_ = report_of(done)

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from autotune.knobs.base import Value
 from tuned_scripts import SCRIPTS, best, report_of, run
 
 pytestmark = pytest.mark.fresh
@@ -107,7 +106,7 @@ def test_workers_import_nothing_of_ours(tmp_path, start):
 
 
 def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path):
-    settings: dict[str, Value] = {"omp_wait_policy": "passive"}
+    settings = {"omp_wait_policy": "passive"}
     script = SCRIPTS / "leaves.py"
     shown = run(tmp_path, "--print-command", script, *ODD, **settings)
     assert shown.stdout.startswith("env OMP_WAIT_POLICY=PASSIVE ")

@@ -15,14 +15,13 @@ from autotune.context.script_ways import proposals, unknown_words
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Measured, Observed, ScriptFlag, Surroundings, WorkloadFacts
+from autotune.values.outcome import Measured, Observed, ScriptFlag, Surroundings
 from children import QUICK
 from needs import installed
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import SEEN, SEEN_SETTINGS, ScriptedRunner, at, batch_of, events_of, options_in
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "parses_flags.py"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
-OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
 OPEN = ScriptFlag(("--batch-size",), None, is_open=True)
 BATCH, EPOCHS = ScriptFlag(("-b", "--batch-size"), 16), ScriptFlag(("--epochs",), 3)
 
@@ -44,9 +43,7 @@ def folder(tmp_path_factory):
         yield folder
 
 
-def seen(
-    runner: SubprocessRunner, folder: Path, *arguments: str, script: str = "train.py"
-) -> Surroundings:
+def seen(runner, folder, *arguments, script="train.py"):
     job = Job(
         Observe(),
         device="cpu",
@@ -142,26 +139,17 @@ def planned(
     loader: str = "train.py:9#0",
 ) -> tuple[Planned, ScriptedRunner]:
     """The plan of a search of a script with these flags, and the runner that was asked."""
-    today = {**OWN, **(own or {})}
-    observed = Observed(
-        device="cpu",
-        loaders=("train.py:9#0",),
-        training_loader=loader,
-        steps_per_second=50.0,
-        samples_per_second=800.0,
-        wait_share=0.4,
-        fixed={},
-        workload=WorkloadFacts(10_000, False, True, False, today, 18),
-        surroundings=around,
-    )
-    runner = ScriptedRunner(measure=lambda config, _: at(100.0 * batch_of(config)))
-    runner.observed = observed
+    today = {**SEEN_SETTINGS, **(own or {})}
+    workload = replace(SEEN.workload, baseline=today)
+    observed = replace(SEEN, training_loader=loader, workload=workload, surroundings=around)
+    rates = lambda config, _: at(100.0 * batch_of(config))  # noqa: E731
+    runner = ScriptedRunner(measure=rates, observed=observed)
     events = events_of(options_in(folder, space, script=script, trials=8), runner)
     assert isinstance(events[0], Planned)
     return events[0], runner
 
 
-def maps(plan: Planned) -> list[str]:
+def maps(plan):
     script = plan.context.options.workload.script
     return [f"{flag.knob}={flag.name}" for flag in script.flags]
 
@@ -213,11 +201,7 @@ def test_a_flag_is_found_by_its_name_and_number_and_spelled_as_the_arguments_spe
             JUDGED,
             "--batch-size and --bs are both 16: choose one with --map batch_size=FLAG",
         ),
-        (
-            (ScriptFlag(("--bs",), 8),),
-            JUDGED,
-            "--bs is 8, but training runs with batch_size=16",
-        ),
+        ((ScriptFlag(("--bs",), 8),), JUDGED, "--bs is 8, but training runs with batch_size=16"),
         ((ScriptFlag(("--val-batch-size",), 16),), JUDGED, None),
         ((ScriptFlag(("--batch-size",), None),), JUDGED, None),
         (

@@ -9,20 +9,17 @@ from pathlib import Path
 
 import pytest
 
-import seen_script
+import scripted_runner
 from asked_scripts import Ask
 from autotune.calling.flag import Flag
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import read_best
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.search_context import SearchContext
-from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
-from autotune.searching.run.events import Planned
 from autotune.searching.search import search as real_search
-from autotune.values.outcome import FirstLosses, ObservedLoss, TrialOutcome, WorkloadFacts
+from autotune.values.outcome import FirstLosses, ObservedLoss, WorkloadFacts
 from command_line import told
 from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
@@ -32,13 +29,11 @@ Words = Callable[[TrainingConfig], tuple[str, ...]]
 HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot compare that, so it needs --metric-regex"
 BOTH = "amp_dtype: [null, bfloat16]\n"
-OWN: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 1}
-SEEN = replace(seen_script.SEEN, workload=WorkloadFacts(2048, False, True, False, OWN, 18))
+OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 1}
+SEEN = replace(scripted_runner.SEEN, workload=WorkloadFacts(2048, False, True, False, OWN, 18))
 
 
-def search(
-    folder: Path, script: str, *words: str, space: str = BOTH
-) -> subprocess.CompletedProcess[str]:
+def search(folder, script, *words, space=BOTH):
     """Search a copy of a script; the words after a "--" are its own."""
     shutil.copy(TESTS / "scripts" / script, folder / "train.py")
     options = ("--space", str(written(folder, space)), "--trials", "2")
@@ -50,7 +45,7 @@ def search(
     )
 
 
-def answer(folder: Path) -> BestConfig:
+def answer(folder):
     return read_best(folder / "studies" / "train" / "best.yaml")
 
 
@@ -120,14 +115,12 @@ def test_a_loss_that_is_no_mean_judges_no_other_batch_size(tmp_path):
     assert "  batch_size:" not in done.stderr
 
 
-def planned(
-    folder: Path, script: str, words: Words, baseline: dict[str, Value], *flags: Flag, space: str
-) -> SearchContext:
+def planned(folder, script, words, baseline, *flags, space):
     """What a search plans whose first losses are those of real trainings; the rest is scripted."""
     with SubprocessRunner(folder / "inductor") as children:
         ask = Ask(children, folder / "trial")
 
-        def first_steps(config: TrainingConfig) -> TrialOutcome:
+        def first_steps(config):
             return ask(script, *words(config), task=TakeFirstSteps(10), settings={})
 
         own = first_steps(TrainingConfig.of(baseline))
@@ -137,7 +130,6 @@ def planned(
         options = options_in(folder, space, script=ScriptOptions((), flags))
         runner = ScriptedRunner(observed=seen, first_steps=first_steps)
         begun = next(iter(real_search(options, runner)))
-    assert isinstance(begun, Planned)
     return begun.context
 
 

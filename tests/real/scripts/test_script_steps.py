@@ -9,7 +9,6 @@ import pytest
 from asked_scripts import SCRIPTS, Ask, observed, reason
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Measure, Observe, Probe, TakeFirstSteps
-from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses, Measured, NotApplied, Probed, UserError
 from children import QUICK, hurried
@@ -136,7 +135,7 @@ def test_flags_are_read_back_without_a_loader(ask):
 
 @pytest.mark.usefixtures("threads_of_the_machine")
 def test_a_process_without_workers_can_be_kept_to_cores(ask):
-    settings: dict[str, Value] = {"cpu_affinity": "workers_apart", "num_threads": 1}
+    settings = {"cpu_affinity": "workers_apart", "num_threads": 1}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
     outcome = ask("no_loader.py", "optimizer", **asked)
     assert isinstance(outcome, Measured), outcome
@@ -229,7 +228,7 @@ def test_a_loader_whose_iterator_wraps_torch_s_own_is_tuned(ask):
     assert seen.training_loader.startswith("own_iterator.py:")
     assert seen.workload.baseline["num_workers"] == 0
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
-    settings: dict[str, Value] = {"num_workers": 1, "prefetch_factor": 2}
+    settings = {"num_workers": 1, "prefetch_factor": 2}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
     assert isinstance(ask("own_iterator.py", "wrapped", **asked), Measured)
 
@@ -237,7 +236,7 @@ def test_a_loader_whose_iterator_wraps_torch_s_own_is_tuned(ask):
 @pytest.mark.parametrize("what", ["task", "looked at first"])
 def test_settings_are_read_back_where_training_calls(ask, what):
     """The task's own compile() would compile the model in it, which training does not call."""
-    settings: dict[str, Value] = {"compile_mode": "default", "channels_last": True}
+    settings = {"compile_mode": "default", "channels_last": True}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
     outcome = ask("task_module.py", what, **asked)
     assert isinstance(outcome, Measured), outcome
@@ -253,7 +252,7 @@ def test_each_of_several_models_is_looked_at(ask):
     """The encoder comes first and runs eagerly; the script compiles the decoder."""
     seen = observed(ask("encodes.py"))
     assert seen.fixed["compile_mode"] == "the script compiles parts of its model itself"
-    settings: dict[str, Value] = {"compile_mode": "max-autotune-no-cudagraphs"}
+    settings = {"compile_mode": "max-autotune-no-cudagraphs"}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
     mode = "max-autotune-no-cudagraphs"
     assert ask("encodes.py", **asked) == NotApplied("compile_mode", mode, "default")

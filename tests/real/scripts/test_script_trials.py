@@ -4,7 +4,6 @@ import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, observed, reason
 from autotune.configuration.job import Measure, Probe
-from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import Measured, NotApplied, Probed, Rejected
@@ -91,7 +90,7 @@ def test_a_script_that_compiles_itself_is_observed(ask):
 
 @pytest.mark.parametrize(("asked_for", "is_applied"), [(16, True), (32, False)])
 def test_a_batch_size_that_the_script_does_not_use_is_not_applied(ask, asked_for, is_applied):
-    settings: dict[str, Value] = {"batch_size": asked_for}
+    settings = {"batch_size": asked_for}
     words = ("plain_loop.py", *LONG, "--batch-size", "16")
     outcome = ask(*words, task=Measure(QUICK), settings=settings, by_flag=("batch_size",))
     if is_applied:
@@ -156,7 +155,7 @@ def test_a_trial_leaves_no_process_and_no_checkpoint(ask, tmp_path, place):
 
 
 def test_a_trial_times_the_script_under_the_settings(ask):
-    settings: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+    settings = {"num_workers": 1, "persistent_workers": True}
     outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings)
     assert isinstance(outcome, Measured), outcome
     run = outcome.measurement
@@ -185,11 +184,7 @@ def test_validation_is_no_part_of_an_epoch_boundary(ask):
 
 
 def test_numerics_are_put_into_force_and_read_back(ask):
-    settings: dict[str, Value] = {
-        "amp_dtype": "bfloat16",
-        "channels_last": True,
-        "optimizer_impl": "fused",
-    }
+    settings = {"amp_dtype": "bfloat16", "channels_last": True, "optimizer_impl": "fused"}
     asked = (*LOADER, *NUMERICS)
     outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings, asked=asked)
     assert isinstance(outcome, Measured), outcome

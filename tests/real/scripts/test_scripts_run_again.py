@@ -1,7 +1,6 @@
 """Scripts that mind what an earlier run of them left: a folder in the way, a checkpoint."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,7 @@ from autotune.values.errors import WorkloadError
 from autotune.values.outcome import ObservedLoss
 from children import hurried
 from factories import written
-from scripted_runner import LOSSES, ScriptedRunner, at, events_of, options_in
-from seen_script import SEEN
+from scripted_runner import LOSSES, SEEN, ScriptedRunner, at, events_of, options_in
 
 WORKLOAD = 4
 SPACE = "amp_dtype: [null, bfloat16]\n"
@@ -44,7 +42,7 @@ RESUMES = TRAINS.format(
 )
 
 
-def searched(folder: Path, script: str, *words: str) -> tuple[int, str]:
+def searched(folder, script, *words):
     written(folder, script, "train.py")
     space = written(folder, SPACE)
     budget = ("--space", space, "--trials", "2", "--time-budget", "180s")
@@ -52,7 +50,6 @@ def searched(folder: Path, script: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.slow
 def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do(tmp_path):
     code, said = searched(tmp_path, MAKES_ITS_FOLDER)
     assert code == WORKLOAD
@@ -64,7 +61,6 @@ def test_a_folder_that_the_observed_run_left_in_the_way_is_named_with_what_to_do
     assert code == 0, said
 
 
-@pytest.mark.slow
 def test_a_script_that_goes_on_from_its_own_checkpoint_is_no_reference(tmp_path):
     code, said = searched(tmp_path, RESUMES)
     assert code == WORKLOAD

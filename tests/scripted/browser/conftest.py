@@ -3,19 +3,12 @@
 Chromium is the system's own. Tests that need it are skipped where it is missing (`needs`).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from browsers import Watched, chromium, launched, watch
 from dashboards import running_dashboard
 from finished_study import NAME, finished_study
 from needs import installed, missing
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,8 @@
 """The HTML report of a study, opened from disk: one file that needs nobody."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.report.data import read_report
 from autotune.report.html import page as page_of
 from autotune.study.archive import find_study
@@ -17,9 +11,6 @@ from covering import covers
 from factories import best_config
 from finished_study import NAME
 from reporting import OWN, report_of, searched, trial
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 # Of each drawing: its name, its box, those of what stands in it, and the kinds of its marks.
 DRAWINGS = """() => [...document.querySelectorAll("main .drawing svg")].map(svg => {
@@ -59,7 +50,7 @@ def every_kind(tmp_path_factory):
 @pytest.fixture(scope="session")
 def long_names(tmp_path_factory):
     """A report with the longest names and numbers that there are, and no measured stages."""
-    changes: dict[str, Value] = {
+    changes = {
         "batch_size": 4096,
         "float32_matmul_precision": "medium",
         "compile_mode": "max-autotune-no-cudagraphs",
@@ -75,13 +66,13 @@ def long_names(tmp_path_factory):
     return html
 
 
-def drawings(page: Page, html: Path) -> dict[str, dict[str, Any]]:
+def drawings(page, html):
     """Boxes that the browser has drawn, by name."""
     page.goto(html.as_uri())
     return {drawing["name"]: drawing for drawing in page.evaluate(DRAWINGS)}
 
 
-def crosses(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def crosses(one, other):
     """Return True if two boxes share more than their edges."""
     wide = min(one["right"], other["right"]) - max(one["left"], other["left"])
     high = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
@@ -142,7 +133,7 @@ def test_infeasible_trials_are_marked_by_shape_and_colour(page, every_kind):
 
 @covers("X2")
 def test_it_runs_no_script_and_asks_nobody(page, every_kind):
-    asked: list[str] = []
+    asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(every_kind.as_uri())
     page.wait_for_load_state("networkidle")

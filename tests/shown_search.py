@@ -1,13 +1,16 @@
-"""A search as it is drawn on a terminal, event by event."""
+"""A search as a person sees it: drawn on a terminal, or in lines."""
 
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 
+from autotune.console.answer_lines import answer_lines
 from autotune.console.live import LiveProgress
-from autotune.searching.run.events import Event
+from autotune.console.progress import PlainProgress
+from autotune.searching.run.events import Answered, Event, NothingFeasible
 from finished_study import runner
 from scripted_runner import events_of, options_in
 
@@ -57,3 +60,14 @@ def until(events: list[Event], kind: type, number: int = 1) -> list[Event]:
     """The events up to the n-th of a kind."""
     places = [place for place, event in enumerate(events) if isinstance(event, kind)]
     return events[: places[number - 1] + 1]
+
+
+def lines_of(events: Iterable[Event]) -> list[str]:
+    """The lines of these events, in order."""
+    lines: list[str] = []
+    progress = PlainProgress(lines.append)
+    for event in events:
+        progress.show(event)
+        if isinstance(event, Answered | NothingFeasible):
+            lines += answer_lines(event)
+    return lines
