@@ -23,6 +23,7 @@ import psutil
 
 from autotune.configuration.best_config import read_best
 from autotune.process.common.child_ties import hold_lifeline
+from autotune.process.common.launched import this_host
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.study.storage import study_lock
@@ -47,7 +48,7 @@ class ScriptedChildren(ScriptedRunner):
         if child == 0:
             os.close(other_end)
             os.setsid()
-            hold_lifeline(descriptor)
+            hold_lifeline(f"{this_host()}:/proc/self/fd/{descriptor}")
             time.sleep(0.005)
             os._exit(0)
         with self.pids.open("a") as file:

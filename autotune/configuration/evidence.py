@@ -232,8 +232,6 @@ UNCHANGED = "unchanged"
 """Metric name of a search that varies nothing that could change the trained model."""
 NOT_MEASURED = "not measured: nothing was tried that could change it"
 """Text shown in place of the quality of such a search."""
-TRAINING_LOSS = "training_loss"
-"""Metric name of a script that is judged by the loss on which it calls backward."""
 
 
 class GateEvidence(Part):

@@ -246,13 +246,13 @@ def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
     if task.in_double:
         exact = _compute_in_double(plain, used[0], reference.state)
         reference = replace(reference, in_double=exact)
-    end = trajectory.steps(plain.setup(reference.state), trajectory.loaded(used), seed, store)
+    end = trajectory.steps(plain.setup(reference.state), used, seed, store)
     loaded.settings.apply_to_process()
     gated, rounding, tested_end = _tested(loops, reference, used)
     plain.loaded.settings.apply_to_process()
     nudged = plain.setup(reference.state)
     trajectory.nudge(nudged.model.parameters(), rounding)
-    nudged_end = trajectory.steps(nudged, trajectory.loaded(used), seed + 1, store)
+    nudged_end = trajectory.steps(nudged, used, seed + 1, store)
     apart = trajectory.distances(reference.before, end, tested_end)
     noise = trajectory.distances(reference.before, end, nudged_end)
     return replace(
@@ -281,7 +281,7 @@ def _tested(
     rounding = min(_distance(computed, reference.standard), epsilon)
     setup.model.load_state_dict(reference.state)
     gated = _gated(reference, computed, updated)
-    return gated, rounding, trajectory.steps(setup, trajectory.loaded(used), seed, store)
+    return gated, rounding, trajectory.steps(setup, used, seed, store)
 
 
 def _in_single(loops: TrainingLoops, used: Sequence[Load]) -> _Reference:

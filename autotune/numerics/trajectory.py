@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,8 +43,7 @@ class DiskStore:
         flat = dense.contiguous().reshape(-1)
         try:
             place = self._file.seek(0, os.SEEK_END)
-            if flat.numel():
-                self._file.write(flat.view(torch.uint8).numpy().data)
+            self._file.write(flat.view(torch.uint8).numpy().data)
             self._file.flush()
         except (OSError, RuntimeError, TypeError):  # disk full, or no access to the tensor's bytes
             in_memory = dense.clone()
@@ -52,42 +52,26 @@ class DiskStore:
 
     def put_all(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store the tensors of a mapping in the file; other values are copied in memory."""
-        return _Stored({name: self._put_any(value) for name, value in values.items()})
+        loads = {
+            name: self.put(value) if isinstance(value, Tensor) else partial(copy.deepcopy, value)
+            for name, value in values.items()
+        }
+        return _Stored(loads)
 
     def put_batch(self, batch: Any) -> Load:
         """Store a nested batch; parts that are not plain CPU tensors stay in memory."""
-        stored = map_leaves(lambda leaf: _Place(self.put(leaf)) if _is_plain(leaf) else leaf, batch)
-        return lambda: map_leaves(
-            lambda leaf: leaf.load() if type(leaf) is _Place else leaf, stored
-        )
-
-    def _put_any(self, value: Any) -> Load:
-        return self.put(value) if isinstance(value, Tensor) else partial(copy.deepcopy, value)
+        loads = map_leaves(lambda leaf: self.put(leaf) if _is_plain(leaf) else lambda: leaf, batch)
+        return lambda: map_leaves(lambda load: load(), loads)
 
     def _read(
         self, place: int, dtype: torch.dtype, shape: torch.Size, stride: tuple[int, ...]
     ) -> Tensor:
-        flat = torch.empty(shape.numel(), dtype=dtype)
-        if flat.numel():
-            self._file.seek(place)
-            buffer = flat.view(torch.uint8).numpy()
-            read = 0
-            while read < len(buffer):
-                count = self._file.readinto(buffer[read:])  # type: ignore[attr-defined]
-                if not count:
-                    raise OSError("the file in which tensors are kept ends too early")
-                read += count
-        dense = flat.view(shape)
+        self._file.seek(place)
+        read = np.fromfile(self._file, np.uint8, shape.numel() * dtype.itemsize)
+        dense = torch.from_numpy(read).view(dtype).view(shape)
         if dense.stride() == stride or 0 in stride:
             return dense
         return torch.empty_strided(shape, stride, dtype=dtype).copy_(dense)
-
-
-class _Place:
-    """A placeholder in a batch for a tensor in the file."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
 
 
 class _Stored(Mapping[str, Any]):
@@ -152,46 +136,33 @@ class Distances:
     """Distance between the last buffers of both, relative to how far the first ones moved."""
 
 
-def train(setup: TrainingSetup, batches: Iterable[Any], seed: int) -> tuple[float, ...]:
-    """Take the steps and return their losses.
+def steps(setup: TrainingSetup, batches: Iterable[Load], seed: int, store: DiskStore) -> Snapshot:
+    """Take the steps and return the weights and buffers at their end.
 
     Side effect: changes model and optimizer.
 
     Raises:
-        NonFiniteLossError: a loss is not finite, or gradients overflow at every scale.
+        NonFiniteLossError: a loss or a weight is not finite, or gradients overflow at every scale.
     """
-    # A seed for each step: equal steps draw equal numbers, whatever came before them. `map` keeps
-    # no batch, so that one is freed before the next is made; a loop variable would keep it.
-    return tuple(map(partial(_step, setup), range(seed, seed + STEPS), batches))
-
-
-def loaded(used: Iterable[Load]) -> Iterator[Any]:
-    """Load stored batches, one at a time."""
-    return (load() for load in used)
-
-
-def steps(setup: TrainingSetup, batches: Iterable[Any], seed: int, store: DiskStore) -> Snapshot:
-    """Take the steps and return the weights and buffers at their end.
-
-    Raises:
-        NonFiniteLossError: a loss or a weight is not finite.
-    """
-    train(setup, batches, seed)
+    # A seed for each step: equal steps draw equal numbers, whatever came before them.
+    for step_seed, batch in zip(range(seed, seed + STEPS), batches, strict=False):
+        _step(setup, step_seed, batch)
     end = snapshot(setup, store)
     if not math.isfinite(norm(end.weights)):  # which no loss has shown yet
         raise NonFiniteLossError("a weight after the first steps is not finite")
     return end
 
 
-def _step(setup: TrainingSetup, seed: int, batch: Any) -> float:
-    """Take a step and return its loss; repeat it while the scaler skips it to lower its scale."""
+def _step(setup: TrainingSetup, seed: int, load: Load) -> None:
+    """Take a step on a batch; repeat it while the scaler skips it to lower its scale."""
+    batch = load()
     while (scale := setup.scaler.get_scale()) >= 1:
         seed_everything(seed)
         loss = float(setup.step(iter((batch,)), 1))
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"the loss of the first steps becomes {loss}")
         if setup.scaler.get_scale() >= scale:
-            return loss
+            return
     raise NonFiniteLossError("a gradient of the first steps is not finite")
 
 

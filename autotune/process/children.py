@@ -1,7 +1,7 @@
 """Start, watch and end children, with all processes that they start, in any session.
 
-A child is a new interpreter or a fork of a warm host. Either way it has a session, log files and a
-lifeline of its own, and nothing on stdin. A session can be killed as a whole, but a program may
+A child is a new interpreter or a fork of a warm host. Either way it has a session and log files of
+its own, and nothing on stdin. A session can be killed as a whole, but a program may
 leave it, as daemons do. It keeps its environment, which has a random mark that no other process
 has.
 """
@@ -24,9 +24,9 @@ from typing import NamedTuple, Protocol
 import psutil
 
 from autotune.configuration.job import Job
-from autotune.process.common.child_ties import place_of
+from autotune.process.common.child_ties import lifeline
 from autotune.process.common.launched import Started
-from autotune.process.common.process_tree import MemoryPeak, ProcessTree
+from autotune.process.common.process_tree import MemoryPeak, descendants
 from autotune.process.common.trial_folder import TIMED, TrialFolder
 from autotune.process.ranks import Ranks, write_program
 from autotune.values.errors import TooManyLostError
@@ -60,44 +60,33 @@ _LONGEST_LINE = 100
 class Launched(Protocol):
     """A child process that was started."""
 
-    @property
-    def pid(self) -> int:
-        """Process number, which is also that of its process group."""
+    pid: int
+    """Process number, which is also that of its process group."""
+    host_pid: int | None
+    """Number of the process from which it was forked and whose memory it shares, if any."""
+    exit_code: int | None
+    """Exit code, negative for a signal; None while it runs, or if it is unknown."""
 
-    @property
-    def host_pid(self) -> int | None:
-        """Number of the process from which it was forked and whose memory it shares, if any."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code, negative for a signal; None while it runs, or if it is unknown."""
-
-    def ended_within(self, seconds: float | None) -> bool:
-        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+    def ended_within(self, seconds: float) -> bool:
+        """Sleep until it ends, at most `seconds`; return True if it ended."""
 
 
 class FreshInterpreter:
     """A child that runs in a new Python interpreter, or a launcher of several such children."""
 
     host_pid: int | None = None
+    exit_code: int | None = None
 
     def __init__(
-        self,
-        python: Path,
-        job: Job,
-        files: TrialFolder,
-        environ: Mapping[str, str],
-        lifeline: int,
+        self, python: Path, job: Job, files: TrialFolder, environ: Mapping[str, str]
     ) -> None:
-        place, start = str(files.path), repr(time.monotonic())
-        words = ["autotune.process.child.main", place, str(lifeline), start]
+        child = [str(files.path), lifeline(), repr(time.monotonic())]
+        words = ["autotune.process.child.main", *child]
         if job.launch:
-            program = str(write_program(files, python, environ))
-            call = (*job.launch, program, place, place_of(lifeline), start)
-            words = ["autotune.process.child.launchers", "own", str(lifeline), *call]
+            call = [*job.launch, str(write_program(files, python, environ)), *child]
+            words = ["autotune.process.child.launchers", "own", lifeline(), *call]
         elif job.processes > 1:
-            ranks = (str(job.processes), place, place_of(lifeline), start)
-            words = ["autotune.process.child.launchers", "torch", *ranks]
+            words = ["autotune.process.child.launchers", "torch", str(job.processes), *child]
         if job.is_of_ranks:
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
@@ -111,28 +100,19 @@ class FreshInterpreter:
                 stderr=stderr,
                 env={**os.environ, **environ},
                 start_new_session=True,
-                pass_fds=(lifeline,),
             )
+        self.pid = self._process.pid
 
-    @property
-    def pid(self) -> int:
-        """Process number."""
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code, negative for a signal; None while it runs."""
-        return self._process.returncode
-
-    def ended_within(self, seconds: float | None) -> bool:
-        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+    def ended_within(self, seconds: float) -> bool:
+        """Sleep until it ends, at most `seconds`; return True if it ended."""
         if self._process.poll() is None and ended_within(self._process, seconds):
             self._process.wait()
+        self.exit_code = self._process.returncode
         return self.exit_code is not None
 
 
-def ended_within(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
-    """Sleep until a process ends, at most `seconds` if given; return True if it ended.
+def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Sleep until a process ends, at most `seconds`; return True if it ended.
 
     `Popen.wait` with a limit would ask up to twenty times a second, and disturb what is timed.
     """
@@ -145,7 +125,7 @@ def ended_within(process: subprocess.Popen[bytes], seconds: float | None) -> boo
     try:
         ending = select.poll()
         ending.register(watched, select.POLLIN)
-        return bool(ending.poll(None if seconds is None else math.ceil(seconds * 1000)))
+        return bool(ending.poll(math.ceil(seconds * 1000)))
     finally:
         os.close(watched)
 
@@ -171,8 +151,6 @@ HURRIED = Patience(1.0, 0.3, 2.2, 1.0, elsewhere=10.0)
 
 PyTorch's helper that frees shared memory needs two.
 """
-OF_RANKS = Patience(1.0, 0.3, 2.2, 30.0)
-"""Patience for a launcher: its ranks have sessions of their own, and are killed with it."""
 # Seconds in which a launcher ends the other ranks once one has failed, or rank 0 has answered.
 _LAUNCHER_SECONDS = {True: 2.0, False: 5.0}
 # Seconds in which an outcome that was written on another host is seen here.
@@ -230,14 +208,9 @@ class RunningChild:
         self._ranks = ranks
         self.begun = time.monotonic()
         """Monotonic time from which the deadline counts."""
-        self._peak = MemoryPeak(ProcessTree(process.pid), process.host_pid)
+        self._peak = MemoryPeak(process.pid, process.host_pid)
         self._seen: dict[int, psutil.Process] = {}
         self._gone: list[psutil.Process] = []
-
-    @property
-    def patience(self) -> Patience:
-        """Patience with it unless a person waits."""
-        return PATIENT if self._ranks is None else OF_RANKS
 
     @property
     def peak_bytes(self) -> int:
@@ -355,24 +328,19 @@ class RunningChild:
     def _end_ranks(self, patience: Patience) -> list[Started]:
         """Kill the ranks of a launcher on this host, and wait until it has ended those elsewhere.
 
-        Return the latter if it has not; how long it took is noted beside how it was started.
+        Return the latter if it has not.
         """
         if self._ranks is not None:
             self._ranks.kill_here()
         if self._ranks is None or not self._ranks.elsewhere:
             self._kill_apart()
             return []
-        start = time.monotonic()
         has_ended = self.process.ended_within(patience.elsewhere)
-        seconds = time.monotonic() - start
-        how = "has ended" if has_ended else "has not ended"
-        with self._files.launch.open("a", encoding="utf-8") as note:
-            note.write(f"it {how} its processes on other hosts within {seconds:.1f} s\n")
         return [] if has_ended else self._ranks.elsewhere
 
     def _kill_apart(self) -> None:
         """Kill descendants with a session of their own, such as the ranks of a launcher."""
-        for pid in ProcessTree(self.process.pid).descendants():
+        for pid in descendants(self.process.pid):
             with suppress(ProcessLookupError, PermissionError):
                 if os.getsid(pid) == pid:
                     os.killpg(pid, signal.SIGKILL)

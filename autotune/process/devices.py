@@ -25,8 +25,7 @@ from autotune.configuration.job import Inspect, Job
 from autotune.process.common.child_ties import environ_for
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop
-from autotune.values.errors import StorageError, UsageError
-from autotune.values.machine import LIMITED
+from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, TrialOutcome
 from autotune.values.text import size
 
@@ -128,11 +127,6 @@ def _seen_alone(device: Device) -> Device:
     entries = [str(number) for number in range(place + 1)]
     if text is not None:
         entries = [entry for part in text.split(",") if (entry := part.strip())]
-    if kind != "cuda":
-        raise UsageError(
-            f"--device {device.name}: a script takes the device that it sees, and its processes "
-            "can be kept to CUDA devices and to cores: cuda:0,cuda:1 or cpu:0-3,cpu:4-7."
-        )
     if place >= len(entries):
         raise UsageError(f"--device: there is no {device.name}; CUDA_VISIBLE_DEVICES is {text!r}.")
     return replace(device, visible=entries[place])
@@ -154,7 +148,7 @@ def shared_cores(devices: Sequence[Device]) -> dict[Device, tuple[int, ...]]:
 def _device(name: str) -> Device:
     match = _CORES.fullmatch(name)
     if not match:
-        if not re.fullmatch(r"(?!auto|cpu:)[a-z]+(:\d+)?", name):
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
             raise UsageError(f"--device: {name!r} is no device; write cuda:0 or cpu:0-3.")
         return Device(name)
     first, last = int(match[1]), int(match[2] or match[1])
@@ -187,7 +181,6 @@ class DeviceRunner:
 
         Raises:
             KeyboardInterrupt: the search was asked to end at once while it waited.
-            StorageError: this system has no such locks.
         """
         if not isinstance(job.task, Inspect):
             with device_locks(self._locks, self._check):
@@ -216,9 +209,6 @@ def device_locks(names: Iterable[str], check: Callable[[], None] = lambda: None)
         names: names from `Device.locks`.
         check: called about five times a second while waiting; an error that it raises ends the
             wait.
-
-    Raises:
-        StorageError: this system has no such locks.
     """
     with ExitStack() as held:
         for name in names:
@@ -234,12 +224,9 @@ def _bound(lock: socket.socket, name: str) -> bool:
     try:
         lock.bind(_LOCK_PREFIX + name)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return False
-        raise StorageError(
-            f"the device {name} cannot be locked against other processes: {error.strerror}. "
-            "Searches of one device that share a host need Linux."
-        ) from error
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
     return True
 
 
@@ -276,16 +263,6 @@ def _unnamed(nvml: Any, handle: Any, *, after_trials: bool) -> list[str]:
     if used < _IDLE_BYTES and (busy < _IDLE_PERCENT or after_trials):
         return []
     return [f"processes that NVML does not list ({size(used)} in use, {busy} % busy)"]
-
-
-def unlimited_line(device: str) -> str:
-    """Return the warning that PyTorch cannot limit a device's memory; "" where it can."""
-    if device.partition(":")[0] in LIMITED:
-        return ""
-    return (
-        f"{device}: PyTorch cannot limit the memory of this device. A trial over the limit is "
-        "known by its peak alone, and may take memory from other programs until then."
-    )
 
 
 def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:

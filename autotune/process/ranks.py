@@ -19,7 +19,7 @@ from pathlib import Path
 
 from autotune.configuration.job import Job
 from autotune.process.common.launched import TELLS, Started, started_from
-from autotune.process.common.process_tree import ProcessTree
+from autotune.process.common.process_tree import descendants
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.values import outcome
 from autotune.values.outcome import Crashed, Failure, Lost, TrialOutcome
@@ -134,7 +134,7 @@ class Ranks:
         """Kill the processes on this host, with all that they have started."""
         for one in self._known.values():
             if one.is_here:
-                for pid in (one.pid, *ProcessTree(one.pid).descendants()):
+                for pid in (one.pid, *descendants(one.pid)):
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
 

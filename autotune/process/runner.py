@@ -22,7 +22,6 @@ from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.script import Keep
 from autotune.process import children
 from autotune.process.children import RunningChild
-from autotune.process.common.child_ties import open_lifeline
 from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.common.trial_folder import (
     EVALUATION,
@@ -123,8 +122,7 @@ class SubprocessRunner:
         job = _with_places(job, files, self._keep(files))
         write_atomically(files.job, job_to_json(job))
         try:
-            with open_lifeline() as lifeline:
-                outcome = self._watched(job, files, lifeline)
+            outcome = self._watched(job, files)
         except OSError as error:
             if error.errno not in _NOTHING_LEFT:
                 raise
@@ -147,13 +145,13 @@ class SubprocessRunner:
                 self._began = os.fstat(new.fileno()).st_ctime
         return Keep(str(self._keep_in), self._began)
 
-    def _watched(self, job: Job, files: TrialFolder, lifeline: int) -> TrialOutcome:
+    def _watched(self, job: Job, files: TrialFolder) -> TrialOutcome:
         """Run a child for the job to its end and return its outcome; no process of it is left."""
         kills = oom_kills()
         begun, outcome = self._build(job, files)
         if outcome is not None:
             return outcome
-        launched = self._launch(job, files, lifeline, keep_logs=begun is not None)
+        launched = self._launch(job, files, keep_logs=begun is not None)
         child = RunningChild(launched, files, Ranks(job, files) if job.is_of_ranks else None)
         if begun is not None:  # one deadline for both, as in a process that builds itself
             child.begun = begun
@@ -175,7 +173,7 @@ class SubprocessRunner:
     def _end(self, child: RunningChild, files: TrialFolder, hosts: frozenset[int]) -> None:
         """End all processes of a child, these hosts excepted, and shorten its logs."""
         is_hurried = self._is_cancelled()
-        child.end(self._family, hosts, children.HURRIED if is_hurried else child.patience)
+        child.end(self._family, hosts, children.HURRIED if is_hurried else children.PATIENT)
         for log in files.logs:
             children.shorten(log)
 
@@ -206,13 +204,11 @@ class SubprocessRunner:
             self._hosts.note(job, building)
         return (child.begun if building.is_done else None), outcome
 
-    def _launch(
-        self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool
-    ) -> children.Launched:
+    def _launch(self, job: Job, files: TrialFolder, keep_logs: bool) -> children.Launched:
         """Start the child for a job in the cheapest safe way."""
         why_fresh = self._why_fresh_for(job)
         if not why_fresh:
-            forked = self._hosts.fork(job, files, lifeline, keep_logs)
+            forked = self._hosts.fork(job, files, keep_logs)
             if isinstance(forked, Forked):
                 reason = self._hosts.why_not_shared(job)
                 anew = f"; dataset built anew: {reason}" if reason else ""
@@ -224,7 +220,7 @@ class SubprocessRunner:
         how = why_fresh if job.is_of_ranks else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
         environ = {**self._environ, **variables_needed(job)}
-        return children.FreshInterpreter(self._python, job, files, environ, lifeline)
+        return children.FreshInterpreter(self._python, job, files, environ)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""

@@ -20,7 +20,7 @@ from autotune.configuration.job import Job, job_to_json
 from autotune.configuration.training_config import TrainingConfig, environ_of, own_of_kind
 from autotune.knobs.base import Value
 from autotune.process.children import ended_within
-from autotune.process.common.child_ties import channel, receive, send
+from autotune.process.common.child_ties import channel, lifeline, receive, send
 from autotune.process.common.trial_folder import TrialFolder, write_atomically
 
 HOST_PATIENCE_SECONDS = 120.0
@@ -42,8 +42,8 @@ class Forked:
         self._host = host
         self._ended = False
 
-    def ended_within(self, seconds: float | None) -> bool:
-        """Sleep until it ends, at most `seconds` if given; return True if it ended."""
+    def ended_within(self, seconds: float) -> bool:
+        """Sleep until it ends, at most `seconds`; return True if it ended."""
         if not self._ended and self._host.answers_within(seconds):
             exit_code = self._host.answer().get("exit_code")
             self.exit_code = exit_code if isinstance(exit_code, int) else None
@@ -55,10 +55,10 @@ class Building:
     """A warm host that imports a workload and builds its dataset; it may fail as a child may."""
 
     host_pid: int | None = None
+    exit_code: int | None = None
 
     def __init__(self, host: WarmHost, files: TrialFolder) -> None:
         self.pid = host.pid
-        self.exit_code: int | None = None
         self._host = host
         self._answer: dict[str, Any] | None = host.asked_to_build(files)
 
@@ -78,7 +78,7 @@ class Building:
         said = next(iter((self._answer or {}).values()), None)
         return str(said or "the warm host ended, or was ended, while it built it")
 
-    def begins_within(self, seconds: float | None) -> bool:
+    def begins_within(self, seconds: float) -> bool:
         """Sleep until the host begins or refuses, at most `seconds`; return True if it did."""
         if self._answer is None and self._host.answers_within(seconds):
             answer = self._host.answer()
@@ -86,7 +86,7 @@ class Building:
             return True
         return self._answer is not None
 
-    def ended_within(self, seconds: float | None) -> bool:
+    def ended_within(self, seconds: float) -> bool:
         """Sleep until building ended or failed, at most `seconds`; return True if it did."""
         return self.begins_within(seconds) and self._answer is not None
 
@@ -99,30 +99,23 @@ class WarmHost:
         """The dataset that its forks share; None if none was built."""
         self._end, other_end = channel()
         self._end.settimeout(HOST_PATIENCE_SECONDS)
-        lifeline, self._lifeline_end = os.pipe()
-        ends = (other_end.fileno(), lifeline)
+        descriptor = other_end.fileno()
         try:
             self._process = subprocess.Popen(
-                [python, "-m", "autotune.process.child.warm_host", *map(str, ends)],
+                [python, "-m", "autotune.process.child.warm_host", str(descriptor), lifeline()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **environ},
                 start_new_session=True,
-                pass_fds=ends,
+                pass_fds=(descriptor,),
             )
         except OSError:
             self._end.close()
-            os.close(self._lifeline_end)
             raise
         finally:
             other_end.close()
-            os.close(lifeline)
-
-    @property
-    def pid(self) -> int:
-        """Process number."""
-        return self._process.pid
+        self.pid = self._process.pid
 
     @property
     def has_ended(self) -> bool:
@@ -138,12 +131,7 @@ class WarmHost:
         return None
 
     def fork(
-        self,
-        job: Job,
-        files: TrialFolder,
-        lifeline: int,
-        keep_logs: bool,
-        packages: Sequence[str] = (),
+        self, job: Job, files: TrialFolder, keep_logs: bool, packages: Sequence[str] = ()
     ) -> Forked | str | None:
         """Fork a child for the job; return why the host refuses, or None if the host has ended.
 
@@ -159,7 +147,7 @@ class WarmHost:
             "keep_logs": keep_logs,
         }
         try:
-            send(self._end, request, [lifeline])
+            send(self._end, request)
             answer = self.answer()
         except OSError:
             return None
@@ -167,7 +155,7 @@ class WarmHost:
             return Forked(answer["pid"], self)
         return str(answer["refused"]) if "refused" in answer else None
 
-    def answers_within(self, seconds: float | None) -> bool:
+    def answers_within(self, seconds: float) -> bool:
         """Sleep until there is an answer to read, at most `seconds`; return True if there is."""
         return bool(select.select([self._end], [], [], seconds)[0])
 
@@ -177,12 +165,11 @@ class WarmHost:
         Raises:
             TimeoutError: the host sent nothing for `HOST_PATIENCE_SECONDS`.
         """
-        return receive(self._end)[0] or {}
+        return receive(self._end) or {}
 
     def close(self) -> None:
         """Kill the host; its children must have ended before."""
         self._end.close()
-        os.close(self._lifeline_end)
         self._process.kill()
         ended_within(self._process, _KILLED_SECONDS)
         self._process.poll()
@@ -274,7 +261,7 @@ class Hosts:
         """Let hosts import what the job's script was seen to import, before they fork for it."""
         self._packages[job.model_path] = packages
 
-    def fork(self, job: Job, files: TrialFolder, lifeline: int, keep_logs: bool) -> Forked | str:
+    def fork(self, job: Job, files: TrialFolder, keep_logs: bool) -> Forked | str:
         """Fork the job's host, or return why that is impossible.
 
         A host that has died, or that packages have spoilt for forks, is replaced once.
@@ -283,7 +270,7 @@ class Hosts:
         for _ in range(2):
             is_spoilt = environ in self._spoilt_by_packages
             packages = () if is_spoilt else self._packages.get(job.model_path, ())
-            forked = self._opened(job).fork(job, files, lifeline, keep_logs, packages)
+            forked = self._opened(job).fork(job, files, keep_logs, packages)
             if isinstance(forked, Forked):
                 return forked
             self._end(job)

@@ -17,12 +17,7 @@ from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
-from autotune.process.devices import (
-    crowded_line,
-    neighbours,
-    shared_line,
-    unlimited_line,
-)
+from autotune.process.devices import crowded_line, neighbours, shared_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer, write_so_far
@@ -195,5 +190,3 @@ def _warnings(context: SearchContext) -> Iterator[events.Warned]:
     device, free = context.machine.device, context.device_free_bytes
     if crowded := crowded_line(device, free, context.memory_limit_bytes):
         yield events.Warned(crowded)
-    if unlimited := unlimited_line(device):
-        yield events.Warned(unlimited)

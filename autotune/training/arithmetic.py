@@ -8,8 +8,6 @@ count is given that misses them.
 from __future__ import annotations
 
 import itertools
-import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +23,6 @@ from autotune.knobs.process import AFFINITY
 from autotune.knobs.torch_private import watching_operators
 from autotune.training.batches import endless
 from autotune.training.tasks import LoadedJob
-from autotune.training.timing import synchronize
 from autotune.training.training_setup import build_dataset, step_apart
 from autotune.values.outcome import CountedFlops, TrialOutcome
 
@@ -44,8 +41,7 @@ _TF32_CAPABILITY = (8, 0)
 _BITS_OF_TF32 = 19
 # Sizes double from the first to the last, or until a product takes so many seconds.
 _FIRST_SIZE, _LAST_SIZE, _LONG_SECONDS = 256, 8192, 5e-3
-_BLOCKS, _BLOCK_SECONDS = 5, 0.01
-_TRIED, _VERY_LONG_SECONDS = 3, 0.1
+_RUN_SECONDS = 0.05
 # Formats in which float32 is multiplied, and PyTorch's words for their precision.
 _INNER = {"float32": "ieee", "tf32": "tf32", "float32 (bf16)": "bf16"}
 
@@ -208,25 +204,15 @@ def matmul_rate(device: torch.device, number_format: str) -> float | None:
 
 def _seconds(size: int, dtype: torch.dtype, device: torch.device) -> float:
     """Return the seconds of a product: the least mean over a block of them."""
+    from torch.utils import benchmark  # each child imports this module
+
     # Explicit, because the user's file may have changed the default dtype.
     plain = [torch.randn(size, size, device=device, dtype=torch.float32) for _ in range(2)]
     left, right = (matrix.to(dtype) for matrix in plain)
-    out = torch.empty_like(left)
-
-    def mean(products: int) -> float:
-        synchronize(device)
-        start = time.perf_counter()
-        for _ in range(products):
-            torch.mm(left, right, out=out)
-        synchronize(device)
-        return (time.perf_counter() - start) / products
-
-    mean(1)  # the first one loads the library
-    once = max(1e-9, min(mean(1) for _ in range(_TRIED)))
-    if once > _VERY_LONG_SECONDS:  # the format is emulated: more products would take too long
-        return once
-    products = math.ceil(_BLOCK_SECONDS / once)
-    return max(1e-9, min(mean(products) for _ in range(_BLOCKS)))
+    given = {"mm": torch.mm, "left": left, "right": right, "out": torch.empty_like(left)}
+    threads = torch.get_num_threads()
+    timer = benchmark.Timer("mm(left, right, out=out)", globals=given, num_threads=threads)
+    return max(1e-9, min(timer.blocked_autorange(min_run_time=_RUN_SECONDS).times))
 
 
 @contextmanager

@@ -28,7 +28,6 @@ import torch
 
 from autotune.knobs.base import Value
 from autotune.knobs.process import allocator_in_use
-from autotune.process.common import patches
 from autotune.training.inspection import process_settings
 from autotune.training.training_setup import build_dataset
 from autotune.training.workload import Workload, load_workload
@@ -38,8 +37,6 @@ from autotune.training.workload import Workload, load_workload
 _FORK_AWARE = ("jemalloc_bg_thd",)
 # Device files that are open in a process that has initialised a driver; the last is WSL's.
 _ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")
-# Fork hooks of these modules exist in every process, or make a fork work.
-_TRUSTED_HOOKS = frozenset({*sys.stdlib_module_names, "torch", "numpy"})
 
 
 def fork_obstacle(who: str = "an import") -> str | None:
@@ -72,39 +69,20 @@ def other_threads() -> list[str]:
 
 
 class Traces:
-    """Traces that the user's code leaves in this process after this object was created."""
+    """Traces that the user's code leaves in this process after this object was created.
+
+    Side effect: tqdm gets a lock that is fit for forks.
+    """
 
     def __init__(self) -> None:
-        self._files = _open_files()
-        self._shared = _shared_mappings()
-        self._hooks: list[str] = []
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Record which modules register a fork hook in this block; give tqdm a lock fit for forks.
-
-        The fork hooks of the standard library, torch and NumPy do not count.
-        """
         if tqdm := sys.modules.get("tqdm"):  # torch imports it; forks would share its own lock
             tqdm.tqdm.set_lock(threading.RLock())
-
-        def noted(register: Callable[..., None], **hooks: Callable[[], Any]) -> None:
-            module = str(sys._getframe(2).f_globals.get("__name__"))
-            if module.partition(".")[0] not in _TRUSTED_HOOKS:
-                self._hooks.append(module)
-            register(**hooks)
-
-        undo = patches.replace(os, "register_at_fork", noted)
-        try:
-            yield
-        finally:
-            undo()
+        self._files = _open_files()
+        self._shared = _shared_mappings()
 
     def obstacle(self, who: str) -> str | None:
         """Return why a fork would differ from a process that ran the code itself, or None."""
         _end_progress_monitors()
-        if self._hooks:
-            return f"{who} registered a fork hook in {self._hooks[0]}"
         if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
             return f"{who} changed what happens when a child process ends"
         for child in psutil.Process().children():
@@ -212,7 +190,7 @@ def prepare_for_forks(
         Exception: whatever the user's code raises.
     """
     traces = Traces()
-    with traces.watching(), _one_thread() as threads:
+    with _one_thread() as threads:
         default, before = threads[-1], process_settings()
         start = time.perf_counter()
         with phase("import"):

@@ -2,7 +2,7 @@
 
 CPU time of other processes is the whole machine's less the trial's own. It counts only while idle
 time is short, see `autotune.values.measurement.Noise.taken`. Under a CPU quota the same holds for
-the cgroup: others in it use up its quota. Pressure and throttling alone are no sign of others: a
+the cgroup: others in it use up its quota. Pressure (PSI) and throttling are no sign of others: a
 trial with more threads than cores causes them, too.
 """
 
@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from autotune.knobs.process import AFFINITY
-from autotune.process.common.process_tree import ProcessTree
+from autotune.process.common.process_tree import cpu_seconds_below
 from autotune.values.machine import CpuQuota, cpu_quota
 from autotune.values.measurement import QUIET, Noise
 
@@ -39,16 +39,6 @@ _MICRO, _IN_MILLI = 1e6, 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """A cgroup's CPU quota, and what was used of it."""
-
-    cores: float
-    """The quota in cores."""
-    used: float
-    """CPU seconds of all processes in the cgroup since it was made."""
-
-
-@dataclass(frozen=True, slots=True)
 class CpuTimes:
     """Readings of counters, in seconds; `busy` and `stolen` of the cores this process may use."""
 
@@ -60,19 +50,16 @@ class CpuTimes:
     """CPU time that the hypervisor gave to other machines since boot."""
     own: float
     """CPU time of this process and its children."""
-    pressure: float
-    """Time since boot in which some process waited for a core; 0 where Linux does not count it."""
-    quota: Quota | None = None
-    """Quota of this process's cgroup; None without one."""
+    quota_cores: float | None = None
+    """CPU quota of this process's cgroup in cores; None without one."""
+    quota_used: float = 0.0
+    """CPU time of all processes in that cgroup since it was made."""
 
 
 class NoiseWatch:
     """A callable that returns the noise on the machine since its last call."""
 
-    def __init__(
-        self, device: torch.device, clock: Callable[[], float], read: Callable[[], CpuTimes | None]
-    ) -> None:
-        self._clock = clock
+    def __init__(self, device: torch.device, read: Callable[[], CpuTimes | None]) -> None:
         self._read = read
         gpu = _gpu_of(device)
         self._gpu: Callable[[], Noise] = lambda: QUIET
@@ -100,15 +87,14 @@ class NoiseWatch:
         # Stolen time is no idle time. It counts as used by the trial, for no other had it.
         busy, own = now.busy - last.busy, now.own - last.own
         shares = [_shares(busy + stolen, own + stolen, wall, capacity)]
-        if last.quota is not None and now.quota is not None:  # the same of the quota
-            used = now.quota.used - last.quota.used
-            shares.append(_shares(used, own, wall, wall * now.quota.cores))
+        if now.quota_cores is not None:  # the same of the quota
+            used = now.quota_used - last.quota_used
+            shares.append(_shares(used, own, wall, wall * now.quota_cores))
         foreign, spare = max(shares, key=lambda it: Noise(foreign=it[0], spare=it[1]).taken)
         return replace(
             gpu,
             foreign=round(foreign, 3),
             stolen=round(stolen / capacity, 3),
-            pressure=round((now.pressure - last.pressure) / wall, 3),
             stopped=stopped,
             spare=round(spare, 3),
         )
@@ -135,7 +121,7 @@ def watch(
     All processes that `launcher` started are the trial's; None: this process and its children. The
     energy of several accelerators is not told, because each process sees its own alone.
     """
-    watched = NoiseWatch(device, clock, lambda: read_cpu_times(clock, launcher))
+    watched = NoiseWatch(device, lambda: read_cpu_times(clock, launcher))
     if launcher is None or device.type == "cpu":
         return watched
     return lambda: replace(watched(), joules=None)
@@ -150,15 +136,15 @@ def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> C
         rows = [list(map(int, row)) for name, *row in fields if name in names]
         busy = sum(sum(row[_USER:_GUEST]) - row[_IDLE] - row[_IOWAIT] for row in rows)
         stolen = sum(row[_STEAL] for row in rows)
-        own, found = _own_seconds(launcher), _quota_folder()
-        quota = None if found is None else Quota(found.cores, found.used_seconds())
+        own, found = _own_seconds(launcher), _quota()
+        quota = (None, 0.0) if found is None else (found.cores, found.used_seconds())
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
-    return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, _pressure(), quota)
+    return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, *quota)
 
 
 @cache
-def _quota_folder() -> CpuQuota | None:
+def _quota() -> CpuQuota | None:
     """Return the tightest quota of this process's cgroups; None without one."""
     return cpu_quota()
 
@@ -174,23 +160,10 @@ def _own_seconds(launcher: int | None) -> float:
     With a launcher, they are those of all processes below it.
     """
     if launcher is not None:
-        return _own_tree(launcher).cpu_seconds()
+        return cpu_seconds_below(launcher)
     own = os.times()
     total = own.user + own.system + own.children_user + own.children_system
-    return total + _own_tree(os.getpid()).cpu_seconds()
-
-
-@cache
-def _own_tree(pid: int) -> ProcessTree:
-    return ProcessTree(pid)
-
-
-def _pressure() -> float:
-    try:
-        first = Path("/proc/pressure/cpu").read_text(encoding="ascii").splitlines()[0]
-        return int(first.rpartition("total=")[2]) / 1e6
-    except (OSError, ValueError, IndexError):
-        return 0.0
+    return total + cpu_seconds_below(os.getpid())
 
 
 def _gpu_of(device: torch.device) -> tuple[Any, Any] | None:
@@ -208,9 +181,8 @@ def _gpu_of(device: torch.device) -> tuple[Any, Any] | None:
 
 
 def _gpu_noise(nvml: Any, handle: Any) -> Noise:
-    """Return what slows the GPU down, its clock and its power, as far as NVML tells."""
+    """Return what slows the GPU down, and its clock, as far as NVML tells."""
     clock_mhz = _told(nvml, lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-    milliwatts = _told(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle))
     busy = _told(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     reasons = _told(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
     others = _is_shared(nvml, handle)
@@ -226,7 +198,6 @@ def _gpu_noise(nvml: Any, handle: Any) -> Noise:
         gpu=", ".join([*found, "other processes"] if others else found),
         power_capped=bool(reasons & nvml.nvmlClocksThrottleReasonSwPowerCap),
         clock_mhz=clock_mhz,
-        watts=None if milliwatts is None else round(milliwatts / 1000),
         gpu_busy=None if busy is None else busy / 100,
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sysconfig
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
 from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
-from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
+from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package, map_leaves
 from autotune.process.common.imports import own_modules
 from autotune.training.sharding import workers_obstacle
 from autotune.training.training_setup import build_dataset, build_model
@@ -34,40 +33,26 @@ _TF32_CAPABILITY = (8, 0)
 
 
 def resolve_device(device: str) -> str:
-    """Return `device` in torch's words, such as cpu or cuda:0; "auto" is the accelerator, if any.
+    """Return `device` in torch's words, such as cpu or cuda:0; "auto" is the GPU, if there is one.
 
     Raises:
         UsageError: the device does not exist, or is no device to train on.
     """
-    accelerator = _accelerator()
     if device == "auto":
-        return "cpu" if accelerator is None else f"{accelerator.type}:0"
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
     try:
         wanted = torch.device(device)
         torch.empty(1, device=wanted)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
-    if wanted.type == "cpu":
-        return "cpu"
-    if accelerator is None or wanted.type != accelerator.type:
+    if wanted.type not in ("cpu", "cuda"):
         raise UsageError(f"--device {device}: nothing can be trained there. Choose cpu or cuda:N.")
-    return f"{wanted.type}:{wanted.index or 0}"
-
-
-def _accelerator() -> torch.device | None:
-    # Its argument check_available, which does the same, came with torch 2.7.
-    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return "cpu" if wanted.type == "cpu" else f"cuda:{wanted.index or 0}"
 
 
 def accelerator_name() -> str:
-    """Return the name of the accelerator in use as best.yaml spells it; "cpu" if there is none."""
-    accelerator = _accelerator()
-    if accelerator is None:
-        return "cpu"
-    index = torch.accelerator.current_device_index()
-    if accelerator.type == "cuda":
-        return torch.cuda.get_device_properties(index).name
-    return f"{accelerator.type}:{index}"
+    """Return the name of the GPU in use as best.yaml spells it; "cpu" if there is none."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
 def device_uuid(device: str) -> str:
@@ -84,8 +69,6 @@ def describe_machine(device: str) -> Machine:
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(device)
         name, memory = properties.name, int(properties.total_memory)
-    elif kind != "cpu":
-        name, memory = device, int(torch.accelerator.get_memory_info(torch.device(device))[1])
     return Machine(
         host=host,
         device=device,
@@ -154,42 +137,19 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
 
 
 def _native_dtypes(device: str) -> tuple[str, ...]:
-    kind = torch.device(device).type
-    if kind == "cuda":
+    if torch.device(device).type == "cuda":
         # By default emulated bfloat16 counts as supported.
         with torch.cuda.device(device):
             bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16", "float16") if bfloat16 else ("float16",)
-    if kind == "cpu":
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        flags = " ".join(line for line in lines if line.startswith(("flags", "Features")))
-        has = set(flags.split())
-        names = {
-            "bfloat16": ("avx512_bf16", "amx_bf16", "bf16"),
-            "float16": ("avx512_fp16", "amx_fp16"),
-        }
-        return tuple(n for n, instructions in names.items() if has & set(instructions))
-    return computed_formats(device)
-
-
-def computed_formats(device: str) -> tuple[str, ...]:
-    """Return the autocast formats in which a device computes a product, and does not emulate it.
-
-    Older versions of macOS and of drivers refuse bfloat16 on MPS and XPU.
-    """
-    module = torch.get_device_module(torch.device(device))
-    found = []
-    for name in ("bfloat16", "float16"):
-        try:
-            matrix = torch.ones(2, 2, dtype=getattr(torch, name), device=device)
-            works = float((matrix @ matrix).sum()) == 8.0  # noqa: PLR2004 (2 x 2 elements of 2)
-            if name == "bfloat16" and hasattr(module, "is_bf16_supported"):
-                works = works and bool(module.is_bf16_supported(including_emulation=False))
-        except (RuntimeError, TypeError, NotImplementedError):
-            continue
-        if works:
-            found.append(name)
-    return tuple(found)
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    flags = " ".join(line for line in lines if line.startswith(("flags", "Features")))
+    has = set(flags.split())
+    names = {
+        "bfloat16": ("avx512_bf16", "amx_bf16", "bf16"),
+        "float16": ("avx512_fp16", "amx_fp16"),
+    }
+    return tuple(n for n, instructions in names.items() if has & set(instructions))
 
 
 def _matmul_precisions(device: str) -> tuple[str, ...]:
@@ -220,21 +180,19 @@ def _compile_obstacle(host: Host, device: str) -> str:
         if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
             return "torch.compile needs Python's headers on CPU; Python.h was not found"
         return ""
-    return _triton_obstacle(torch.device(device).type == "cuda")
+    return _triton_obstacle()
 
 
-def _triton_obstacle(on_cuda: bool) -> str:
-    """Return why Triton cannot compile for the accelerator; "" if it can.
+def _triton_obstacle() -> str:
+    """Return why Triton cannot compile for the GPU; "" if it can.
 
-    On CUDA it needs a C compiler when it is first used, to build its link to the driver and a
-    launcher for each kernel. Without a compiler every compile mode would fail.
+    It needs a C compiler when it is first used, to build its link to the driver and a launcher for
+    each kernel. Without a compiler every compile mode would fail.
     """
     if not has_triton_package():
         return "torch.compile needs Triton on this device; it is not installed"
     if not has_triton():
         return "torch.compile needs Triton, which has no support for this device"
-    if not on_cuda:
-        return ""
     if c_compiler() is None:
         asked = os.environ.get("CC")
         found = "none was found" if asked is None else f"CC={asked} was not found"
@@ -258,12 +216,8 @@ def tensor_bytes(batch: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(batch))
 
 
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    """Yield the tensors in a nested batch."""
-    match batch:
-        case Tensor():
-            yield batch
-        case dict():
-            yield from _tensors(tuple(batch.values()))
-        case tuple() | list():
-            yield from chain.from_iterable(map(_tensors, batch))
+def _tensors(batch: Any) -> list[Tensor]:
+    """Return the tensors in a nested batch."""
+    leaves: list[Any] = []
+    map_leaves(leaves.append, batch)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 
 from autotune.process.common.launched import this_host
-from autotune.process.common.process_tree import MemoryPeak, ProcessTree, private_bytes
+from autotune.process.common.process_tree import MemoryPeak, private_bytes
 from autotune.training.ranks.world import World
-from autotune.values.machine import LIMITED
 from autotune.values.measurement import DeviceMemory
 
 _host_file_bytes = 0
@@ -20,16 +19,13 @@ _host_pid: int | None = None
 
 
 def file_bytes() -> int:
-    """Return the bytes of this process's resident file pages, mostly libraries; 0 off Linux."""
+    """Return the bytes of this process's resident file pages, mostly libraries."""
     return _status("RssFile") or 0
 
 
 def _status(name: str) -> int | None:
     """Return a size from /proc/self/status in bytes; None if it is not there."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     sizes = [int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:")]
     return sizes[0] if sizes else None
 
@@ -45,15 +41,11 @@ def count_host(host_file_bytes: int) -> None:
 
 
 def limit_device_memory(device: torch.device, limit_bytes: int | None) -> None:
-    """Make the device's allocator fail beyond `limit_bytes`, as production under it would.
-
-    Does nothing where PyTorch has no such limit; see `autotune.values.machine.LIMITED`.
-    """
-    if device.type == "cpu" or device.type not in LIMITED or limit_bytes is None:
+    """Make a GPU's allocator fail beyond `limit_bytes`, as production under it would."""
+    if device.type == "cpu" or limit_bytes is None:
         return
-    module = torch.get_device_module(device)
-    total = module.get_device_properties(device).total_memory
-    module.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -79,7 +71,7 @@ class PeakWatch:
         self._device = device
         self._retries = 0
         self._private_bytes = 0
-        self._peak = MemoryPeak(ProcessTree(os.getpid()), _host_pid)
+        self._peak = MemoryPeak(os.getpid(), _host_pid)
 
     def look(self) -> None:
         """Read the memory in use now and update the peak; does nothing on an accelerator."""
@@ -136,24 +128,18 @@ def allocator_retries(device: torch.device) -> int:
 
 
 def device_memory(device: torch.device) -> DeviceMemory | None:
-    """Return the memory of an accelerator and what this process holds of it.
-
-    None on a CPU, and for a device that does not tell.
-    """
+    """Return the memory of an accelerator and what this process holds of it; None on a CPU."""
     if device.type == "cpu":
         return None
-    try:
-        free, total = torch.accelerator.get_memory_info(device)
-        held = torch.accelerator.memory_reserved(device)
-        return DeviceMemory(
-            total=total,
-            free=free,
-            reserved=torch.accelerator.max_memory_reserved(device),
-            allocated=torch.accelerator.max_memory_allocated(device),
-            context=max(0, total - free - held),
-        )
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return None
+    free, total = torch.accelerator.get_memory_info(device)
+    held = torch.accelerator.memory_reserved(device)
+    return DeviceMemory(
+        total=total,
+        free=free,
+        reserved=torch.accelerator.max_memory_reserved(device),
+        allocated=torch.accelerator.max_memory_allocated(device),
+        context=max(0, total - free - held),
+    )
 
 
 def peak_so_far(device: str) -> int | None:

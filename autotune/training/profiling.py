@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,10 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import Dataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
-from autotune.training.batches import endless
+from autotune.training.batches import Batches, endless
+from autotune.training.measuring import timer_on
 from autotune.training.ranks.world import World
-from autotune.training.tasks import LoadedJob, seconds_per_batch
+from autotune.training.tasks import LoadedJob
 from autotune.training.timing import StepRequests, drive, synchronize
 from autotune.training.training_setup import (
     DatasetTooSmallError,
@@ -32,6 +33,7 @@ from autotune.training.training_setup import (
     build_loader,
     step_apart,
 )
+from autotune.values.measurement import Block, seconds_per_sample
 from autotune.values.outcome import Diagnosed, Loading, Operator, Profiled, TrialOutcome
 
 # Steps whose launching is timed, each on an idle device.
@@ -57,9 +59,9 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     setup = loaded.setup(dataset, loaded.job.seed)
     setup.model.train()
     raw = next(iter(setup.loader))
-    batch = setup.transfer(raw)
-    compute = _seconds_of_training(setup, batch, plan)
-    apart, by_rank = _seconds_apart(setup, batch, plan)
+    batches = itertools.repeat(setup.transfer(raw))  # the same one for each step, without loading
+    compute = _seconds_of_training(setup, batches, plan)
+    apart, by_rank = _seconds_apart(setup, batches, plan)
     return Diagnosed(
         batch_size=setup.loader.batch_size or 1,
         compute_seconds=compute,
@@ -68,55 +70,70 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         rank_seconds=by_rank,
         transfer_seconds=0.0
         if setup.device.type == "cpu"
-        else _seconds(setup, lambda batches: setup.transfer(next(batches)), raw, plan),
+        else _seconds(setup, lambda _: setup.transfer(raw), batches, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
         optimizer_seconds=_seconds(
-            setup, lambda _: setup.optimizer.step(), batch, plan, setup.batches_per_step
+            setup, lambda _: setup.optimizer.step(), batches, plan, setup.batches_per_step
         ),
         double_compute_seconds=_double(loaded, setup, dataset, plan),
-        launch_seconds=_launch(setup, batch),
-        busy_seconds=_busy(setup, batch),
-        bfloat16_compute_seconds=_bfloat16(loaded, setup, batch, plan) if task.bfloat16 else None,
+        launch_seconds=_launch(setup, batches),
+        busy_seconds=_busy(setup, batches),
+        bfloat16_compute_seconds=_bfloat16(loaded, setup, batches, plan) if task.bfloat16 else None,
     )
 
 
-def _seconds_of_training(setup: TrainingSetup, batch: Any, plan: MeasurePlan) -> float:
-    """Return the seconds a batch of steps that get the same batch each time, without loading."""
-    return _seconds(setup, setup.step, batch, plan, setup.batches_per_step)
+def _seconds(
+    setup: TrainingSetup,
+    step: Callable[[Any], object],
+    source: Iterable[Any],
+    plan: MeasurePlan,
+    batches_per_step: int = 1,
+    watch: Callable[[tuple[float, ...]], object] = lambda _: None,
+) -> float:
+    """Return the mean seconds of a step for each of its batches.
+
+    Several processes take such steps at the same time, each with batches of its own. `watch` gets
+    the seconds of each process, by rank, for the warm-up's steps and for each block.
+    """
+    batches = Batches(source, time.perf_counter, partial(synchronize, setup.device))
+    timer = replace(
+        timer_on(batches, setup.device, setup.world),
+        watch=lambda laps: watch(tuple(lap.seconds for lap in laps)),
+    )
+
+    def timing() -> StepRequests[tuple[Block, ...]]:
+        warm_up = yield from timer.together(timer.warming_up(plan))
+        blocks = timer.timing_blocks(plan, warm_up.calm_seconds, batches_per_step)
+        return (yield from timer.together(blocks))
+
+    return setup.world.size * seconds_per_sample(drive(timing(), partial(step, batches)))
+
+
+def _seconds_of_training(setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan) -> float:
+    """Return the seconds a batch of training steps."""
+    return _seconds(setup, setup.step, batches, plan, setup.batches_per_step)
 
 
 def _seconds_apart(
-    setup: TrainingSetup, batch: Any, plan: MeasurePlan
+    setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan
 ) -> tuple[float, tuple[tuple[float, ...], ...]]:
-    """Time steps on the same batch in which processes do not wait for each other.
+    """Time steps in which processes do not wait for each other.
 
     Return the seconds a batch, and those of each process's blocks; none if it is alone.
     """
     if setup.ddp is None:
         return math.inf, ()
     laps: list[tuple[float, ...]] = []
-    step, source = step_apart(setup), itertools.repeat(batch)
     blocks = replace(plan, looks=(_RANK_BLOCKS,))
-    seconds = seconds_per_batch(setup, step, source, blocks, setup.batches_per_step, laps.append)
-    return seconds, tuple(laps[-_RANK_BLOCKS:])
+    step, each = step_apart(setup), setup.batches_per_step
+    return _seconds(setup, step, batches, blocks, each, laps.append), tuple(laps[-_RANK_BLOCKS:])
 
 
-def _seconds(
-    setup: TrainingSetup,
-    step: Callable[[Any], object],
-    batch: Any,
-    plan: MeasurePlan,
-    batches_per_step: int = 1,
-) -> float:
-    """Return the seconds a batch of a step that gets the same batch each time."""
-    return seconds_per_batch(setup, step, itertools.repeat(batch), plan, batches_per_step)
-
-
-def _launch(setup: TrainingSetup, batch: Any) -> float | None:
+def _launch(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:
     """Return the seconds a batch until a step returns, the device at work; None on a CPU."""
     if setup.device.type == "cpu":
         return None
-    step = partial(setup.step, itertools.repeat(batch))
+    step = partial(setup.step, batches)
     return launch_seconds(step, partial(synchronize, setup.device)) / setup.batches_per_step
 
 
@@ -140,10 +157,9 @@ def launch_seconds(
     return median(seconds)
 
 
-def _busy(setup: TrainingSetup, batch: Any) -> float | None:
+def _busy(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:
     """Return the seconds a batch in which kernels run; None where no profiler sees them."""
-    step = partial(setup.step, itertools.repeat(batch))
-    found = drive(kernel_seconds(setup.device), step)
+    found = drive(kernel_seconds(setup.device), partial(setup.step, batches))
     return None if found is None else found[1] / setup.batches_per_step
 
 
@@ -201,7 +217,7 @@ def copy_seconds(events: Iterable[Any], steps: int) -> float:
 
 
 def _bfloat16(
-    loaded: LoadedJob, setup: TrainingSetup, batch: Any, plan: MeasurePlan
+    loaded: LoadedJob, setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan
 ) -> float | None:
     """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
 
@@ -211,7 +227,7 @@ def _bfloat16(
         return None
     half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16")).settings
     scaled = replace(setup, settings=half, scaler=half.scaler(setup.device))
-    return _seconds_if_all_can(lambda: (scaled, batch), loaded.world, plan)
+    return _seconds_if_all_can(lambda: (scaled, batches), loaded.world, plan)
 
 
 def _double(
@@ -226,15 +242,15 @@ def _double(
     double = 2 * (setup.loader.batch_size or 1)
     config = loaded.config.replace(batch_size=double, num_workers=0, accumulation_steps=1)
 
-    def begun() -> tuple[TrainingSetup, Any]:
+    def begun() -> tuple[TrainingSetup, Iterator[Any]]:
         loader = build_loader(config, loaded.workload, dataset, loaded.job.seed, loaded.world)
-        return setup, setup.transfer(next(iter(loader)))
+        return setup, itertools.repeat(setup.transfer(next(iter(loader))))
 
     return _seconds_if_all_can(begun, loaded.world, plan)
 
 
 def _seconds_if_all_can(
-    begun: Callable[[], tuple[TrainingSetup, Any]], world: World, plan: MeasurePlan
+    begun: Callable[[], tuple[TrainingSetup, Iterator[Any]]], world: World, plan: MeasurePlan
 ) -> float | None:
     """Return the seconds a batch of steps on what `begun` gives; None if a process cannot.
 
@@ -242,15 +258,15 @@ def _seconds_if_all_can(
     by itself before; what fails later fails the task, which ends all of them. Parameters of a
     sharded model are gathered for each step, so that nothing is tried before.
     """
-    found: tuple[TrainingSetup, Any] | None = None
+    found: tuple[TrainingSetup, Iterator[Any]] | None = None
     try:
-        found = setup, batch = begun()
+        found = setup, batches = begun()
         if world.is_alone:
-            return _seconds_of_training(setup, batch, plan)
+            return _seconds_of_training(setup, batches, plan)
         if setup.ddp is not None:
             by_itself = replace(setup, wrapped=None)
             for _ in range(_TRIED_STEPS):
-                by_itself.step(itertools.repeat(batch))
+                by_itself.step(batches)
     except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError, TypeError):
         found = None
     can_all = all(world.shares(found is not None))
@@ -267,7 +283,7 @@ def _loading(
     """
     config = loaded.config.replace(num_workers=workers, persistent_workers=workers > 0)
     loader = build_loader(config, loaded.workload, dataset, loaded.job.seed, loaded.world)
-    return Loading(workers, seconds_per_batch(setup, next, endless(loader), plan))
+    return Loading(workers, _seconds(setup, next, endless(loader), plan))
 
 
 def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:

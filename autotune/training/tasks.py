@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,11 +24,11 @@ from autotune.training import memory, quality
 from autotune.training.apply_settings import Settings
 from autotune.training.batches import Batches
 from autotune.training.before_fork import Prepared
-from autotune.training.measuring import TimedTraining, timer_on
+from autotune.training.measuring import TimedTraining
 from autotune.training.ranks.facts import epochs_obstacle
 from autotune.training.ranks.world import ALONE, World, device_of_rank, join
 from autotune.training.sample_lengths import count_tokens, worst_batch
-from autotune.training.timing import CompileClock, StepRequests, drive, synchronize
+from autotune.training.timing import CompileClock, drive, synchronize
 from autotune.training.training_setup import (
     TrainingSetup,
     apply,
@@ -36,16 +36,8 @@ from autotune.training.training_setup import (
     scale_learning_rates,
 )
 from autotune.training.workload import Workload, load_workload
-from autotune.values.measurement import Block, LengthCount, Measurement, seconds_per_sample
-from autotune.values.outcome import (
-    Failure,
-    Measured,
-    NonFinite,
-    NotApplied,
-    Probed,
-    Rejected,
-    TrialOutcome,
-)
+from autotune.values import outcome as outcomes
+from autotune.values.measurement import LengthCount, Measurement
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ def use_device(device: torch.device) -> None:
         torch.accelerator.set_device_index(device.index)
 
 
-def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
+def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     """Train for a short while and time it; return `NotApplied` if a setting did not take effect."""
     loaded.folder.enter_phase("build")
     compiler, prepared, job = CompileClock(), loaded.prepared, loaded.job
@@ -137,7 +129,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     if not isinstance(found, Measurement):
         return found
     tokens = count_tokens(setup.loader, loaded.workload.tokens_in) if job.count_tokens else None
-    return Measured(
+    return outcomes.Measured(
         replace(
             found,
             start_seconds=loaded.start_seconds,
@@ -148,16 +140,16 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> TrialOutcome:
     )
 
 
-def _fault(step: _WatchedStep, batches: Batches) -> Failure | None:
+def _fault(step: _WatchedStep, batches: Batches) -> outcomes.Failure | None:
     """Return why a timing is not one of the configuration; None if it is."""
     loss = math.nan if step.loss is None else float(step.loss.detach())
     if not math.isfinite(loss):  # a parameter that has become NaN stays NaN
-        return NonFinite(f"the loss became {loss}")
+        return outcomes.NonFinite(f"the loss became {loss}")
     setup = step.setup
     for name, wanted, got in setup.not_applied():
-        return NotApplied(name, spelled(wanted), spelled(got))
+        return outcomes.NotApplied(name, spelled(wanted), spelled(got))
     if uneven := epochs_obstacle(setup.world.shares(batches.epoch_batches)):
-        return Rejected(f"{setup.workload.path}: {uneven}")
+        return outcomes.Rejected(f"{setup.workload.path}: {uneven}")
     return None
 
 
@@ -175,7 +167,7 @@ def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount |
     return found.among
 
 
-def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
+def probe(loaded: LoadedJob, task: Probe) -> outcomes.TrialOutcome:
     """Train a new model on a fixed number of samples for each seed and evaluate it."""
     start = time.perf_counter()
     loaded.folder.enter_phase("build")
@@ -186,40 +178,13 @@ def probe(loaded: LoadedJob, task: Probe) -> TrialOutcome:
             untrained = _quality_of(loaded, data, replace(task, samples=0), task.seeds[0])
     # Each seed's model is gone before the next one is built.
     qualities = tuple(_quality_of(loaded, data, task, seed) for seed in task.seeds)
-    return Probed(qualities, time.perf_counter() - start, untrained)
+    return outcomes.Probed(qualities, time.perf_counter() - start, untrained)
 
 
 def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int) -> float:
     loaded.folder.enter_phase("build")
     setup = loaded.setup(data.training, seed)
     return quality.probe(setup, data, task, loaded.folder.enter_phase)
-
-
-def seconds_per_batch(
-    setup: TrainingSetup,
-    step: Callable[[Any], object],
-    source: Any,
-    plan: MeasurePlan,
-    batches_per_step: int = 1,
-    watch: Callable[[tuple[float, ...]], object] = lambda _: None,
-) -> float:
-    """Return the mean seconds of a step for each of its batches.
-
-    Several processes take such steps at the same time, each with batches of its own. `watch` gets
-    the seconds of each process, by rank, for the warm-up's steps and for each block.
-    """
-    batches = Batches(source, time.perf_counter, partial(synchronize, setup.device))
-    timer = replace(
-        timer_on(batches, setup.device, setup.world),
-        watch=lambda laps: watch(tuple(lap.seconds for lap in laps)),
-    )
-
-    def timing() -> StepRequests[tuple[Block, ...]]:
-        warm_up = yield from timer.together(timer.warming_up(plan))
-        blocks = timer.timing_blocks(plan, warm_up.calm_seconds, batches_per_step)
-        return (yield from timer.together(blocks))
-
-    return setup.world.size * seconds_per_sample(drive(timing(), partial(step, batches)))
 
 
 @dataclass

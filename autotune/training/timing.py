@@ -124,9 +124,9 @@ class Timer:
         """
         if self.world.rank == 0:
             result = yield from requests
-            self.world.lead(0)
+            self.world.begins(0)
             return self.world.told(result)
-        while steps := self.world.follow():
+        while steps := self.world.begins():
             lap = yield from self._own_lap(steps)
             noise = self.noise()
             self.watch(self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu)))
@@ -311,7 +311,7 @@ class Timer:
 
         Telling the others and meeting them is outside of the timed part.
         """
-        self.world.lead(steps)
+        self.world.begins(steps)
         lap = yield from self._own_lap(steps)
         laps = self.world.shares(lap)
         self.watch(laps)

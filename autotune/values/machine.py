@@ -95,8 +95,6 @@ def read_small(path: Path) -> str:
 
 
 _GIB = 1 << 30
-LIMITED = ("cpu", "cuda", "xpu")
-"""Kinds of devices on which the memory of a trial can be limited."""
 
 
 @dataclass(frozen=True, slots=True)

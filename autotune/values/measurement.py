@@ -179,8 +179,6 @@ class Noise:
     """Share taken by processes that are not the trial's."""
     stolen: float = 0.0
     """Share that the hypervisor gave to other machines."""
-    pressure: float = 0.0
-    """Share of the time in which some process, the trial's included, waited for a core."""
     stopped: int = 0
     """Number of times that the process was stopped and continued."""
     gpu: str = ""
@@ -189,8 +187,6 @@ class Noise:
     """True if the power limit held the GPU's clock back, which is usual and no disturbance."""
     clock_mhz: int | None = None
     """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
-    watts: int | None = None
-    """Power of the GPU then; None where NVML does not tell."""
     gpu_busy: float | None = None
     """Share of NVML's sampling period then, up to 1 s, in which a kernel ran; None as above."""
     joules: float | None = None

@@ -219,6 +219,7 @@ def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path):
         ("cpu:x", "is no device"),
         ("", "is no device"),
         ("cuda:one", "is no device"),
+        ("xpu:0,xpu:1", "is no device"),
         ("cpu:0-99999999999", "cores that this process may not use"),
     ],
 )

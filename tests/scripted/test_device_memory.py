@@ -1,6 +1,7 @@
 """Memory of an accelerator: its parts in the answer, and retries of its allocator."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,6 @@ from factories import GIB, TINY_CONV, cuda_machine, measurement
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
 
 MEASURES = """
-from pathlib import Path
 import sys
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
@@ -33,7 +33,6 @@ loaded = tasks.prepare(Job(Measure(plan), "cpu", sys.argv[1], config), TrialFold
 print(tasks.measure(loaded, plan).measurement.allocator_retries)
 """
 LIMITS = """
-from pathlib import Path
 import sys
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script
@@ -116,12 +115,17 @@ def test_memory_that_is_neither_free_nor_the_allocators_is_the_context():
     assert memory.device_memory(GPU) == DeviceMemory(80, 50, reserved=25, allocated=15, context=10)
 
 
-def test_a_device_that_does_not_tell_has_none(monkeypatch):
-    def refuse(_):
-        raise RuntimeError("not supported")
-
-    monkeypatch.setattr(torch.accelerator, "get_memory_info", refuse)
-    assert memory.device_memory(GPU) is None
+def test_the_allocator_of_a_gpu_fails_beyond_the_limit(monkeypatch):
+    told = []
+    card = SimpleNamespace(total_memory=4 * GIB)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, _: told.append(share)
+    )
+    memory.limit_device_memory(GPU, GIB)
+    memory.limit_device_memory(GPU, None)
+    memory.limit_device_memory(torch.device("cpu"), GIB)
+    assert told == [0.25]
 
 
 def test_retries_of_the_warm_up_do_not_count(allocator):
@@ -147,7 +151,7 @@ def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path):
 
     def clocked(config, phase):
         run = measurement(batch_of(config))
-        noise = Noise(clock_mhz=1755 if batch_of(config) == 8 else 1410, watts=350)
+        noise = Noise(clock_mhz=1755 if batch_of(config) == 8 else 1410)
         return Measured(replace(run, blocks=tuple(replace(b, noise=noise) for b in run.blocks)))
 
     inspected = Inspected(cuda_machine(), FACTS)

@@ -27,7 +27,6 @@ from autotune.training.disturbance import (
     CpuTimes,
     EnergyMeter,
     NoiseWatch,
-    Quota,
     _gpu_noise,
     gpu_energy,
     own_cores,
@@ -52,11 +51,11 @@ CORES = len(own_cores())
 
 def noise_between(before, after):
     readings = iter([before, after])
-    return NoiseWatch(CPU, time.perf_counter, lambda: next(readings))()
+    return NoiseWatch(CPU, lambda: next(readings))()
 
 
 def times(wall, busy=0.0, stolen=0.0, own=0.0):
-    return CpuTimes(wall, busy, stolen, own, pressure=0.25 * wall)
+    return CpuTimes(wall, busy, stolen, own)
 
 
 START = times(0.0)
@@ -76,7 +75,7 @@ def test_what_others_use_of_the_cores_is_a_share_of_them(used, foreign, stolen, 
     each = {name: seconds * CORES for name, seconds in used.items()}
     noise = noise_between(START, times(10.0, **each))
     assert (noise.foreign, noise.stolen) == pytest.approx((foreign, stolen), abs=0.01)
-    assert (noise.pressure, noise.watched, noise.disturbs) == (0.25, True, disturbs)
+    assert (noise.watched, noise.disturbs) == (True, disturbs)
 
 
 @pytest.mark.parametrize(
@@ -127,17 +126,17 @@ def test_under_a_cpu_quota_others_in_the_cgroup_disturb(own, others, disturbs, m
     """A quota of two cores, on a machine of 64 that is nearly idle."""
     monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(64)))
     used = own + others
-    before = replace(START, quota=Quota(2.0, 100.0))
+    before = replace(START, quota_cores=2.0, quota_used=100.0)
     after = times(10.0, busy=10 * used, own=10 * own)
-    noise = noise_between(before, replace(after, quota=Quota(2.0, 100 + 10 * used)))
+    noise = noise_between(before, replace(after, quota_cores=2.0, quota_used=100 + 10 * used))
     assert noise.watched
     assert noise.disturbs is disturbs
 
 
 def test_under_a_cpu_quota_a_full_machine_disturbs_as_ever(monkeypatch):
     monkeypatch.setattr(disturbance, "own_cores", lambda: set(range(64)))
-    before = replace(START, quota=Quota(2.0, 0.0))
-    after = replace(times(10.0, busy=640.0, own=10.0), quota=Quota(2.0, 10.0))
+    before = replace(START, quota_cores=2.0)
+    after = replace(times(10.0, busy=640.0, own=10.0), quota_cores=2.0, quota_used=10.0)
     assert noise_between(before, after).disturbs
 
 
@@ -145,9 +144,9 @@ def test_the_used_part_of_a_quota_is_read_from_the_cgroup(tmp_path, monkeypatch)
     used = tmp_path / "cpu.stat"
     used.write_text("usage_usec 5000000\nuser_usec 1\n")
     found = CpuQuota(0.5, used, tmp_path / "none")
-    monkeypatch.setattr(disturbance, "_quota_folder", lambda: found)
+    monkeypatch.setattr(disturbance, "_quota", lambda: found)
     read = read_cpu_times(time.perf_counter)
-    assert read.quota == Quota(0.5, 5.0)
+    assert (read.quota_cores, read.quota_used) == (0.5, 5.0)
     used.unlink()
     assert read_cpu_times(time.perf_counter) is None, "nobody can tell what others used"
 
@@ -157,7 +156,7 @@ def test_a_process_that_was_stopped_knows_it():
     os.kill(os.getpid(), signal.SIGCONT)
     assert seen().stopped == 1
     assert seen().stopped == 0
-    blind = NoiseWatch(CPU, time.perf_counter, lambda: None)
+    blind = NoiseWatch(CPU, lambda: None)
     os.kill(os.getpid(), signal.SIGCONT)
     assert blind() == Noise(stopped=1, watched=False)
 
@@ -186,9 +185,9 @@ def _others():
         found = read_cpu_times(time.perf_counter)
         assert found is not None
         own = os.times()
-        return CpuTimes(found.wall, found.busy, found.stolen, own.user + own.system, found.pressure)
+        return CpuTimes(found.wall, found.busy, found.stolen, own.user + own.system)
 
-    return NoiseWatch(CPU, time.perf_counter, read)
+    return NoiseWatch(CPU, read)
 
 
 def _spin(seconds):
@@ -219,7 +218,6 @@ def nvml(reasons=0, pids=(), fails=False):
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: reasons,
         nvmlDeviceGetComputeRunningProcesses=processes,
         nvmlDeviceGetClockInfo=lambda *_: 1410,
-        nvmlDeviceGetPowerUsage=lambda _: 350_250,
         nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=64, memory=20),
         NVML_CLOCK_SM=1,
         nvmlClocksThrottleReasonSwThermalSlowdown=THERMAL,
@@ -252,13 +250,13 @@ def nvml(reasons=0, pids=(), fails=False):
 )
 def test_the_reason_why_a_gpu_is_slow_is_named(library, says):
     found = _gpu_noise(library, handle=None)
-    assert found == Noise(gpu=says, clock_mhz=1410, watts=350, gpu_busy=0.64)
+    assert found == Noise(gpu=says, clock_mhz=1410, gpu_busy=0.64)
     assert found.disturbs is bool(says)
 
 
 def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody():
     found = _gpu_noise(nvml(CAP), handle=None)
-    assert found == Noise(power_capped=True, clock_mhz=1410, watts=350, gpu_busy=0.64)
+    assert found == Noise(power_capped=True, clock_mhz=1410, gpu_busy=0.64)
     assert not found.disturbs
     assert _gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
 
@@ -267,7 +265,6 @@ def test_a_card_that_tells_no_clock_is_no_disturbance():
     library = nvml()
     for name in (
         "nvmlDeviceGetClockInfo",
-        "nvmlDeviceGetPowerUsage",
         "nvmlDeviceGetUtilizationRates",
     ):
         setattr(library, name, _refuse)

@@ -107,7 +107,6 @@ def test_a_device_is_named_as_the_search_itself_sees_it(visible, devices, entrie
     [
         ("4", "cuda:1", "there is no cuda:1"),
         ("", "cuda:0", "there is no"),
-        (None, "xpu:1", "cores"),
     ],
 )
 def test_a_device_to_which_no_process_can_be_kept_is_refused(visible, device, said, monkeypatch):

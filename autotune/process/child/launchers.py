@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from autotune.process.common.child_ties import hold_lifeline, hold_lifeline_at, stay_on_cores
+from autotune.process.common.child_ties import hold_lifeline, stay_on_cores
 from autotune.process.common.trial_folder import TrialFolder, write_atomically
 
 
@@ -26,7 +26,7 @@ def torch_s(processes: str, place: str, lifeline: str, start: str) -> None:
     Raises:
         ChildFailedError: a rank failed; the others were ended.
     """
-    hold_lifeline_at(lifeline)
+    hold_lifeline(lifeline)
     stay_on_cores()
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -43,14 +43,13 @@ def torch_s(processes: str, place: str, lifeline: str, start: str) -> None:
 
 
 def own(lifeline: str, *command: str) -> NoReturn:
-    """Replace this process by the command, which keeps the lifeline open.
+    """Replace this process by the command, which holds the lifeline as well.
 
     When the parent has ended, the launcher is asked to end: killed, it could not end its processes
     on other hosts, nor give back what it holds of a cluster. Those on this host are killed anyway.
     """
-    hold_lifeline(int(lifeline), signal.SIGTERM)
+    hold_lifeline(lifeline, signal.SIGTERM)
     stay_on_cores()
-    os.set_inheritable(int(lifeline), True)
     try:
         os.execvp(command[0], command)  # noqa: S606 - no shell is meant
     except OSError as error:

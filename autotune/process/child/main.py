@@ -3,8 +3,7 @@
 It reads `job.json`, does its one task, writes `outcome.json` beside it and exits at once. Output of
 the user's code goes to the log files; no part of the result passes through stdout. START is the
 parent's monotonic clock when it launched this process, in seconds. A warm host calls `work` in a
-fork. Torch's launcher starts it once for each of several ranks; LIFELINE is then a path, else the
-number of an open file.
+fork. A launcher starts it once for each of several ranks.
 """
 
 from __future__ import annotations
@@ -22,27 +21,15 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from autotune.calling.target import import_folder
 from autotune.configuration import job as jobs
 from autotune.configuration.job import Job
-from autotune.process.common.child_ties import (
-    hold_lifeline,
-    hold_lifeline_at,
-    is_here,
-    stay_on_cores,
-)
+from autotune.process.common.child_ties import hold_lifeline, is_here, stay_on_cores
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, write_atomically
 from autotune.scripting.files import KeptFiles
 from autotune.scripting.program import run_call
 from autotune.scripting.surroundings import Record
+from autotune.values import outcome as outcomes
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import (
-    Failure,
-    Lost,
-    Rejected,
-    TrialOutcome,
-    UserError,
-    outcome_to_json,
-)
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -54,7 +41,7 @@ _NO_MEETING = (
     "the launcher gives no {absent}, by which torch's processes find each other. Set them as for "
     "your own training, in the environment of autotune: the host of rank 0 and a free port there"
 )
-_NO_TORCH = UserError("it ended without importing torch", "")
+_NO_TORCH = outcomes.UserError("it ended without importing torch", "")
 STACKS_AT = 0.95
 """Share of a job's deadline after which the stacks of all threads are printed."""
 
@@ -62,20 +49,18 @@ STACKS_AT = 0.95
 def main() -> None:
     """Run the job that the command line of this new process names."""
     path, lifeline, start = sys.argv[1:]
-    folder, process_start = TrialFolder(Path(path)), float(start)
-    if lifeline.isdecimal():
-        hold_lifeline(int(lifeline))
-    else:
-        hold_lifeline_at(lifeline)
-        folder = _begun_by_launcher(folder)
-        if not is_here(lifeline):  # clocks of other hosts have another zero
-            process_start = time.monotonic()
+    hold_lifeline(lifeline)
     stay_on_cores()
-    work(folder, process_start)
+    # Clocks of other hosts have another zero.
+    work(TrialFolder(Path(path)), float(start) if is_here(lifeline) else time.monotonic())
 
 
-def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:
-    """Return the folder as this rank sees it, which notes its place and prints to its own logs."""
+def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:
+    """Return the folder as this rank sees it, which notes its place and prints to its own logs.
+
+    Torch finds the place that a launcher of the user's has given. A script does by itself what it
+    does under that launcher. The process ends if there are not as many as before.
+    """
     place = this_place()
     if place is None:
         sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
@@ -84,6 +69,13 @@ def _begun_by_launcher(folder: TrialFolder) -> TrialFolder:
         with log.open("ab") as file:
             os.dup2(file.fileno(), descriptor)
     write_atomically(own.place, note_of(place))
+    if job.processes not in (0, place.size):
+        sys.exit(1)  # the parent knows both numbers
+    if job.launch and job.script is None and job.model_path is not None:
+        os.environ.update(place.in_torch_s_words)
+        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        if absent and place.size > 1:
+            leave(own, outcomes.Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)
     return own
 
 
@@ -93,9 +85,9 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
     try:
         job = jobs.job_from_json(read_some(folder.job))
     except AutotuneError as error:
-        leave(folder, Lost(str(error)))
-    if job.launch:
-        _take_place(job, folder)
+        leave(folder, outcomes.Lost(str(error)))
+    if job.is_of_ranks:
+        folder = _begun_by_launcher(job, folder)
     # The deadline began with the launch: a launcher of several ranks takes seconds of it.
     gone = time.monotonic() - process_start
     faulthandler.dump_traceback_later(max(0.1, STACKS_AT * job.deadline_seconds - gone))
@@ -103,34 +95,18 @@ def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = 
     leave(folder, outcome, exit_code(job, outcome))
 
 
-def exit_code(job: Job, outcome: TrialOutcome) -> int:
+def exit_code(job: Job, outcome: outcomes.TrialOutcome) -> int:
     """Return the exit code of a child: 1 if a launcher is to end the other processes for it."""
-    return int(job.is_of_ranks and isinstance(outcome, Failure))
+    return int(job.is_of_ranks and isinstance(outcome, outcomes.Failure))
 
 
-def _take_place(job: Job, folder: TrialFolder) -> None:
-    """Let torch find the place that a launcher has given; end if there are not as many as before.
-
-    A script does by itself what it does under that launcher.
-    """
-    place = this_place()
-    assert place is not None
-    if job.processes not in (0, place.size):
-        sys.exit(1)  # the parent knows both numbers
-    if job.script is None and job.model_path is not None:
-        os.environ.update(place.in_torch_s_words)
-        absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-        if absent and place.size > 1:
-            leave(folder, Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)
-
-
-def leave(folder: TrialFolder, outcome: TrialOutcome, code: int = 0) -> NoReturn:
+def leave(folder: TrialFolder, outcome: outcomes.TrialOutcome, code: int = 0) -> NoReturn:
     """Write the outcome, flush the logs and exit with `code`, without teardown.
 
     Rank 0 answers for all processes that train together; of the others only failures are written.
     """
-    if folder.rank == 0 or isinstance(outcome, Failure):
-        write_atomically(folder.outcome, outcome_to_json(outcome))
+    if folder.rank == 0 or isinstance(outcome, outcomes.Failure):
+        write_atomically(folder.outcome, outcomes.outcome_to_json(outcome))
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the user's code may have closed or replaced it
             stream.flush()
@@ -139,7 +115,7 @@ def leave(folder: TrialFolder, outcome: TrialOutcome, code: int = 0) -> NoReturn
 
 def run(
     job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
-) -> TrialOutcome:
+) -> outcomes.TrialOutcome:
     """Run `job` and return its outcome; an error of the user's code becomes one, too."""
     folder.enter_phase("import")
     _hide_arguments(job, folder)
@@ -161,11 +137,13 @@ def _hide_arguments(job: Job, folder: TrialFolder) -> None:
     """Take the script's arguments out of the job's file, once all its processes have read it."""
     place = this_place() if job.is_of_ranks else None
     size = 1 if place is None else place.size
-    if job.script is not None and all(map(folder.has_begun, range(size))):
+    # A process that has read its job enters a phase.
+    have_read = all(folder.of_rank(rank).phase_file.exists() for rank in range(size))
+    if job.script is not None and have_read:
         write_atomically(folder.job, jobs.job_to_json(jobs.without_arguments(job)))
 
 
-def failed(job: Job, error: BaseException) -> TrialOutcome:
+def failed(job: Job, error: BaseException) -> outcomes.TrialOutcome:
     """Print the traceback of an error of the user's code, and return the outcome for it."""
     # The outcome can be written though all files that may be open are in use.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -178,7 +156,7 @@ def failed(job: Job, error: BaseException) -> TrialOutcome:
     return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)
 
 
-def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOutcome:
+def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes.TrialOutcome:
     """Run the job's script; return its outcome if the script ends before the job is done.
 
     The hooks are set up when the script imports torch, not before. The process ends as soon as the
@@ -193,7 +171,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     trials: list[Trial] = []
 
     def cannot_keep(detail: str) -> NoReturn:
-        refused = UserError(detail, "")
+        refused = outcomes.UserError(detail, "")
         try:
             leave(folder, refused, exit_code(job, refused))
         finally:  # a full disk may take no outcome either
@@ -205,7 +183,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     if isinstance(job.task, jobs.Observe):
         record.watch(job.task.shares_packages)
 
-    def left(outcome: TrialOutcome) -> NoReturn:
+    def left(outcome: outcomes.TrialOutcome) -> NoReturn:
         leave(folder, record.added_to(outcome, imports_from), exit_code(job, outcome))
 
     def begin() -> None:
@@ -217,7 +195,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
             trials.append(trial)
         except Exception as error:
             traceback.print_exception(error)
-            left(Lost(f"internal error of autotune: {error!r}"))
+            left(outcomes.Lost(f"internal error of autotune: {error!r}"))
 
     os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(job.script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")
@@ -230,7 +208,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> TrialOut
     return record.added_to(trials[0].ended() if trials else _NO_TORCH, imports_from)
 
 
-def _answer(loaded: LoadedJob, task: jobs.Task) -> TrialOutcome:
+def _answer(loaded: LoadedJob, task: jobs.Task) -> outcomes.TrialOutcome:
     """Carry out a task on a model.py."""
     from autotune.numerics import numerics_check
     from autotune.training import arithmetic, profiling, tasks

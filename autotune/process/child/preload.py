@@ -120,21 +120,12 @@ def _imports(tree: ast.Module) -> Iterator[_Import]:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 continue
-            case ast.If(test) if _is_never_true(test):
-                pending += node.orelse
             case ast.Import(names):
                 yield from ((0, alias.name, []) for alias in names)
             case ast.ImportFrom(name, names, level):
                 yield level or 0, name or "", [one.name for one in names if one.name != "*"]
             case _:
                 pending += ast.iter_child_nodes(node)
-
-
-def _is_never_true(test: ast.expr) -> bool:
-    """Return True for `__name__ == "__main__"` and `TYPE_CHECKING`: a trial skips such blocks."""
-    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
-    attributes = {part.attr for part in ast.walk(test) if isinstance(part, ast.Attribute)}
-    return bool({"__name__", "TYPE_CHECKING"} & (names | attributes))
 
 
 def _own_folders(name: str, script: Path) -> list[Path]:

@@ -1,9 +1,10 @@
 """The warm host, a process that imports torch once and then forks a child for each job.
 
-Its arguments are a socket and a lifeline's descriptor. A fork saves the seconds that a new
-interpreter needs to import torch. The host imports the packages that the workload needs and runs no
-operation. On request it also imports the workload and builds its dataset, so that forks find both
-ready. It refuses to fork where that would not be safe; the runner then starts an interpreter.
+Its arguments are a socket's descriptor and the place of a lifeline. A fork saves the seconds that a
+new interpreter needs to import torch. The host imports the packages that the workload needs and
+runs no operation. On request it also imports the workload and builds its dataset, so that forks
+find both ready. It refuses to fork where that would not be safe; the runner then starts an
+interpreter.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ _ALWAYS = (IMPORTED_BY_OPTIM, "autotune.training.tasks")
 def main() -> None:
     """Answer requests until the runner closes its end of the socket."""
     end = socket.socket(fileno=int(sys.argv[1]))
-    hold_lifeline(int(sys.argv[2]))
+    lifeline = sys.argv[2]
+    hold_lifeline(lifeline)
     stay_on_cores()
     for name in _ALWAYS:
         importlib.import_module(name)
     prepared: Prepared | None = None
     while True:
-        request, descriptors = receive(end)
+        request = receive(end)
         if request is None:
             return
         if "build" in request:
             prepared = _build(end, TrialFolder(Path(request["build"])))
         else:
-            _answer(end, request, prepared, *descriptors)
+            _answer(end, request, prepared, lifeline)
 
 
 def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
@@ -95,7 +97,7 @@ def _phase(folder: TrialFolder, seconds: float, name: str) -> Iterator[None]:
 
 
 def _answer(
-    end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: int
+    end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: str
 ) -> None:
     """Fork a child for the request and wait for it, or send why that is refused."""
     from autotune.training import memory
@@ -107,14 +109,12 @@ def _answer(
         obstacle = _prepare(*asked) or fork_obstacle()
     if obstacle:
         send(end, {"refused": obstacle})
-        os.close(lifeline)
         return
     held = memory.file_bytes()
     child = os.fork()
     if child == 0:
         memory.count_host(held)
         _become_child(end, request, prepared, lifeline)
-    os.close(lifeline)
     _, status = os.waitpid(child, 0)
     send(end, {"exit_code": os.waitstatus_to_exitcode(status)})
 
@@ -132,9 +132,9 @@ def _prepare(model_path: str | None, is_script: bool, packages: tuple[str, ...] 
 
 
 def _become_child(
-    end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: int
+    end: socket.socket, request: dict[str, Any], prepared: Prepared | None, lifeline: str
 ) -> NoReturn:
-    """Run the job as a newly started child would, with a session, logs and lifeline of its own."""
+    """Run the job as a newly started child would, with a session and logs of its own."""
     try:
         os.setsid()
         hold_lifeline(lifeline)

@@ -7,75 +7,63 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from autotune.process.common.launched import this_host
 
 _CORES = "AUTOTUNE_CORES"
 _MOST_BYTES = 1 << 17
-_MOST_DESCRIPTORS = 4
 
 
-@contextmanager
-def open_lifeline() -> Iterator[int]:
-    """Yield the reading end of a child's lifeline, which ends with this block and this process.
+def lifeline() -> str:
+    """Return where any process of this user opens the lifeline of this process: host, path.
 
-    A lifeline is a pipe to which nothing is ever written. When the parent ends, even by `kill -9`,
-    the kernel closes the writing end. It then sends SIGKILL to the child's process group, with its
-    DataLoader workers, as the child asked it to. No thread waits for that, because a second thread
-    would make forking a worker unsafe.
+    A lifeline is a pipe to which nothing is ever written. When its process ends, even by `kill -9`,
+    the kernel closes the writing end. It then sends SIGKILL to the process groups that hold the
+    lifeline, with their DataLoader workers, as they asked it to. No thread waits for that, because
+    a second thread would make forking a worker unsafe. A launcher passes no open files on to the
+    processes that it starts, so that they open it by its path.
     """
-    descriptor, writing_end = os.pipe()
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-        os.close(writing_end)
+    process = os.getpid()
+    return f"{this_host()}:/proc/{process}/fd/{_pipe_of(process)}"
 
 
-def place_of(descriptor: int) -> str:
-    """Return where any process of this user opens a lifeline of this process: host, path.
-
-    A launcher passes no open files on to the processes that it starts.
-    """
-    return f"{this_host()}:/proc/{os.getpid()}/fd/{descriptor}"
+@cache
+def _pipe_of(_process: int) -> int:
+    """Return the reading end of a pipe both ends of which are open until the process ends."""
+    return os.pipe()[0]
 
 
 def is_here(place: str) -> bool:
-    """Return True if the lifeline at `place_of` is one of this host."""
+    """Return True if the lifeline at `place` is one of this host."""
     return place.partition(":")[0] == this_host()
 
 
-def hold_lifeline_at(place: str) -> None:
-    """Tie this process group's life to the lifeline at `place_of`; ends it if that is gone.
+def hold_lifeline(place: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """Tie this process group's life to the lifeline at `place`; ends it if that is gone.
 
-    On another host it does nothing: the launcher ends processes there.
+    The kernel sends it the signal of that number when the other process has ended. A program that
+    this process becomes holds the lifeline, too. On another host nothing is done: the launcher ends
+    processes there.
     """
-    path = place.partition(":")[2]
     if not is_here(place):
         return
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(place.partition(":")[2], os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-    else:
-        hold_lifeline(descriptor)
-
-
-def hold_lifeline(descriptor: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Tie this process group's life to the pipe `descriptor` from `open_lifeline`.
-
-    The kernel sends it the signal of that number when the parent has ended.
-    """
+        os.killpg(os.getpgrp(), number)
+        return
+    os.set_inheritable(descriptor, True)
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, number)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
     with suppress(BlockingIOError):
-        # Nothing is ever written. A read that returns has met the end of the pipe: the parent died
-        # before the signal was requested.
+        # Nothing is ever written. A read that returns has met the end of the pipe: the other
+        # process died before the signal was requested.
         os.read(descriptor, 1)
         os.killpg(os.getpgrp(), number)
 
@@ -102,23 +90,23 @@ def channel() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(end: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send an object, with copies of open files.
+def send(end: socket.socket, message: dict[str, Any]) -> None:
+    """Send an object.
 
     Raises:
         OSError: the other side is gone.
     """
-    socket.send_fds(end, [json.dumps(message).encode()], list(descriptors))
+    end.send(json.dumps(message).encode())
 
 
-def receive(end: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Wait for an object and its open files. The object is None if the other side is gone.
+def receive(end: socket.socket) -> dict[str, Any] | None:
+    """Wait for an object; None if the other side is gone.
 
     Raises:
         TimeoutError: nothing came within the socket's own timeout.
     """
     try:
-        text, descriptors, _, _ = socket.recv_fds(end, _MOST_BYTES, _MOST_DESCRIPTORS)
+        text = end.recv(_MOST_BYTES)
     except ConnectionError:
-        return None, []
-    return (json.loads(text) if text else None), descriptors
+        return None
+    return json.loads(text) if text else None

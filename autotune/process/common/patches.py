@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 _UNDO: list[Callable[[], None]] = []
@@ -21,10 +21,8 @@ def replace(owner: Any, name: str, function: Callable[..., Any]) -> Callable[[],
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(original, *args, **kwargs)
 
-    def undo() -> None:
-        setattr(owner, name, original)
-
     setattr(owner, name, call)
+    undo = partial(setattr, owner, name, original)
     _UNDO.append(undo)
     return undo
 

@@ -25,41 +25,39 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _CHANGE = 0.05
 
 
-class ProcessTree:
-    """The descendants of a running process."""
+def descendants(root: int) -> tuple[int, ...]:
+    """Return the PIDs of the living descendants of a process, at any depth, in ascending order."""
+    if not _lists_children():
+        with suppress(psutil.Error):
+            below = psutil.Process(root).children(recursive=True)
+            return tuple(sorted(child.pid for child in below))
+        return ()
+    found: set[int] = set()
+    pending = [root]
+    while pending:
+        threads = _PROC / str(pending.pop()) / "task"
+        with suppress(OSError):  # it ended meanwhile
+            for thread in threads.iterdir():
+                children = set(map(int, (thread / "children").read_bytes().split())) - found
+                found |= children
+                pending += children
+    return tuple(sorted(found))
 
-    def __init__(self, root: int) -> None:
-        self.root = root
 
-    def descendants(self) -> tuple[int, ...]:
-        """Return the PIDs of the living descendants, at any depth, in ascending order."""
-        if not _lists_children():
-            with suppress(psutil.Error):
-                below = psutil.Process(self.root).children(recursive=True)
-                return tuple(sorted(child.pid for child in below))
-            return ()
-        found: set[int] = set()
-        pending = [self.root]
-        while pending:
-            threads = _PROC / str(pending.pop()) / "task"
-            with suppress(OSError):  # it ended meanwhile
-                for thread in threads.iterdir():
-                    children = set(map(int, (thread / "children").read_bytes().split())) - found
-                    found |= children
-                    pending += children
-        return tuple(sorted(found))
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU time of the descendants and of the children that they have reaped."""
-        return sum(map(_cpu_seconds, self.descendants()))
+def cpu_seconds_below(root: int) -> float:
+    """Return the CPU time of a process's descendants and of the children that they have reaped."""
+    return sum(map(_cpu_seconds, descendants(root)))
 
 
 class MemoryPeak:
-    """Peak of the memory that a process tree was observed to hold."""
+    """Peak of the memory that a process and its descendants were observed to hold.
 
-    def __init__(self, tree: ProcessTree, host: int | None) -> None:
+    `host` is the process from which it was forked, if any; see `tree_bytes`.
+    """
+
+    def __init__(self, root: int, host: int | None) -> None:
         self.bytes = 0
-        self._tree = tree
+        self._root = root
         self._host = host
         self._processes: tuple[int, ...] = ()
         """The root and its descendants when proportional sizes were read last."""
@@ -72,8 +70,8 @@ class MemoryPeak:
         Returns:
             The PIDs of the root's descendants.
         """
-        below = self._tree.descendants()
-        processes = (self._tree.root, *below)
+        below = descendants(self._root)
+        processes = (self._root, *below)
         host = () if self._host is None else (self._host,)
         resident = sum(map(resident_bytes, (*processes, *host)))
         # A smaller sum may be more memory, if pages that were shared are private now.
@@ -88,39 +86,34 @@ class MemoryPeak:
 def tree_bytes(processes: Iterable[int], host: int | None) -> int:
     """Return the bytes that processes hold together, shared pages counted once.
 
+    These are the proportional set sizes (PSS), or resident sizes where the kernel tells no others.
     The pages of `host`, the process that they were forked from, count as theirs, because a fresh
     process would hold them too. Pages that only the host holds and has written do not count.
     """
     lent, sizes = 0, {} if host is None else _rollup(host)
     if host is not None:
         lent = sizes["Pss"] - sizes["Private_Dirty"] if sizes else resident_bytes(host)
-    return sum(map(_proportional_bytes, processes)) + lent
+    return sum(_rollup(pid).get("Pss", resident_bytes(pid)) for pid in processes) + lent
 
 
 def private_bytes(pid: int) -> int:
     """Return the resident bytes of a process that no file or shared memory holds; 0 once gone."""
-    try:
-        resident, shared = (_PROC / str(pid) / "statm").read_bytes().split()[1:3]
-        return (int(resident) - int(shared)) * _PAGE
-    except (OSError, ValueError):
-        return 0
+    resident, shared = _pages(pid)
+    return (resident - shared) * _PAGE
 
 
 def resident_bytes(pid: int) -> int:
     """Return the resident bytes of a process, shared pages included; 0 once it is gone."""
+    return _pages(pid)[0] * _PAGE
+
+
+def _pages(pid: int) -> tuple[int, int]:
+    """Return a process's resident pages, and those of them that are shared; none once gone."""
     try:
-        return int((_PROC / str(pid) / "statm").read_bytes().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
-
-
-def _proportional_bytes(pid: int) -> int:
-    """Return the proportional set size (PSS) of a process in bytes; 0 once it is gone.
-
-    Where the kernel does not tell it, it is the resident size.
-    """
-    sizes = _rollup(pid)
-    return sizes["Pss"] if "Pss" in sizes else resident_bytes(pid)
+        resident, shared = (_PROC / str(pid) / "statm").read_bytes().split()[1:3]
+        return int(resident), int(shared)
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def _rollup(pid: int) -> dict[str, int]:

@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -115,10 +114,6 @@ class TrialFolder:
         """Note the phase that the child enters."""
         self.phase_file.write_text(name, encoding="utf-8")
 
-    def has_begun(self, rank: int) -> bool:
-        """Return True once the process of a rank has read its job and entered a phase."""
-        return self.of_rank(rank).phase_file.exists()
-
     def of_rank(self, rank: int) -> TrialFolder:
         """Return the folder as one of several processes sees it."""
         return TrialFolder(self.path, rank)
@@ -163,10 +158,8 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file beside and rename it, so that a reader finds the old or the new one, whole.
-
-    The umask applies to `mode`.
 
     Raises:
         OSError: no space or no permission; the old file is untouched and nothing is left beside it.
@@ -174,7 +167,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(beside, "x", encoding="utf-8", opener=partial(os.open, mode=mode)) as file:
+        with beside.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

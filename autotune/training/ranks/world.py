@@ -23,8 +23,6 @@ from autotune.process.common.launched import this_host
 
 Told = TypeVar("Told")
 
-_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
-
 
 @dataclass(frozen=True, slots=True)
 class Lap:
@@ -109,20 +107,11 @@ class World:
         """Return the most processes on one host; every process has to call it."""
         return max(Counter(self.shares(this_host())).values())
 
-    def meet(self) -> None:
-        """Wait until every process is here."""
+    def begins(self, steps: int = 0) -> int:
+        """Return the steps that rank 0 has all processes take, 0 for no more, when all begin."""
+        steps = self.told(steps)
         if not self.is_alone:
             distributed.barrier(group=self.control)
-
-    def lead(self, steps: int) -> None:
-        """Tell the others to take so many steps, 0 for no more; return when all begin."""
-        self.told(steps)
-        self.meet()
-
-    def follow(self) -> int:
-        """Return the number of steps that rank 0 tells, 0 for no more, when all begin."""
-        steps = self.told(0)
-        self.meet()
         return steps
 
     def slowest(self, own_seconds: tuple[float, ...]) -> tuple[float, ...]:
@@ -153,14 +142,11 @@ def join(processes: int, device: torch.device, deadline_seconds: float) -> World
     """Meet the other processes of a trial, which a launcher started beside this one.
 
     Raises:
-        RuntimeError: the launcher started another number of processes.
-        KeyError: no launcher started this process: it has no variable WORLD_SIZE.
+        ValueError: no launcher started this process: torch finds no variable of it.
     """
     if processes == 1:
         return ALONE
-    if (size := int(os.environ["WORLD_SIZE"])) != processes:
-        raise RuntimeError(f"{processes} processes were asked for, and the launcher started {size}")
-    backend = _BACKENDS.get(device.type, "gloo")
+    backend = "nccl" if device.type == "cuda" else "gloo"
     distributed.init_process_group(backend, timeout=timedelta(seconds=deadline_seconds))
     return joined(deadline_seconds)
 

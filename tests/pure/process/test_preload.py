@@ -32,7 +32,7 @@ def test_modules_that_a_file_imports_when_loaded_are_imported_before(tmp_path, m
     (tmp_path / "model.py").write_text(SOURCE)
     preload(tmp_path / "model.py")
     found = [name for name in NAMES if name in sys.modules]
-    assert found == ["wave", "xml.sax.saxutils", "netrc", "quopri"]
+    assert found == ["wave", "xml.sax.saxutils", "mailbox", "netrc", "quopri"]
 
 
 def test_a_tracker_is_left_to_the_trial_whose_switches_it_reads_when_imported(

@@ -8,7 +8,13 @@ import psutil
 import pytest
 
 from autotune.process.common import process_tree
-from autotune.process.common.process_tree import MemoryPeak, ProcessTree, resident_bytes, tree_bytes
+from autotune.process.common.process_tree import (
+    MemoryPeak,
+    cpu_seconds_below,
+    descendants,
+    resident_bytes,
+    tree_bytes,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 # Starts a child of its own for each line that it is told, and ends one for an empty line.
@@ -64,22 +70,21 @@ def test_children_are_found_however_late_they_come_and_threads_are_none(
 ):
     if not has_lists:
         monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
-    tree = ProcessTree(family.process.pid)
-    assert tree.descendants() == ()
+    root = family.process.pid
+    assert descendants(root) == ()
     first = family.change("more")
-    assert set(tree.descendants()) == first
+    assert set(descendants(root)) == first
     both = family.change("more")
-    assert set(tree.descendants()) == both > first
-    assert set(tree.descendants()) == both
+    assert set(descendants(root)) == both > first
+    assert set(descendants(root)) == both
     assert family.change("") == first
-    assert set(tree.descendants()) == first
+    assert set(descendants(root)) == first
 
 
 def test_below_a_child_its_own_children_are_found(family):
-    process = psutil.Process()
-    tree = ProcessTree(process.pid)
+    root = psutil.Process().pid
     children = family.change("more")
-    assert {family.process.pid, *children} <= set(tree.descendants())
+    assert {family.process.pid, *children} <= set(descendants(root))
 
 
 def test_a_kernel_that_lists_children_is_asked_for_those_of_every_thread(tmp_path, monkeypatch):
@@ -95,12 +100,12 @@ def test_a_kernel_that_lists_children_is_asked_for_those_of_every_thread(tmp_pat
         (tmp_path / place / "children").write_text(children)
     monkeypatch.setattr(process_tree, "_PROC", tmp_path)
     monkeypatch.setattr(process_tree, "_lists_children", lambda: True)
-    assert ProcessTree(7).descendants() == (8, 9, 10)
+    assert descendants(7) == (8, 9, 10)
 
 
 def test_memory_is_that_of_all_and_read_only_where_it_is_worth_it():
     with _start(HOLDER) as holder:
-        peak = MemoryPeak(ProcessTree(holder.pid), None)
+        peak = MemoryPeak(holder.pid, None)
         peak.look()
         before = peak.bytes
         assert 0 < before < 64 * MIB
@@ -138,7 +143,9 @@ def sizes(monkeypatch):
     resident = sizes.resident
     monkeypatch.setattr(process_tree, "resident_bytes", lambda pid: int(resident[pid] * GIB))
     monkeypatch.setattr(process_tree, "tree_bytes", sizes.read)
-    monkeypatch.setattr(ProcessTree, "descendants", lambda tree: tuple(sorted(set(resident) - {1})))
+    monkeypatch.setattr(
+        process_tree, "descendants", lambda root: tuple(sorted(set(resident) - {root}))
+    )
     return sizes
 
 
@@ -148,7 +155,7 @@ def sizes(monkeypatch):
     ids=["alone", "beside another", "beside all", "as much in sum"],
 )
 def test_a_smaller_sum_of_resident_sizes_may_be_a_new_peak(after, sizes):
-    peak = MemoryPeak(ProcessTree(1), None)
+    peak = MemoryPeak(1, None)
     peak.look()
     assert peak.bytes == int(2.2 * GIB)
     sizes.resident.clear()
@@ -159,7 +166,7 @@ def test_a_smaller_sum_of_resident_sizes_may_be_a_new_peak(after, sizes):
 
 
 def test_shared_pages_are_read_again_only_where_that_may_show_a_new_peak(sizes):
-    peak = MemoryPeak(ProcessTree(1), None)
+    peak = MemoryPeak(1, None)
     for resident in (2.0, 2.01, 1.99, 2.0):
         sizes.resident[1] = resident
         peak.look()
@@ -184,10 +191,10 @@ def test_memory_that_a_host_wrote_and_holds_alone_is_not_its_childs():
 
 def test_cpu_time_of_all_below_is_counted():
     spin = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()\n"
-    tree = ProcessTree(psutil.Process().pid)
-    before = tree.cpu_seconds()
+    root = psutil.Process().pid
+    before = cpu_seconds_below(root)
     with _start(spin) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert tree.cpu_seconds() - before >= 0.4
+        assert cpu_seconds_below(root) - before >= 0.4
         child.kill()

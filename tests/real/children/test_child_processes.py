@@ -14,6 +14,7 @@ import pytest
 from autotune.configuration.job import Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.context.inspection import inspection
 from autotune.process.children import PATIENT
+from autotune.process.common.launched import this_host
 from autotune.process.devices import Device
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import (
@@ -209,12 +210,13 @@ def test_a_child_whose_parent_died_before_it_looked_ends_at_once(tmp_path):
     written(tmp_path, job_to_json(shared_job(WORKLOADS / "hangs.py")), "job.json")
     lifeline, other_end = os.pipe()
     os.close(other_end)
-    command = [sys.executable, "-m", "autotune.process.child.main", tmp_path, str(lifeline), "0.0"]
-    with subprocess.Popen(command, pass_fds=(lifeline,), start_new_session=True) as child:
-        os.close(lifeline)
+    place = f"{this_host()}:/proc/{os.getpid()}/fd/{lifeline}"
+    command = [sys.executable, "-m", "autotune.process.child.main", tmp_path, place, "0.0"]
+    with subprocess.Popen(command, start_new_session=True) as child:
         ended = wait_until(lambda: child.poll() is not None, seconds=10)
         child.kill()
 
+    os.close(lifeline)
     assert ended
     assert child.returncode == -signal.SIGKILL
 
