@@ -34,6 +34,8 @@ class Ask:
         self.runner = runner
         self.folder = folder
         self.deadline_seconds = deadline_seconds
+        self.own: dict[str, Value] = {}
+        """Settings of the untouched script."""
 
     def __call__(
         self,
@@ -50,7 +52,7 @@ class Ask:
             task or Observe(),
             device="cpu",
             model_path=str(SCRIPTS / script),
-            script=Script(arguments, asked if settings else (), metric, by_flag),
+            script=Script(arguments, asked if settings else (), metric, by_flag, self.own),
             config=None if settings is None else config.as_dict(),
             deadline_seconds=self.deadline_seconds,
         )

@@ -56,7 +56,8 @@ _WORDS = {
 }
 # Difference where there is nothing to compare.
 _UNKNOWN = 1.0
-# Knobs that take effect in the first step; all other settings of a model have by the third.
+# Knobs that take effect in the first step, as those do that replace what the script sets; all other
+# settings of a model have by the third.
 _AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
 _OPTIMIZER = "optimizer_impl"
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
@@ -94,7 +95,10 @@ class FirstLossChecker(NumericsChecker):
         what takes effect later is compared with a run that had the same first steps. And a first
         update shows the effect of the optimizer's kernels only if its gradients are the same.
         """
-        return self._reduced(config, _AT_ONCE), self._reduced(config, (_OPTIMIZER,))
+        seen = self.context.observed
+        replaced = [name for name in _NUMERICS if seen and name in seen.own]
+        at_once = (*_AT_ONCE, *replaced)
+        return self._reduced(config, at_once), self._reduced(config, (_OPTIMIZER,))
 
     def _reduced(self, config: TrainingConfig, names: Sequence[str]) -> TrainingConfig:
         return self.context.baseline.replace(**{name: config[name] for name in names})
@@ -155,9 +159,10 @@ class FirstLossChecker(NumericsChecker):
         """Return False: the gradients of a script's micro-batches are not compared."""
         return False
 
-    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:  # noqa: ARG002
-        is_short = tested["amp_dtype"] == "bfloat16"
-        is_short |= tested["float32_matmul_precision"] == "medium"
+    def _run(self, tested: TrainingConfig, reference: TrainingConfig, folder: Path) -> TrialOutcome:
+        names = ("amp_dtype", "float32_matmul_precision")
+        formats = {side[name] for side in (tested, reference) for name in names}
+        is_short = not formats.isdisjoint(("bfloat16", "medium"))
         own, rounded = self._untouched(0.0), self._untouched(_ROUNDING[is_short])
         if not isinstance(own, FirstLosses):
             return own

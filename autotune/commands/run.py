@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,8 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
     config, own = answer.training_config, answer.evidence.baseline.config
     foreign = {} if is_measured else {flag.knob: None for flag in own_flags(config)}
     plan = plan_run(config.replace(**foreign), own, maps, allow, answer.effects or {})
+    if not is_measured:  # what this script sets itself is not known
+        plan = replace(plan, own={})
     plan.withheld.update(dict.fromkeys(foreign, "a flag of another script"))
     for flag in map(flag_from, answer.maps):
         setting = f"{flag.knob}={spelled(config[flag.knob])}"

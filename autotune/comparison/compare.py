@@ -35,7 +35,7 @@ from autotune.context.inspection import (
 from autotune.context.options import Resources
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
-from autotune.context.script_ways import asked, known_maps, out_of_reach, with_proposed
+from autotune.context.script_ways import call, known_maps, out_of_reach, with_proposed
 from autotune.knobs.own import unknown_options
 from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.runner import Runner
@@ -198,7 +198,7 @@ class _Found:
             return None
         if config == self.own:
             return self.script.call()
-        return self.script.call(config, asked(self.script, self.observed, config))
+        return call(self.script, self.observed, config)
 
 
 def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:

@@ -30,6 +30,7 @@ from autotune.knobs.base import Effect, Knob, Value, spelled
 _HARMLESS = ("cudnn_benchmark", "deterministic")
 _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
+_NOTHING: Mapping[str, Value] = MappingProxyType({})
 _AS_ASKED = "as --exact-only asks"
 BY_FLAG_ONLY = ("batch_size", "accumulation_steps", "in_order", "device_prefetch")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
@@ -55,6 +56,8 @@ class Script:
     """Regular expression whose first group finds the quality in the script's output."""
     by_flag: tuple[str, ...] = ()
     """Knobs that `arguments` carry. They are read back, because a script may ignore its flags."""
+    own: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    """Settings of the untouched script; what it sets itself gives way to other values."""
     module: str | None = None
     """Name of the module to run in place of the file, as `python -m` does."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -154,7 +157,12 @@ class ScriptOptions:
         """Return the options whose observed run is profiled."""
         return replace(self, keeps_nothing=True, profiles=True, trace=trace)
 
-    def call(self, config: TrainingConfig | None = None, asked: tuple[str, ...] = ()) -> Script:
+    def call(
+        self,
+        config: TrainingConfig | None = None,
+        asked: tuple[str, ...] = (),
+        own: Mapping[str, Value] = _NOTHING,
+    ) -> Script:
         """Return the call of the script under a configuration, or unchanged without one."""
         unchanged = Script(
             self.arguments, asked, self.metric, module=self.module, workdir=self.workdir
@@ -169,6 +177,7 @@ class ScriptOptions:
             arguments=with_flags(self.arguments, self.flags, config),
             asked=(*asked, *variables),
             by_flag=by_flag,
+            own=dict(own),
             variables=tuple(variables_of(self.flags, settings).items()),
             edits=edits_of(self.flags, settings),
         )
@@ -219,6 +228,8 @@ class Plan:
     """Settings that cannot be applied, each with what it needs."""
     edits: tuple[Edit, ...] = ()
     """Keys of config files that carry settings."""
+    own: dict[str, Value] = field(default_factory=dict)
+    """Settings of the untouched script; what it sets itself gives way to other values."""
     silent: tuple[str, ...] = ()
     """Knobs of `asked` that have PyTorch's default, and had it when they were measured."""
 
@@ -305,12 +316,13 @@ def plan_run(
             continue
         # PyTorch's default is asked for as well if the script used another value.
         means_something = not value == own == knob.default
-        allowed = allow_numerics and value != _SCALED and not knob.script_obstacle
+        is_scaled = value != _SCALED or own not in (None, value)  # by the script
+        allowed = allow_numerics and is_scaled and not knob.script_obstacle
         is_free = is_harmless(knob) and not knob.script_obstacle
         if is_free or (means_something and allowed):
             asked.append(knob.name)
         elif value != own:
-            withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value)
+            withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value, is_scaled)
     left_alone = {
         knob.name: knob.default
         for knob in ALL_KNOBS
@@ -325,8 +337,15 @@ def plan_run(
         else:
             mapped[name] = name.removeprefix("flags.")
     settings = config.replace(**left_alone).every()
-    silent = tuple(name for name in asked if _says_nothing(name, settings, baseline))
-    return Plan(settings, tuple(asked), mapped, withheld, edits_of(flags, settings), silent)
+    return Plan(
+        settings,
+        tuple(asked),
+        mapped,
+        withheld,
+        edits_of(flags, settings),
+        own=dict(baseline),
+        silent=tuple(name for name in asked if _says_nothing(name, settings, baseline)),
+    )
 
 
 def _says_nothing(name: str, settings: Mapping[str, Value], baseline: Mapping[str, Value]) -> bool:
@@ -343,9 +362,9 @@ def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     return None if is_allowed else "it may change the trained model: needs --allow-numerics"
 
 
-def _obstacle(knob: Knob, value: Value) -> str:
+def _obstacle(knob: Knob, value: Value, is_scaled: bool) -> str:
     if knob.script_obstacle:
         return knob.script_obstacle
-    if value == _SCALED:
+    if not is_scaled:
         return f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
     return "needs --allow-numerics"

@@ -35,6 +35,7 @@ _SENT = {
     "Trackio": "Trackio writes to the trials' directories, even if the script names a server",
     "TensorBoard": "TensorBoard writes to the trials' directories",
 }
+_TRIED = "the script's own, which trials with other values replace"
 _DATA_PARALLEL = (
     "nn.DataParallel is searched as it is; PyTorch recommends DistributedDataParallel instead, one "
     "process per GPU"
@@ -109,6 +110,8 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         yield _DATA_PARALLEL
     for why, names in by_reason(seen.fixed).items():
         yield f"{', '.join(names)}: {why}"
+    if tried := [name for name in seen.own if name in context.space.varied()]:
+        yield f"{', '.join(tried)}: {_TRIED}"
     if context.judge.by == "training_loss":
         yield "quality metric: its training loss, the tensor on which it calls backward()"
     elif context.judge.name_a_metric:

@@ -13,13 +13,14 @@ from itertools import zip_longest
 
 from autotune.calling.config_file import whole_numbers
 from autotune.calling.flag import Flag
-from autotune.configuration.script import BY_FLAG_ONLY, ScriptOptions, is_harmless
+from autotune.configuration.script import BY_FLAG_ONLY, Script, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.options import WorkloadOptions
 from autotune.context.own_knobs import flags_in
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
+from autotune.knobs.compile import GRAPHS
 from autotune.knobs.own import BUILDERS, OwnKnob
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Observed, ScriptFlag, Surroundings
@@ -211,20 +212,32 @@ def _knows(names: Sequence[str], word: str) -> bool:
     )
 
 
+def call(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> Script:
+    """Return the call of the script under a configuration.
+
+    Where that has another value than the script sets itself, the script's own gives way to it.
+    """
+    return script.call(config, asked(script, observed, config), observed.workload.baseline)
+
+
 def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> tuple[str, ...]:
     """Return the knobs that autotune applies itself.
 
     These are the reachable knobs that the script does not fix itself, and for which it has no flag.
-    A switch for another value, such as --fp16 for bfloat16, is none.
+    A switch for another value, such as --fp16 for bfloat16, is none. A value that the script sets
+    itself is left to it.
     """
     values = ((flag, config[flag.knob]) for flag in script.flags)
     # The flag, or its absence, sets the knob.
     carried = (f.knob for f, it in values if f.only is None or it is None or f.carries(it))
-    flags = {*BY_FLAG_ONLY, *carried}
+    flags, own = {*BY_FLAG_ONLY, *carried}, observed.workload.baseline
     return tuple(
         knob.name
         for knob in ALL_KNOBS
-        if script.reaches(knob) and knob.name not in flags and knob.name not in observed.fixed
+        if script.reaches(knob)
+        and knob.name not in flags
+        and knob.name not in observed.fixed
+        and not (knob.name in observed.own and config[knob.name] == own[knob.name])
     )
 
 
@@ -242,8 +255,10 @@ def reachable(
     if holds_batch and unmapped:
         for name in set(BATCH_KNOBS) & file.offers.keys():
             obstacles[name] = f"keeping the effective batch needs --map {unmapped[0]}=--FLAG"
+    # Graphs write to the same memory each time, which code that the script compiles may keep.
+    barred = (*_unscaled(observed), *(GRAPHS if "compile_mode" in observed.own else ()))
     offers = {
-        name: tuple(value for value in values if value != _SCALED or name not in KNOBS)
+        name: tuple(value for value in values if value not in barred or name not in KNOBS)
         for name, values in file.offers.items()
         if name not in obstacles
     }
@@ -254,6 +269,11 @@ def reachable(
         if not (processes == 1 and name in KNOBS and KNOBS[name].of_ranks)
     }
     return replace(file, offers=offers), (*_taken(script, obstacles), *_kept(worth_a_note, own))
+
+
+def _unscaled(observed: Observed) -> tuple[Value, ...]:
+    """Return float16 unless the script scales its loss and switches autocast on itself."""
+    return () if observed.scales and "amp_dtype" in observed.own else (_SCALED,)
 
 
 def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]:
@@ -286,7 +306,7 @@ def out_of_reach(
                 yield setting, f"it is an argument of {BUILDERS[knob.kind]} in a model.py"
         elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
             continue
-        elif value == _SCALED:
+        elif value in _unscaled(observed):
             yield setting, f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
         elif knob.name not in names:
             yield setting, observed.fixed.get(knob.name) or _way(knob, script, observed)

@@ -46,7 +46,7 @@ from autotune.context.script_loss import (
     of_script,
     without_needless_loss,
 )
-from autotune.context.script_ways import asked, reachable, with_maps
+from autotune.context.script_ways import call, reachable, with_maps
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.study.identity import FORMAT
@@ -177,7 +177,7 @@ class SearchContext:
             task=task,
             device=self.machine.device,
             model_path=str(workload.model_path.resolve()),
-            script=script.call(config, asked(script, seen, config)) if script and seen else None,
+            script=call(script, seen, config) if script and seen else None,
             config=config.as_dict(),
             seed=self.options.sampling.seed,
             lr_factor=self.lr_factor(config),

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune.knobs.base import Knob, OneOf, Setup, Value
+from autotune.knobs.compile import mark_compiled_code
 from autotune.knobs.torch_private import compiled_graphs, is_profiling
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
@@ -24,7 +25,6 @@ _HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": _KERNE
 _OPERATOR = "aten::_scaled_dot_product_"
 _MATH = f"{_OPERATOR}attention_math"
 
-_TAG = " sdpa_backend="
 # Frameworks that let their users choose call it by its short name.
 _NAMES = ("scaled_dot_product_attention", "sdpa")
 # The first forward pass may be the one in which the model is compiled.
@@ -64,7 +64,13 @@ class SdpaBackend(Knob):
     def on_process(self, value: Value) -> None:
         _seen.pop(value, None)
         _permit(value)
-        _mark_compiled_code(value)
+        # The kernel is chosen as code is compiled.
+        mark_compiled_code(self.name, value)
+
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        from torch.backends import cuda
+
+        return [(cuda, f"enable_{word}_sdp") for word in _WORDS.values()]
 
     def forward_context(self, value: Value, device: str) -> AbstractContextManager[None]:
         if value is None or len(_seen.get(value, ())) >= _PASSES or is_profiling():
@@ -76,17 +82,6 @@ class SdpaBackend(Knob):
         # Permission proves nothing: the model may not call it, or the compiler replace it.
         passes = _seen.get(permitted)
         return permitted if passes and _kernel_of(passes[-1]) == permitted else None
-
-
-def _mark_compiled_code(value: Value) -> None:
-    """Keep code that is compiled under one kernel from being used under another.
-
-    The kernel is chosen as the code is compiled, and is no part of the key of torch's caches.
-    """
-    from torch.compiler import config
-
-    own = config.cache_key_tag.partition(_TAG)[0]
-    config.cache_key_tag = own if value is None else f"{own}{_TAG}{value}"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ inside themselves, so that the parent process can load every knob without torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -175,6 +175,17 @@ class Knob:
     def read_process(self) -> Value:
         """Return the value in force in this process; None if it is no setting of the process."""
         return None
+
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        """Return the functions by which a script sets this knob of the process: owner and name.
+
+        Where a value takes the place of the script's own, calls of them do nothing.
+        """
+        return ()
+
+    def stays(self, setup: Setup) -> str:
+        """Return the reason why a script's own value cannot be replaced; empty if it can."""
+        return "" if self.setters() else "the script does so itself"
 
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
         """Return the model to train; `model` is on its device."""

@@ -30,6 +30,8 @@ GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes that on CUDA replay a step's kernels from a graph, without launching each."""
 _BLOCKS = "blocks"
 _FEWEST_BLOCKS = 3
+ARGUMENTS = {"compile_mode": "mode", "compile_dynamic": "dynamic"}
+"""Arguments of torch.compile by the knobs that they carry."""
 
 
 class CompileMode(Knob):
@@ -63,6 +65,14 @@ class CompileMode(Knob):
             return "the compiler picks kernels by timing, other ones in the next run"
         return None
 
+    def stays(self, setup: Setup) -> str:
+        known = torch_private.compile_modes().values()
+        for call in _compiled_calls(setup.model):
+            options = torch_private.compile_options(call)
+            if options is None or not any(options.items() <= mode.items() for mode in known):
+                return "the script compiles with a backend or options of its own"
+        return ""
+
     def read_back(self, setup: Setup) -> Value:
         # A graph proves that something was compiled.
         if not torch_private.compiled_graphs():
@@ -89,6 +99,9 @@ class CompileDynamic(Knob):
     hurts = "true: kernels for any size may be slower. false: each new shape is compiled."
     call = "Module.compile(dynamic=...)"
     source = _COMPILE
+
+    def stays(self, setup: Setup) -> str:
+        return ""
 
     def read_back(self, setup: Setup) -> Value:
         found = {torch_private.compiled_dynamic(call) for call in _compiled_calls(setup.model)}
@@ -137,6 +150,18 @@ def compiled(model: nn.Module, settings: Mapping[str, Value]) -> nn.Module:
     for module in blocks or [model]:
         _compile(module, graphs, mode=mode, dynamic=settings["compile_dynamic"])
     return model
+
+
+def mark_compiled_code(name: str, value: Value) -> None:
+    """Keep code that is compiled under a setting from being used under another one; None: no mark.
+
+    For settings that change the code, and are no part of the key of torch's caches.
+    """
+    from torch.compiler import config
+
+    before, _, rest = config.cache_key_tag.partition(f" {name}=")
+    mark = "" if value is None else f" {name}={value}"
+    config.cache_key_tag = before + "".join(rest.partition(" ")[1:]) + mark
 
 
 def _compiled_calls(model: nn.Module) -> list[Any]:

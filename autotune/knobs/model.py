@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
-from autotune.knobs.torch_private import checkpointed_calls
+from autotune.knobs.torch_private import checkpointed_calls, setters
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
 
@@ -25,6 +25,7 @@ _ARGUMENTS: Mapping[Value, Mapping[str, bool]] = {
     "forloop": {"foreach": False},
 }
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_FULL = 4  # bytes
 _REPEATABLE = (":4096:8", ":16:8")
 # Checkpointed calls of the process when a model was prepared.
 _calls_before: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
@@ -114,6 +115,9 @@ class CudnnBenchmark(Knob):
         import torch
 
         return torch.backends.cudnn.benchmark
+
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        return setters("_set_cudnn_benchmark")
 
 
 class ActivationCheckpointing(Knob):
@@ -206,6 +210,9 @@ class OptimizerImpl(Knob):
     def optimizer_kwargs(self, value: Value) -> Mapping[str, Any]:
         return _ARGUMENTS.get(value, {})
 
+    def stays(self, setup: Setup) -> str:
+        return ""
+
     def read_back(self, setup: Setup) -> Value:
         found = set[Value]()
         for group in setup.optimizer.param_groups:
@@ -244,6 +251,10 @@ class AmpDtype(Knob):
 
     def scales_loss(self, value: Value) -> bool:
         return value == "float16"
+
+    def stays(self, setup: Setup) -> str:
+        is_short = any(weight.dtype.itemsize < _FULL for weight in setup.model.parameters())
+        return "the script's model has parameters in half precision" if is_short else ""
 
     def read_back(self, setup: Setup) -> Value:
         import torch
@@ -285,10 +296,16 @@ class Float32MatmulPrecision(Knob):
     def read_process(self) -> Value:
         import torch
 
+        # Not in torch 2.6. Where it was set by itself, get_float32_matmul_precision may not know.
+        per_backend = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
         try:
-            return torch.get_float32_matmul_precision()
+            precision = torch.get_float32_matmul_precision()
         except RuntimeError:  # the user's file uses the per-backend settings, which override it
             return self.default
+        return self.default if per_backend == "ieee" else precision
+
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        return setters("_set_float32_matmul_precision", "_set_cublas_allow_tf32")
 
 
 class Deterministic(Knob):
@@ -331,6 +348,9 @@ class Deterministic(Knob):
 
         only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
         return torch.are_deterministic_algorithms_enabled() and not only_warns
+
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        return setters("_set_deterministic_algorithms")
 
     def read_back(self, setup: Setup) -> Value:
         on_cuda = setup.device.type == "cuda"

@@ -72,6 +72,11 @@ class NumThreads(Knob):
 
         return torch.get_num_threads()
 
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        import torch
+
+        return ((torch, "set_num_threads"),)
+
 
 class OmpWaitPolicy(Knob):
     """Behaviour of OpenMP threads that wait between two operations."""

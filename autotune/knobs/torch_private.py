@@ -105,6 +105,18 @@ def compiled_dynamic(compiled: Any) -> bool | None:
     return dynamic
 
 
+def compile_options(compiled: Any) -> Mapping[str, Any] | None:
+    """Return the options of a torch.compile that differ from torch's; None for another backend.
+
+    `get_compiler_config` tells all options of the backend.
+    """
+    import torch._inductor.config
+
+    config: Mapping[str, Any] | None = compiled.get_compiler_config()
+    own: Mapping[str, Any] = torch._inductor.config.get_config_copy()
+    return config and {name: value for name, value in config.items() if own.get(name) != value}
+
+
 def compiled_graphs() -> int:
     """Return the number of graphs that this process compiled: compiling can silently do nothing."""
     from torch._dynamo.utils import counters
@@ -332,3 +344,19 @@ def reshards_after_forward(model: nn.Module) -> set[bool]:
     parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
     groups = (part._get_fsdp_state()._fsdp_param_group for part in parts)
     return {group.post_forward_mesh_info is not None for group in groups if group is not None}
+
+
+def setters(*names: str) -> list[tuple[Any, str]]:
+    """Return where torch's inner functions that set a flag are called from: owner and name.
+
+    Several public functions and assignments set the same flag by one of them, which
+    `torch.backends.cudnn` holds as well.
+    """
+    import torch
+
+    kept = [prop for prop in vars(type(torch.backends.cudnn)).values() if hasattr(prop, "setter")]
+    own = {getattr(torch._C, name) for name in names}
+    return [
+        *((torch._C, name) for name in names),
+        *((prop, "setter") for prop in kept if prop.setter in own),
+    ]

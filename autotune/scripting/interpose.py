@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
-from autotune.knobs.compile import compiled_modules
+from autotune.knobs.compile import ARGUMENTS, compiled_modules
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
 from autotune.process.common.patches import replace
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
@@ -33,12 +33,15 @@ from autotune.scripting.wrappers import (
     DDP_KNOBS,
     NO_DDP,
     Wrappings,
+    change_compilation,
     change_optimizers,
     counted,
     ddp_in,
     is_eager,
+    keep,
     or_eager,
     under_autocast,
+    watch_autocast,
     within,
     within_ddp,
 )
@@ -73,6 +76,8 @@ class Interposition:
     """Names of the knobs to apply."""
     by_flag: frozenset[str] = frozenset()
     """Names of the knobs that the script got by its own flags; they are only read back."""
+    own: Mapping[str, Value] = field(default_factory=dict)
+    """Settings of the untouched script; what it sets itself gives way to other values."""
     is_trial: bool = False
     """True if the script is timed. Its model is then observed in any case, and workers that cannot
     be started are an error instead of a reason to fall back."""
@@ -100,11 +105,17 @@ class Interposition:
         for name in (name for name in _PROCESS if name in self.asked):
             with self._guarded(name):
                 KNOBS[name].on_process(self.config[name])
+        for name in (name for name in _PROCESS if self._replaces(name)):
+            with self._guarded(name):
+                keep(KNOBS[name])
         with self._guarded(*LOADER_KNOBS):
             self.loaders.watch()
         with self._guarded("optimizer_impl"):
-            if self._wants("optimizer_impl"):
-                change_optimizers(self._settings.optimizer_kwargs(), self._fail)
+            replaces = self._replaces("optimizer_impl")
+            if replaces or self._wants("optimizer_impl"):
+                change_optimizers(self._settings.optimizer_kwargs(), replaces, self._fail)
+        with self._guarded(*ARGUMENTS):
+            self._change_compilation()
         with self._guarded(*(knob.name for knob in DDP_KNOBS)):
             self.wrappings.watch(self.observed)
         with self._guarded(*_MODEL):
@@ -112,6 +123,7 @@ class Interposition:
             self.stepping.listeners.append(self._after_step)
             if self._counts_samples or self.asked.intersection(_MODEL):
                 self._watch_models()
+                self._watch_autocast()
             if self._counts_samples:
                 self.stepping.passed.append(self.calls.passed)
 
@@ -136,6 +148,13 @@ class Interposition:
             for name in self.asked.intersection(names) or names[:1]:
                 self._fail(name, error)
 
+    def _change_compilation(self) -> None:
+        """Let a script that compiles its model do so with other arguments."""
+        changed = {ARGUMENTS[name]: self.config[name] for name in filter(self._replaces, ARGUMENTS)}
+        if changed and self.own["compile_mode"] is not None:
+            failed = partial(self._fail, "compile_mode")
+            change_compilation(changed, None if self.is_trial else failed)
+
     def _watch_models(self) -> None:
         """Observe which modules the script calls directly, compiled ones included."""
         hook = nn.modules.module.register_module_forward_pre_hook(self._before_forward)
@@ -155,6 +174,14 @@ class Interposition:
             set_compiled_call(module, call)
 
         self._restores += [hook.remove, replace(nn.Module, "compile", compiled)]
+
+    def _watch_autocast(self) -> None:
+        """See in which format the script's own autocast runs, and replace it if asked for."""
+        is_replaced = self._replaces("amp_dtype") and self.own["amp_dtype"] is not None
+        saw = partial(setattr, self.observed, "autocast_dtype")
+        undo = watch_autocast(saw, is_replaced, self.config["amp_dtype"])
+        if not is_replaced:
+            self._restores.append(undo)
 
     def _before_forward(self, module: nn.Module, given: Iterable[Any]) -> None:
         """Record a module in training that is called from outside all known modules."""
@@ -243,6 +270,12 @@ class Interposition:
         if self._counts_samples and not self.loaders.gave:
             for model in called:
                 counted(model, self.calls)
+
+    def _replaces(self, name: str) -> bool:
+        """Return True if another value than the script's own is to be applied."""
+        value = self.config[name]
+        is_any = value is None and is_harmless(KNOBS[name])
+        return name in self.asked and not is_any and value != self.own.get(name, value)
 
     def _wants(self, name: str) -> bool:
         """Return True if a setting other than off is to be applied."""

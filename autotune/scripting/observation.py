@@ -19,7 +19,7 @@ from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.attention import mentions_attention
-from autotune.knobs.base import Value
+from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS
 from autotune.knobs.process import at_start
@@ -44,6 +44,7 @@ _OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
 _NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
 BY_HAND = "the script updates its weights without a torch optimizer"
 _COMPILES_PARTS = "the script compiles parts of its model itself"
+_COMPILES = "the script chooses itself what it compiles"
 # Steps before the speed is measured, and steps over which it is: fewer where they take long.
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3
@@ -152,9 +153,10 @@ class Observation:
         if loader is None:
             self._observed.batch_size = self._stream.calls.size
         self._observed.batches_per_step = self._stream.accumulation_steps
-        self._observed.scales = self._losses.recorder.scales
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
+        own = {name: self._stays(KNOBS[name]) for name in self._own(settings)}
+        fixed = {name: why for name, why in own.items() if why} | self._fixed(settings)
         device, cuda = self._observed.device, os.environ.get("CUDA_VISIBLE_DEVICES")
         return Observed(
             device=device.type if device.type == "cpu" else f"{device.type}:{device.index or 0}",
@@ -164,7 +166,9 @@ class Observation:
             samples_per_second=samples_per_second,
             wait_share=min(1.0, wait_share),
             counts_samples=self._stream.counts_samples,
-            fixed=self._fixed(settings),
+            fixed=fixed,
+            own=tuple(name for name in own if name not in fixed),
+            scales=self._losses.recorder.scales,
             workload=self._facts(settings),
             data_parallel=any(isinstance(part, nn.DataParallel) for part in self._parts()),
             # None if the script has left it as it was.
@@ -179,18 +183,28 @@ class Observation:
             return KNOBS[name].default
         return KNOBS[name].default if KNOBS[name].values.fault(value) else value
 
+    def _stays(self, knob: Knob) -> str:
+        try:
+            return knob.stays(self._observed)
+        except LookupError as error:
+            return str(error)
+
+    def _own(self, settings: dict[str, Value]) -> dict[str, None]:
+        """Return the names of the knobs that the script sets itself."""
+        process = process_settings()
+        changed = [name for name, value in process.items() if value != self._before[name]]
+        changed += ["compile_dynamic"] if settings["compile_mode"] else []
+        others = (
+            knob.name
+            for knob in ALL_KNOBS
+            if not (is_harmless(knob) or knob.name in (*BATCH_KNOBS, *process))
+            and settings[knob.name] != knob.default
+        )
+        return dict.fromkeys((*others, *changed))
+
     def _fixed(self, settings: dict[str, Value]) -> dict[str, str]:
-        """Return the knobs that stay as the script has them, each with the reason."""
-        fixed = {}
-        for knob in ALL_KNOBS:
-            value = settings[knob.name]
-            own_way = is_harmless(knob) or knob.name in BATCH_KNOBS
-            if not own_way and value != knob.default:
-                fixed[knob.name] = "the script does so itself"
-        for name, value in process_settings().items():
-            if value != self._before[name]:
-                fixed[name] = "the script sets it itself"
-        fixed |= self._fixed_in_ddp()
+        """Return further knobs that stay as the script has them, each with the reason."""
+        fixed = self._fixed_in_ddp()
         if self._stream.is_fed:
             if isinstance(self._loader_dataset(), IterableDataset):
                 fixed["num_workers"] = STREAM
@@ -202,9 +216,17 @@ class Observation:
             fixed["optimizer_impl"] = BY_HAND
         elif "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
-        if "compile_mode" not in fixed and any(map(is_compiled, self._parts())):
-            fixed |= dict.fromkeys((knob.name for knob in COMPILE_KNOBS), _COMPILES_PARTS)
-        return fixed
+        return fixed | self._fixed_in_compilation(settings["compile_mode"])
+
+    def _fixed_in_compilation(self, mode: Value) -> dict[str, str]:
+        """Return the knobs of torch.compile that stay where the script calls it itself."""
+        if not any(map(is_compiled, self._parts())):
+            return {}
+        knob = KNOBS["compile_mode"]
+        is_whole = None not in (mode, *self._observed.read_of_others(knob))
+        if why := knob.stays(self._observed) if is_whole else _COMPILES_PARTS:
+            return dict.fromkeys((knob.name for knob in COMPILE_KNOBS), why)
+        return {"compile_scope": _COMPILES}
 
     def _fixed_in_ddp(self) -> dict[str, str]:
         """Return the knobs of DDP that the script sets itself; all of them without a DDP."""

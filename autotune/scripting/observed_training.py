@@ -48,8 +48,6 @@ class ObservedTraining:
         """Times that another optimizer replaced the one that counts."""
         self.autocast_dtype: torch.dtype | None = None
         """Autocast's dtype in the last observed forward pass of training; None without autocast."""
-        self.scales = False
-        """True if the script scales its loss."""
         self.batch_size: int | None = None
         """Batch size of the training loader; a batch's size if the script's own sampler decides."""
         self.batches_per_step: int | None = None
@@ -176,8 +174,9 @@ class ObservedTraining:
 
     @property
     def scaler(self) -> torch.amp.GradScaler:
-        """A new scaler, enabled if the script's is."""
-        return torch.amp.GradScaler(self.device.type, enabled=self.scales)
+        """A new scaler, enabled beside float16; the script's own scales beside any format."""
+        is_on = self.autocast_dtype is torch.float16
+        return torch.amp.GradScaler(self.device.type, enabled=is_on)
 
     @property
     def accumulation_steps(self) -> int:
@@ -228,7 +227,8 @@ class ObservedTraining:
 
     def _read_now(self, knob: Knob) -> Value:
         if knob.name != "batch_size":
-            return knob.read_back(self)
+            with torch.no_grad():  # what is done here is no training of the script's
+                return knob.read_back(self)
         if self.batch_size is None:  # the loader itself may not tell it, because of a sampler
             raise LookupError("no loader was seen to feed training")
         return self.batch_size

@@ -64,7 +64,7 @@ class ScriptRun:
 
             config = TrainingConfig.of(self._plan.settings)
             asked, by_flag = frozenset(self._plan.asked), frozenset(self._plan.by_flag)
-            interposition = Interposition(config, asked, by_flag)
+            interposition = Interposition(config, asked, by_flag, self._plan.own)
             interposition.install()
             # num_threads may be lower than asked for, by cpu_affinity.
             self._plan = replace(self._plan, settings=interposition.config.every())

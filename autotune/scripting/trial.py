@@ -67,7 +67,8 @@ class Trial:
         config = TrainingConfig.of(job.config or {})
         self._job, self._folder, self._leave = job, folder, leave
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
-        self._interposition = Interposition(config, asked, by_flag, is_trial=True)
+        own = job.script.own
+        self._interposition = Interposition(config, asked, by_flag, own, is_trial=True)
         seen = self._interposition.observed
         calls, loaders = self._interposition.calls, self._interposition.loaders
         self._stream = BatchStream(lambda: synchronize(seen.device), calls, loaders)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +25,8 @@ from torch.optim import Optimizer
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, torch_private
-from autotune.knobs.base import Knob
-from autotune.knobs.compile import with_tensors
+from autotune.knobs.base import Knob, Value
+from autotune.knobs.compile import mark_compiled_code, with_tensors
 from autotune.process.common.patches import replace
 from autotune.scripting.observed_training import ObservedTraining
 from autotune.scripting.steps import ModelCalls
@@ -33,6 +35,8 @@ from autotune.training.apply_settings import Settings
 Fail = Callable[[str, BaseException], None]
 """Function that notes that a knob, by its name, could not be applied, with the error."""
 
+# Arguments of torch's optimizers that choose their kernel; both None is torch's choice.
+_KERNELS = frozenset({"fused", "foreach"})
 _SHORT = (torch.float16, torch.bfloat16)
 DDP_KNOBS = tuple(
     knob
@@ -85,29 +89,96 @@ def under_autocast(
     torch_private.set_compiled_call(model, call)
 
 
-def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
-    """Run `model`, which will be compiled at its first call, uncompiled if that fails.
+def watch_autocast(
+    saw: Callable[[torch.dtype | None], None], is_replaced: bool, value: Value
+) -> Callable[[], None]:
+    """Patch torch's autocast to tell in which dtype training enters it; return what undoes that.
 
-    `failed` gets the error, and compilation is not tried again. An error of the model itself is
-    raised again by the uncompiled call.
+    Where the script switches it on, in code that it compiles as well, another format takes the
+    place of its own if that is to be replaced: `value` of the knob, None for float32.
     """
+    dtype = None if value is None else getattr(torch, str(value))
+    if is_replaced:  # compiled code is kept by the script's own format
+        mark_compiled_code("amp_dtype", value or "float32")
+
+    def enter(original: Callable[[Any], Any], autocast: Any) -> Any:
+        entered, device = original(autocast), autocast.device
+        if torch.is_grad_enabled() and torch.is_autocast_enabled(device):
+            if is_replaced:
+                torch.set_autocast_enabled(device, dtype is not None)
+                torch.set_autocast_dtype(device, dtype or torch.get_autocast_dtype(device))
+            saw(dtype if is_replaced else torch.get_autocast_dtype(device))
+        return entered
+
+    return replace(torch.autocast, "__enter__", enter)
+
+
+def or_eager(model: nn.Module, failed: Callable[[BaseException], None]) -> None:
+    """Run `model`, which will be compiled at its first call, uncompiled if that fails."""
     eager, compiled = torch_private.eager_call(model), torch_private.compiled_call(model)
-    fails = torch_private.compile_error()
     assert compiled is not None
-    works = True
+    torch_private.set_compiled_call(model, _or_else(compiled, lambda: eager, failed))
+
+
+def _or_else(
+    compiled: Callable[..., Any],
+    other: Callable[[], Callable[..., Any]],
+    failed: Callable[[BaseException], None],
+) -> Callable[..., Any]:
+    """Return a function that runs `compiled`, or what `other` returns once compiling it has failed.
+
+    `failed` gets the error, and compilation is not tried again. An error of the code itself is
+    raised again by the other function.
+    """
+    fails, used = torch_private.compile_error(), compiled
 
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal works
-        if works:
+        nonlocal used
+        if used is compiled:
             try:
                 return compiled(*args, **kwargs)
             except fails as error:
-                works = False
+                used = other()
                 failed(error)
-        return eager(*args, **kwargs)
+        return used(*args, **kwargs)
 
-    torch_private.set_compiled_call(model, call)
+    return call
+
+
+def change_compilation(
+    options: Mapping[str, Any], failed: Callable[[BaseException], None] | None
+) -> None:
+    """Patch torch.compile, which Module.compile calls, to use `options` in place of the script's.
+
+    A mode of None compiles nothing, while all wrappers and their keys of a state_dict stay. What
+    the script compiles with a backend or options of its own stays as well. With `failed`, which
+    gets the error, the script's own call is repeated where another one fails.
+    """
+    if options.get("mode", "") is None:
+        torch.compiler.set_stance("force_eager")
+
+    def changed(original: Any, model: Any = None, **given: Any) -> Any:
+        is_own = given.get("options") or given.get("backend") not in (None, "inductor")
+        if model is None or is_own:  # what it returns without a model calls this with one
+            return original(model, **given)
+        own: Callable[[], Any] = functools.partial(original, model, **given)
+        try:
+            compiled = original(model, **(given | options))
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(error)
+            return own()
+        if failed is None:
+            return compiled
+        if not isinstance(compiled, nn.Module):
+            return _or_else(compiled, own, failed)
+        call = _or_else(torch_private.own_call(compiled), own, failed)
+        torch_private.set_own_call(compiled, call)
+        return compiled
+
+    replace(torch, "compile", changed)
 
 
 def counted(model: nn.Module, calls: ModelCalls) -> None:
@@ -147,20 +218,40 @@ def in_float32(result: Any) -> Any:
     return with_tensors(result, lambda one: one.float() if one.dtype in _SHORT else one)
 
 
-def change_optimizers(kwargs: Mapping[str, Any], fail: Fail) -> None:
-    """Patch torch's optimizers to use `kwargs`, such as `fused=True`, unless the script sets them.
+def keep(knob: Knob) -> None:
+    """Let nothing that the script calls change a knob of the process from now on.
 
-    An optimizer that refuses them is built as the script wrote it, and `fail` gets the error.
+    DataLoaders set it in their workers and threads all the same. Side effect: patches torch.
+    """
+    process = os.getpid()
+
+    def ignore(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        caller = str(sys._getframe(2).f_globals.get("__name__"))  # 1 is the patch itself
+        if os.getpid() != process or caller.startswith("torch.utils.data."):
+            return original(*args, **kwargs)
+        return None
+
+    for owner, name in knob.setters():
+        replace(owner, name, ignore)
+
+
+def change_optimizers(kwargs: Mapping[str, Any], replaces: bool, fail: Fail) -> None:
+    """Patch torch's optimizers to use `kwargs`, such as `fused=True`.
+
+    If the script chooses a kernel itself, that stays, unless `kwargs` replace it. An optimizer that
+    refuses them is built as the script wrote it, and `fail` gets the error.
     """
     for kind in filter(inspect.isclass, vars(optim).values()):
         if issubclass(kind, Optimizer):
             signature = inspect.signature(kind.__init__)
-            if kwargs.keys() <= signature.parameters.keys():
-                replace(kind, "__init__", _with_arguments(signature, kwargs, fail))
+            taken = _KERNELS & signature.parameters.keys()
+            if kwargs.keys() <= taken and taken:
+                given = dict.fromkeys(taken) | kwargs if replaces else kwargs
+                replace(kind, "__init__", _with_arguments(signature, given, replaces, fail))
 
 
 def _with_arguments(
-    signature: inspect.Signature, kwargs: Mapping[str, Any], fail: Fail
+    signature: inspect.Signature, kwargs: Mapping[str, Any], replaces: bool, fail: Fail
 ) -> Callable[..., None]:
     def build(original: Callable[..., None], *args: Any, **given: Any) -> None:
         try:
@@ -168,7 +259,8 @@ def _with_arguments(
         except TypeError:
             original(*args, **given)  # raises torch's own error
             return
-        mine = {n: v for n, v in kwargs.items() if bound.arguments.get(n) is None}
+        theirs = {name: bound.arguments.get(name) for name in kwargs}
+        mine = {n: v for n, v in kwargs.items() if replaces or theirs[n] is None}
         if not mine:  # the script, or a subclass, has decided
             original(*args, **given)
             return
@@ -179,8 +271,7 @@ def _with_arguments(
             original(*bound.args, **bound.kwargs)
         except (RuntimeError, ValueError, TypeError) as error:
             fail("optimizer_impl", error)
-            for name in mine:
-                bound.arguments.pop(name)
+            bound.arguments.update(theirs)
             original(*bound.args, **bound.kwargs)
 
     return build

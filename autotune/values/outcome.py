@@ -429,8 +429,12 @@ class Observed:
     wait_share: float
     """Share of the time in which training waited for data, 0 to 1."""
     fixed: dict[str, str]
-    """Knobs that the script sets itself, each with the reason why it stays."""
+    """Knobs that stay as the script has them, each with the reason."""
     workload: WorkloadFacts
+    own: tuple[str, ...] = ()
+    """Knobs that the script sets itself, and whose values trials replace."""
+    scales: bool = False
+    """True if it scales its loss, so that its own autocast may run in float16."""
     counts_samples: bool = True
     """False if the samples of a step are unknown, so that each step counts as one."""
     data_parallel: bool = False

@@ -12,6 +12,7 @@ import scripted_runner
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.script import ScriptOptions
+from autotune.console.plan_lines import plan_lines
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.process.runner import SubprocessRunner
 from autotune.report.data import read_report
@@ -119,6 +120,25 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(tm
     accuracy = answered.best.constraints.accuracy
     assert (accuracy.metric, accuracy.evidence) == ("metric_regex", "gate and probe")
     assert accuracy.seeds >= 3
+
+
+def test_what_the_script_sets_itself_gives_way_to_other_values_alone(tmp_path):
+    def fewer_threads_are_faster(config, phase):
+        return at(100.0 / int(config["num_threads"] or 1))
+
+    seen = replace(scripted_runner.SEEN, own=("num_threads",))
+    options = options_in(tmp_path, "num_threads: [1, 2]\n", script=ScriptOptions(()), trials=4)
+    runner = ScriptedRunner(measure=fewer_threads_are_faster, observed=seen)
+    planned, *_, answered = events_of(options, runner)
+    assert isinstance(planned, Planned)
+    assert isinstance(answered, Answered)
+    assert answered.best.config["num_threads"] == 1
+    told = "num_threads: the script's own, which trials with other values replace"
+    assert any(told in line for line in plan_lines(planned.context))
+    calls = [(job.config, job.script) for job in runner.jobs if job.config and job.script]
+    asked = {config["num_threads"]: "num_threads" in script.asked for config, script in calls}
+    assert asked == {1: True, 2: False}
+    assert all(script.own == seen.workload.baseline for _, script in calls)
 
 
 def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path):

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.knobs import torch_private
+from autotune.process.common.patches import replace, undo_all
 
 BATCH = torch.ones(2, 4)
 
@@ -92,6 +93,32 @@ def test_a_profiler_that_runs_is_seen():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         assert torch_private.is_profiling()
     assert not torch_private.is_profiling()
+
+
+def test_a_flag_is_set_by_what_is_told_however_it_is_set():
+    calls = []
+    try:
+        for owner, name in torch_private.setters("_set_cudnn_benchmark", "_set_cublas_allow_tf32"):
+            replace(owner, name, lambda _, value, name=name: calls.append((name, value)))
+        torch.backends.cudnn.benchmark = True
+        with torch.backends.cudnn.flags(benchmark=False):
+            pass
+        torch.backends.cuda.matmul.allow_tf32 = True
+    finally:
+        undo_all()
+    by_flags = [("_set_cudnn_benchmark", False)] * 2
+    assert calls == [("setter", True), *by_flags, ("_set_cublas_allow_tf32", True)]
+
+
+def test_options_of_the_compiler_are_those_that_were_passed():
+    def options(**given):
+        return torch_private.compile_options(torch.compile(nn.Linear(4, 4), **given))
+
+    assert options() == {}
+    assert options(backend="eager") is None
+    assert options(options={"epilogue_fusion": False}) == {"epilogue_fusion": False}
+    mode = "max-autotune-no-cudagraphs"
+    assert options(mode=mode) == torch_private.compile_modes()[mode]
 
 
 def test_modes_are_those_of_the_documentation():

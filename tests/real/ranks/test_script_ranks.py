@@ -92,12 +92,14 @@ def test_settings_of_the_model_are_put_on_what_ddp_wraps(ask, tmp_path):
     ],
     ids=["wrapper around", "around in place", "within in place", "wrapper within"],
 )
-def test_a_script_that_compiles_around_or_within_ddp_keeps_that(line, compiled, ask, tmp_path):
+def test_a_script_that_compiles_around_or_within_ddp_is_seen_to_do_so(
+    line, compiled, ask, tmp_path
+):
     network = ("    network = nn.Sequential(", "    network = Network() or nn.Sequential(")
     script = variant(tmp_path, ("\ndef main() -> None:", NETWORK), network, (line, compiled))
     seen = observed(ask(script, *LONG))
     assert seen.workload.baseline["compile_mode"] == "default"
-    assert seen.fixed["compile_mode"] == "the script does so itself"
+    assert seen.own == ("compile_mode", "compile_dynamic")
 
 
 def test_settings_of_ddp_reach_it(ask):

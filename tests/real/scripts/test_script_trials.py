@@ -71,7 +71,7 @@ def test_settings_that_a_script_makes_itself_are_seen(tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(runner, tmp_path / "trial")
         seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
-    assert set(seen.fixed) == {"num_threads", "amp_dtype", "optimizer_impl"}
+    assert set(seen.own) == {"num_threads", "amp_dtype", "optimizer_impl"}
     assert seen.workload.baseline["amp_dtype"] == "bfloat16"
     assert seen.workload.baseline["num_threads"] == 1
 
