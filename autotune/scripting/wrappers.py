@@ -164,7 +164,7 @@ def change_compilation(
             return original(model, **given)
         own: Callable[[], Any] = functools.partial(original, model, **given)
         try:
-            compiled = original(model, **(given | options))
+            compiled = original(model, **{**given, **options})
         except Exception as error:
             if failed is None:
                 raise
@@ -246,7 +246,7 @@ def change_optimizers(kwargs: Mapping[str, Any], replaces: bool, fail: Fail) -> 
             signature = inspect.signature(kind.__init__)
             taken = _KERNELS & signature.parameters.keys()
             if kwargs.keys() <= taken and taken:
-                given = dict.fromkeys(taken) | kwargs if replaces else kwargs
+                given = {**dict.fromkeys(taken), **kwargs} if replaces else kwargs
                 replace(kind, "__init__", _with_arguments(signature, given, replaces, fail))
 
 
