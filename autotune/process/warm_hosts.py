@@ -203,7 +203,6 @@ class Hosts:
         self._hosts: dict[_Environ, WarmHost] = {}
         self._name: str | None = None
         self._refused: dict[_Environ, str] = {}
-        self._spoilt_by_packages: set[_Environ] = set()
         self._reasons: dict[tuple[_Environ, str | None], str] = {}
         self._packages: dict[str | None, tuple[str, ...]] = {}
 
@@ -264,24 +263,22 @@ class Hosts:
     def fork(self, job: Job, files: TrialFolder, keep_logs: bool) -> Forked | str:
         """Fork the job's host, or return why that is impossible.
 
-        A host that has died, or that packages have spoilt for forks, is replaced once.
+        A host that has died, or that packages may have spoilt for forks, is replaced once.
         """
-        reason, environ = "warm hosts do not answer", _environ_of(job)
+        reason = "warm hosts do not answer"
         for _ in range(2):
-            is_spoilt = environ in self._spoilt_by_packages
-            packages = () if is_spoilt else self._packages.get(job.model_path, ())
+            packages = self._packages.pop(job.model_path, ())
             forked = self._opened(job).fork(job, files, keep_logs, packages)
             if isinstance(forked, Forked):
+                self._packages[job.model_path] = packages
                 return forked
             self._end(job)
-            if packages:  # which may be why; without them once more
-                self._spoilt_by_packages.add(environ)
-            elif forked is not None:
+            if forked is not None and not packages:
                 reason = forked
                 break
             # A fork of the dead host may have taken the script's arguments out of the file.
             write_atomically(files.job, job_to_json(job))
-        self._refused[environ] = reason
+        self._refused[_environ_of(job)] = reason
         return reason
 
     def _opened(self, job: Job) -> WarmHost:
