@@ -88,8 +88,6 @@ class WarmUp:
     """Mean seconds of a step since the last stall."""
     samples: int
     """Samples of these steps."""
-    steady: bool
-    """True if enough steps went by without a stall; False if time or steps ran out before."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +157,7 @@ class Timer:
             lap = yield from self._time(more)
             seconds += [lap.seconds / more] * more
         self.noise()
-        is_steady = "short_warm_up" not in self.flags
-        return WarmUp(tuple(seconds), calm_seconds, round(len(seconds) * each), is_steady)
+        return WarmUp(tuple(seconds), calm_seconds, round(len(seconds) * each))
 
     def _is_steady(self, plan: MeasurePlan, calm: int) -> bool:
         if calm < plan.warmup_steps:
