@@ -31,6 +31,7 @@ Synchronize = Callable[[], None]
 
 # Seconds of an epoch from which on its boundary is negligible.
 _LONG_SECONDS = 100.0
+_NO_BATCH = "the DataLoader gives no full batch"
 
 
 class EmptyEpochError(Exception):
@@ -52,19 +53,19 @@ class StreamSlice(IterableDataset[Any]):
         return itertools.islice(iter(self._stream), self._start, self._stop)
 
 
-def endless(loader: Iterable[Any]) -> Iterator[Any]:
+def endless(loader: Iterable[Any], if_empty: str = _NO_BATCH) -> Iterator[Any]:
     """Yield the batches of one epoch after the other, and keep none of them.
 
     Raises:
         EmptyEpochError: an epoch gives no batch, as the second one of a stream that can only be
-            read once.
+            read once; the message is `if_empty`.
     """
     while True:
         epoch = iter(loader)
         try:
             yield next(epoch)
         except StopIteration:
-            raise EmptyEpochError("the DataLoader gives no full batch") from None
+            raise EmptyEpochError(if_empty) from None
         yield from epoch
 
 
@@ -181,7 +182,7 @@ class Batches:
         try:
             batch = next(self._fed)
         except StopIteration:
-            raise EmptyEpochError("the DataLoader gives no full batch") from None
+            raise EmptyEpochError(_NO_BATCH) from None
         self.boundary_seconds.append(closing_seconds + self._clock() - start)
         return batch
 

@@ -43,6 +43,10 @@ from autotune.training.workload import Workload
 
 # Held-out samples: a share of a map-style training set, up to a bound; of a stream, so many.
 _HELD_OUT_SHARE, _HELD_OUT_MOST, _HELD_OUT_OF_STREAM = 0.1, 2048, 256
+_NOTHING_TO_TRAIN_ON = (
+    "the accuracy probe has no full batch to train on beside what it holds out; "
+    "define evaluate(model, device), or choose a smaller batch_size"
+)
 
 
 class NonFiniteLossError(Exception):
@@ -122,7 +126,7 @@ def _steps(setup: TrainingSetup, samples: int) -> Iterator[Tensor]:
     if left == 1 and batches:
         batches, left = batches - 1, left + size  # BatchNorm cannot train on a single sample
     steps, more = divmod(batches, setup.batches_per_step)
-    full = _full_batches(setup.loader)
+    full = endless(setup.loader, _NOTHING_TO_TRAIN_ON)
     for _ in range(steps):
         yield setup.step(full)
     if more:
@@ -132,14 +136,6 @@ def _steps(setup: TrainingSetup, samples: int) -> Iterator[Tensor]:
         # needs no such care: without gradients a compiled model runs eagerly.
         set_compiled_call(setup.model, None)
         yield setup.step(iter((_batch_of(left, setup.loader),)), 1)
-
-
-def _full_batches(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield full batches without end, one epoch after the other."""
-    try:
-        yield from endless(loader)
-    except EmptyEpochError:
-        raise _nothing_to_train_on() from None
 
 
 def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:
@@ -155,16 +151,7 @@ def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:
         collate_fn=loader.collate_fn,
         generator=generator,
     )
-    for batch in single:
-        return batch
-    raise _nothing_to_train_on()
-
-
-def _nothing_to_train_on() -> EmptyEpochError:
-    return EmptyEpochError(
-        "the accuracy probe has no full batch to train on beside what it holds out; "
-        "define evaluate(model, device), or choose a smaller batch_size"
-    )
+    return next(endless(single, _NOTHING_TO_TRAIN_ON))
 
 
 @torch.no_grad()

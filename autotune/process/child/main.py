@@ -65,9 +65,7 @@ def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:
     if place is None:
         sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
     own = folder.of_rank(place.rank)
-    for log, descriptor in ((own.stdout, 1), (own.stderr, 2)):
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), descriptor)
+    print_to(own, keep=True)
     write_atomically(own.place, note_of(place))
     if job.processes not in (0, place.size):
         sys.exit(1)  # the parent knows both numbers
@@ -77,6 +75,15 @@ def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:
         if absent and place.size > 1:
             leave(own, outcomes.Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)
     return own
+
+
+def print_to(folder: TrialFolder, keep: bool = False) -> None:
+    """Redirect stdout and stderr to the logs of a trial, which are emptied unless `keep` is set."""
+    for path, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
+        if not keep:
+            path.write_bytes(b"")
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), descriptor)
 
 
 def work(folder: TrialFolder, process_start: float, prepared: Prepared | None = None) -> NoReturn:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from autotune.configuration.job import job_from_json
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
 from autotune.process.child import preload
-from autotune.process.child.main import STACKS_AT, failed, leave, work
+from autotune.process.child.main import STACKS_AT, failed, leave, print_to, work
 from autotune.process.common.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.surroundings import sets_environment
@@ -69,7 +69,7 @@ def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
         send(end, {"unchanged": obstacle})
         return None
     send(end, {"begins": job.model_path})
-    _print_to(folder)
+    print_to(folder)
     faulthandler.enable()
     phase = partial(_phase, folder, STACKS_AT * job.deadline_seconds)
     try:
@@ -139,7 +139,7 @@ def _become_child(
         os.setsid()
         hold_lifeline(lifeline)
         folder = TrialFolder(Path(request["folder"]))
-        _print_to(folder, keep=request["keep_logs"])
+        print_to(folder, keep=request["keep_logs"])
         send(end, {"pid": os.getpid()})
         end.close()
         if prepared is None and (numpy := sys.modules.get("numpy")) is not None:
@@ -147,15 +147,6 @@ def _become_child(
         work(folder, request["start"], prepared)
     finally:
         os._exit(1)
-
-
-def _print_to(folder: TrialFolder, keep: bool = False) -> None:
-    """Redirect stdout and stderr to the logs of a trial, which are emptied unless `keep` is set."""
-    emptied = 0 if keep else os.O_TRUNC
-    for path, descriptor in ((folder.stdout, 1), (folder.stderr, 2)):
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | emptied, 0o666)
-        os.dup2(log, descriptor)
-        os.close(log)
 
 
 def _print_nowhere() -> None:
