@@ -60,7 +60,7 @@ def count(loaded: LoadedJob, task: CountFlops) -> TrialOutcome:
     steps = [partial(step, itertools.repeat(batch)) for batch in batches]
     if (counted := count_flops(steps, setup.device)) is None:
         return CountedFlops()
-    number_format = counted.number_format
+    flops, number_format = counted
 
     def rate() -> float | None:
         AFFINITY.on_process(None)  # the rate is of the whole machine
@@ -70,27 +70,22 @@ def count(loaded: LoadedJob, task: CountFlops) -> TrialOutcome:
     is_known = number_format in task.known_formats
     samples = _BATCHES * setup.batches_per_step * (setup.loader.batch_size or 1)
     return CountedFlops(
-        flops_per_sample=counted.flops / samples,
+        flops_per_sample=flops / samples,
         number_format=number_format,
         # Other processes wait meanwhile.
         matmul_flops_per_second=None if is_known else setup.world.on_first(rate),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """FLOPs of training steps; a multiplication and an addition are two."""
+def count_flops(
+    steps: Sequence[Callable[[], object]], device: torch.device
+) -> tuple[int, str] | None:
+    """Take training steps in eager mode; return their FLOPs, and the format of their products.
 
-    flops: int
-    number_format: str
-    """Format of the products: a dtype of torch, "tf32", or "float32 (bf16)" where a CPU multiplies
-    float32 as bfloat16. If steps mix formats, the narrowest, which is the fastest."""
-
-
-def count_flops(steps: Sequence[Callable[[], object]], device: torch.device) -> Counted | None:
-    """Take training steps in eager mode and count their FLOPs.
-
-    None if a step fails, or uses an operator that may compute much and has no formula.
+    A multiplication and an addition are two. The format is a dtype of torch, "tf32", or "float32
+    (bf16)" where a CPU multiplies float32 as bfloat16. If steps mix formats, it is the narrowest,
+    which is the fastest. None if a step fails, or uses an operator that may compute much and has no
+    formula.
     """
     seen = _Seen(device)
     counter = FlopCounterMode(display=False)
@@ -105,7 +100,7 @@ def count_flops(steps: Sequence[Callable[[], object]], device: torch.device) -> 
     missed = seen.heavy - {str(operator) for operator in counts}
     if missed or not counts or not seen.formats:
         return None
-    return Counted(sum(counts.values()), min(seen.formats)[1])
+    return sum(counts.values()), min(seen.formats)[1]
 
 
 @dataclass
@@ -184,7 +179,7 @@ def matmul_rate(device: torch.device, number_format: str) -> float | None:
 
     Args:
         device: the device that multiplies; on a CPU with the threads of the process.
-        number_format: see `Counted`.
+        number_format: as `count_flops` returns it.
     """
     inner = _INNER.get(number_format)
     dtype = torch.float32 if inner else getattr(torch, number_format)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.training.arithmetic import Counted, count_flops, matmul_rate
+from autotune.training.arithmetic import count_flops, matmul_rate
 from gpus import CUDA, cuda_only, on_cuda
 
 BATCH, INPUTS, OUTPUTS = 4, 16, 32
@@ -38,13 +38,13 @@ def counted(device, model, *sizes, amp=False):
 @pytest.mark.parametrize(("amp", "number_format"), [(False, "float32"), (True, "bfloat16")])
 def test_a_step_has_the_flops_and_the_format_of_its_products(device, amp, number_format):
     found = counted(device, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS, amp=amp)
-    assert found == Counted(2 * PRODUCT, number_format), "forward, and backward to the weights"
+    assert found == (2 * PRODUCT, number_format), "forward, and backward to the weights"
 
 
 def test_every_step_that_is_given_counts(device):
     place = torch.device(device)
     step = step_of(nn.Linear(INPUTS, OUTPUTS), torch.randn(BATCH, INPUTS, device=place))
-    assert count_flops([step, step], place) == Counted(4 * PRODUCT, "float32")
+    assert count_flops([step, step], place) == (4 * PRODUCT, "float32")
 
 
 @pytest.mark.slow
@@ -52,29 +52,29 @@ def test_a_compiled_model_counts_as_its_eager_step(device):
     model = nn.Sequential(nn.Linear(INPUTS, OUTPUTS), nn.ReLU())
     model.compile(backend="eager")
     found = counted(device, model, BATCH, INPUTS)
-    assert found == Counted(2 * PRODUCT, "float32")
+    assert found == (2 * PRODUCT, "float32")
 
 
 @cuda_only("on a CPU convolutions have the format of all products")
 def test_convolutions_of_a_gpu_use_tf32_where_it_has_that():
     found = counted(CUDA, nn.Conv2d(3, 8, 3), BATCH, 3, 8, 8)
-    assert isinstance(found, Counted), found
-    assert found.number_format == ("tf32" if has_tf32() else "float32")
+    assert found is not None
+    assert found[1] == ("tf32" if has_tf32() else "float32")
 
 
 @cuda_only("a CPU of this kind may have no such products")
 def test_a_lower_precision_of_float32_products_is_seen():
     torch.set_float32_matmul_precision("high")
     found = counted(CUDA, nn.Linear(INPUTS, OUTPUTS), BATCH, INPUTS)
-    assert isinstance(found, Counted), found
-    assert found.number_format == ("tf32" if has_tf32() else "float32")
+    assert found is not None
+    assert found[1] == ("tf32" if has_tf32() else "float32")
 
 
 def test_attention_is_counted(device):
     model = nn.TransformerEncoderLayer(INPUTS, 2, OUTPUTS, dropout=0.0, batch_first=True)
     found = counted(device, model, BATCH, 8, INPUTS)
     # torch has formulas for the kernels of some processors alone.
-    assert device == "cpu" or isinstance(found, Counted)
+    assert device == "cpu" or found is not None
 
 
 def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device):
