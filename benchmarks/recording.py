@@ -267,7 +267,7 @@ class _Recording:
         All seeds are recorded. A search may ask for any of them, and replayed values of missing
         seeds would decide which configurations are accurate enough.
         """
-        prober = AccuracyProber(self.context, self.recorder, self.study, 0)
+        prober = AccuracyProber(self.context, self.recorder, self.study)
         trained = map(prober.training_equivalent, self.context.space.configurations())
         kinds = {config.quality_key(): config for config in trained}
         have = {

@@ -52,10 +52,9 @@ FACTS: dict[str, Any] = {
     "probe_samples": 512,
     "seed_seconds": 6.2,
     "seeds:batch_size=16": [0.5, 0.75],
-    "margin:batch_size=16": -0.01,
     "check:amp_dtype=null": asdict(Crashed("killed by SIGSEGV")),
     "drift:@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
-    "seconds:own:accuracy": 9.5,
+    "seconds:accuracy": 9.5,
     "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
     "again_seconds:4": 7.5,
     "confirmation": {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.comparison.race import NO_POSTERIORS, Posteriors, Standing, race
+from autotune.comparison.race import Standing, race
 from autotune.comparison.rounds import Conditions, Course, PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Measurement
@@ -31,12 +31,10 @@ class ScriptedRounds:
     asked: list[tuple[str, int]] = field(default_factory=list)
     standings: list[Standing] = field(default_factory=list)
 
-    def hold(
-        self, *candidates: Participant, family: int = 1, posteriors: Posteriors = NO_POSTERIORS
-    ) -> Participant | None:
+    def hold(self, *candidates: Participant, family: int = 1) -> Participant | None:
         """Return the winner; None without one."""
         course = Course(self._time, lambda _, run: run.samples_per_second, OWN, Path("confirm"))
-        self.standings = list(race(course, candidates, family, posteriors))
+        self.standings = list(race(course, candidates, family))
         return self.standings[-1].winner
 
     @property

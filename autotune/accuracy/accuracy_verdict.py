@@ -30,11 +30,9 @@ from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import (
     Failure,
-    Gated,
     Lost,
     OutOfMemory,
     Probed,
-    TimedOut,
     as_failure,
     describe,
 )
@@ -68,12 +66,6 @@ def _usual_seconds(context: SearchContext) -> float:
     if context.time_budget_seconds is None:
         return _SECONDS
     return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds))
-
-
-def seed_seconds(context: SearchContext, study: TuningStudy) -> float:
-    """Return the seconds of an accuracy seed of the baseline, or an estimate before the first."""
-    known = study.notes.seed_seconds
-    return probe_seconds(context) if known is None else known
 
 
 def probe_samples(context: SearchContext, samples_per_second: float) -> int:
@@ -116,91 +108,17 @@ MOST_SEEDS = LOOKS[-1]
 """Most seeds for a possible result, where they may decide and the time suffices."""
 
 
-def rule_from(
-    context: SearchContext, baseline: Sequence[float], untrained: float | None
-) -> AccuracyRule:
-    """Return the accuracy rule of a search.
-
-    Args:
-        context: the context of the search.
-        baseline: the baseline's qualities, one per seed.
-        untrained: the first seed's loss before training; None if it is not known.
-    """
-    first = baseline[: len(SEEDS)]
-    return AccuracyRule(
-        metric=context.judge.by,
-        higher_is_better=context.judge.higher_is_better,
-        baseline=tuple(baseline),
-        tolerance=context.options.accuracy.tolerance.absolute(first, untrained),
-        minimum=context.options.accuracy.minimum,
-    )
+def why_unmeasured(failure: Failure) -> str:
+    """Return what failed when accuracy was probed, with advice on an evaluation out of memory."""
+    advice = "evaluate fewer samples at a time in evaluate(model, device), or raise the limit"
+    is_evaluated = isinstance(failure, OutOfMemory) and failure.during == EVALUATION
+    return f"{describe(failure)}; {advice}" if is_evaluated else describe(failure)
 
 
-def decision_so_far(
-    context: SearchContext, study: TuningStudy, training_equivalent: str
-) -> Decision:
-    """Return the decision on a training from its known seeds and the baseline's.
-
-    It is undecided on fewer seeds than `SEEDS`. `training_equivalent` is the text that equivalent
-    trainings share.
-    """
-    own, theirs = _known(context, study, training_equivalent)
-    if training_equivalent == context.baseline.quality_key():
-        return "accept"
-    if not len(SEEDS) <= len(theirs) <= len(own):
-        return "undecided"
-    return rule_from(context, own, study.notes.untrained).decision(theirs)
-
-
-def next_look(context: SearchContext, study: TuningStudy, training_equivalent: str) -> int:
-    """Return the number of seeds at which a training may be decided next; 0 if at none."""
-    if decision_so_far(context, study, training_equivalent) != "undecided":
-        return 0
-    own, theirs = _known(context, study, training_equivalent)
-    if not len(SEEDS) <= len(theirs) <= len(own):
-        return next(look for look in LOOKS if look >= len(theirs))
-    wanted = rule_from(context, own, study.notes.untrained).seeds_wanted(theirs)
-    return wanted if wanted > len(theirs) else 0
-
-
-def seeds_until(
-    context: SearchContext, study: TuningStudy, training_equivalent: str, look: int
-) -> int:
-    """Return the seeds that a training and the baseline lack until `look` of each are known."""
-    known = _known(context, study, training_equivalent)
-    return sum(max(0, look - len(qualities)) for qualities in known)
-
-
-def _known(
-    context: SearchContext, study: TuningStudy, training_equivalent: str
-) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the qualities of the baseline and of a training, one per seed."""
-    known = study.notes.qualities
-    return known.get(context.baseline.quality_key(), ()), known.get(training_equivalent, ())
-
-
-def no_reference(failure: Failure) -> str:
-    """Return why the baseline is no feasible reference, after its probe failed.
-
-    Raises:
-        WorkloadError: the probe failed for another reason than memory or time.
-    """
-    if isinstance(failure, OutOfMemory | TimedOut):
-        return f"short training: {describe(failure)}{_advice(failure)}"
-    raise WorkloadError(own_accuracy_fails(failure))
-
-
-def _advice(failure: Failure) -> str:
-    """Return advice if the evaluation ran out of memory; else an empty text."""
-    if isinstance(failure, OutOfMemory) and failure.during == EVALUATION:
-        return "; evaluate fewer samples at a time in evaluate(model, device), or raise the limit"
-    return ""
-
-
-def own_accuracy_fails(failure: Failure) -> str:
-    """Return the error message for probes of the baseline that fail."""
-    told = f"{describe(failure)}{_advice(failure)}"
-    return f"quality cannot be measured with your own settings: {told}"
+def own_accuracy_fails(failure: Failure) -> WorkloadError:
+    """Return the error for probes of the baseline that fail."""
+    why = why_unmeasured(failure)
+    return WorkloadError(f"quality cannot be measured with your own settings: {why}")
 
 
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
@@ -241,17 +159,38 @@ class AccuracyProber:
     context: SearchContext
     runner: Runner
     study: TuningStudy
-    samples: int
+
+    @property
+    def samples(self) -> int:
+        """Samples that each probe trains on, as the study noted them; 0 without a quality."""
+        if not self.context.judge.has_quality:
+            return 0
+        return self.context.options.accuracy.samples or self.study.notes.probe_samples or 0
+
+    @property
+    def seed_seconds(self) -> float:
+        """Seconds of an accuracy seed of the baseline, or an estimate before the first."""
+        known = self.study.notes.seed_seconds
+        return probe_seconds(self.context) if known is None else known
 
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
         """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known."""
         own = self.context.baseline
-        qualities = self._probed(own, max(seeds, self.known_seeds(own)))
+        qualities = self._probed(own, max(seeds, len(self.known(own))))
         if not isinstance(qualities, tuple):
             return qualities
-        rule = rule_from(self.context, qualities, self.study.notes.untrained)
-        self._note_margin(own, rule.margin(qualities))
-        return rule
+        return self._rule_of(qualities)
+
+    def _rule_of(self, baseline: tuple[float, ...]) -> AccuracyRule:
+        """Return the accuracy rule for these qualities of the baseline, one per seed."""
+        options, untrained = self.context.options.accuracy, self.study.notes.untrained
+        return AccuracyRule(
+            metric=self.context.judge.by,
+            higher_is_better=self.context.judge.higher_is_better,
+            baseline=baseline,
+            tolerance=options.tolerance.absolute(baseline[: len(SEEDS)], untrained),
+            minimum=options.minimum,
+        )
 
     @property
     def known_rule(self) -> AccuracyRule:
@@ -263,7 +202,7 @@ class AccuracyProber:
         found = self.rule()
         if isinstance(found, AccuracyRule):
             return found
-        raise WorkloadError(own_accuracy_fails(found))
+        raise own_accuracy_fails(found)
 
     def verdict(
         self, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
@@ -279,19 +218,19 @@ class AccuracyProber:
         Raises:
             WorkloadError: the baseline's own probes fail.
         """
-        fault = self._numerics.fault(config)
+        fault = self.numerics.fault(config)
         if isinstance(fault, NumericsFault):
             return AccuracyVerdict("reject", fault.margin, (), fault.reason)
         if fault is not None:
             return fault
-        if isinstance(split := self._numerics.split(config), Lost):
+        if isinstance(split := self.numerics.split(config), Lost):
             return split
         if not self.needs_probe(config):
             rule = self.rule()
             if not isinstance(rule, AccuracyRule):
                 return rule
             return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
-        known = max(1, len(self._known(config)))
+        known = max(1, len(self.known(config)))
         for seeds in range(known, max(known, most_seeds) + 1):
             found = self._after(config, seeds)
             if not isinstance(found, AccuracyVerdict) or found.decision == "reject":
@@ -302,57 +241,87 @@ class AccuracyProber:
 
     def needs_probe(self, config: TrainingConfig) -> bool:
         """Return whether `config` may train to another quality than the baseline."""
-        return self.training_equivalent(config).quality_key() != self.context.baseline.quality_key()
+        return self.training_of(config) != self._own
 
     def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
         """Return for each configuration whether no seed of its training is known."""
-        known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
-        return [self.training_equivalent(config).quality_key() not in known for config in configs]
-
-    def proof(
-        self, config: TrainingConfig, most_seeds: int = MOST_SEEDS
-    ) -> AccuracyVerdict | Failure:
-        """Return the verdict on a possible result, on as many seeds as it takes, at most twelve.
-
-        If further seeds decide nothing, the margin uses the upper bound of the mean loss.
-        """
-        return self.verdict(config, most_seeds, least_seeds=len(SEEDS))
+        known = {self._own, *self.study.notes.qualities}
+        return [self.training_of(config) not in known for config in configs]
 
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Return whether the known seeds show a loss beyond the tolerance; runs nothing.
 
         It is False as long as fewer than `SEEDS` of the baseline are known.
         """
-        qualities = self._known(config)
+        qualities = self.known(config)
         enough = max(len(qualities), len(SEEDS))
-        if not qualities or self.known_seeds(self.context.baseline) < enough:
+        if not qualities or len(self.known(self.context.baseline)) < enough:
             return False
         found = self._after(config, len(qualities))
         return isinstance(found, AccuracyVerdict) and found.margin > 0
 
-    def known_seeds(self, config: TrainingConfig) -> int:
-        """Return the number of seeds whose quality is known."""
-        return len(self._known(config))
+    def known(self, config: TrainingConfig) -> tuple[float, ...]:
+        """Return the quality of each seed that was probed so far."""
+        return self._known(self.training_of(config))
+
+    def training_of(self, config: TrainingConfig) -> str:
+        """Return the text that trainings equivalent to that of `config` share, as known now."""
+        return self.training_equivalent(config).quality_key()
+
+    def decision_so_far(self, training: str) -> Decision:
+        """Return the decision on a training from its known seeds and the baseline's; run nothing.
+
+        It is undecided on fewer seeds than `SEEDS`. `training` is from `training_of`.
+        """
+        own, theirs = self._known(self._own), self._known(training)
+        if training == self._own:
+            return "accept"
+        if not len(SEEDS) <= len(theirs) <= len(own):
+            return "undecided"
+        return self._rule_of(own).decision(theirs)
+
+    def missing_seeds(self, training: str, least: int = 0) -> int:
+        """Return the seeds that a training and the baseline lack until it may be decided.
+
+        Args:
+            training: text from `training_of`; "" for one to come, of which no seed is known.
+            least: the fewest seeds of each to count, unless the training is decided.
+        """
+        look = self._next_look(training)
+        if not look:
+            return 0
+        both = (self._known(self._own), self._known(training))
+        return sum(max(0, max(look, least) - len(known)) for known in both)
+
+    def _next_look(self, training: str) -> int:
+        """Return the number of seeds at which a training may be decided next; 0 if at none."""
+        if self.decision_so_far(training) != "undecided":
+            return 0
+        own, theirs = self._known(self._own), self._known(training)
+        if not len(SEEDS) <= len(theirs) <= len(own):
+            return next(look for look in LOOKS if look >= len(theirs))
+        wanted = self._rule_of(own).seeds_wanted(theirs)
+        return wanted if wanted > len(theirs) else 0
+
+    def _known(self, training: str) -> tuple[float, ...]:
+        return tuple(self.study.notes.qualities.get(training, ()))
+
+    @property
+    def _own(self) -> str:
+        """The text of the baseline's training."""
+        return self.context.baseline.quality_key()
 
     def evidence(self, config: TrainingConfig) -> Evidence:
         """Return the kind of evidence that the verdict on `config` rests on."""
-        gated = self._numerics.needed(config) or self._numerics.sums_alike(config)
+        gated = self.numerics.needed(config) or self.numerics.sums_alike(config)
         probed = self.needs_probe(config)
         if gated:
             return "gate and probe" if probed else "gate"
         return "probe" if probed else "exact"
 
-    def gated(self, config: TrainingConfig) -> Gated | None:
-        """Return the result of the numerics check of `config`; None if there is none."""
-        found = self._numerics.gated(config)
-        return found if isinstance(found, Gated) else None
-
-    def split_error(self, config: TrainingConfig) -> float | None:
-        """Return the relative difference of gradients that micro-batches make; None if unknown."""
-        return self._numerics.split_error(config)
-
     @property
-    def _numerics(self) -> NumericsChecker:
+    def numerics(self) -> NumericsChecker:
+        """Runs the numerics checks of this study."""
         return NumericsChecker(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
@@ -368,17 +337,13 @@ class AccuracyProber:
         if isinstance(rule, Lost):
             return rule
         if not isinstance(rule, AccuracyRule):
-            raise WorkloadError(own_accuracy_fails(rule))
+            raise own_accuracy_fails(rule)
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = "" if decision == "accept" else rule.objection(qualities)
         wanted = rule.seeds_wanted(qualities)
         if decision == "undecided" and wanted == seeds:
             margin = rule.margin_in_doubt(qualities)
-        self._note_margin(config, margin)
         return AccuracyVerdict(decision, margin, qualities, reason, wanted)
-
-    def _note_margin(self, config: TrainingConfig, margin: float) -> None:
-        self.study.notes.margins[self.training_equivalent(config).quality_key()] = margin
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe of `config` trains.
@@ -387,7 +352,7 @@ class AccuracyProber:
         the effective batch, if its gradients are known to differ only by rounding.
         """
         shared = [name for name in NUMERICS if name not in PRECISION]
-        if self._numerics.sums_alike(config):
+        if self.numerics.sums_alike(config):
             shared += BATCH_KNOBS
         return self._as_baseline(config, shared)
 
@@ -399,8 +364,9 @@ class AccuracyProber:
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
         """Return the quality for the first `seeds` seeds; known seeds are not probed again."""
-        trained, have = self.training_equivalent(config), self._known(config)
+        trained = self.training_equivalent(config)
         key = trained.quality_key()
+        have = self._known(key)
         if len(have) >= seeds:
             return have[:seeds]
         task = replace(
@@ -415,9 +381,9 @@ class AccuracyProber:
             if outcome.untrained is not None:
                 self.study.notes.untrained = outcome.untrained
             have += outcome.qualities
-            if len(have) > len(self._known(config)):  # another device may have probed more
+            if len(have) > len(self._known(key)):  # another device may have probed more
                 self.study.notes.qualities[key] = have
-            if key == self.context.baseline.quality_key():
+            if key == self._own:
                 taken = max(outcome.seconds, time.monotonic() - start)
                 seconds = taken / len(outcome.qualities)
                 self.study.notes.seed_seconds = round(seconds, 3)
@@ -429,12 +395,7 @@ class AccuracyProber:
 
         A metric that a script prints is not available before its training.
         """
-        is_own = key == self.context.baseline.quality_key()
+        is_own = key == self._own
         is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
         tolerance = self.context.options.accuracy.tolerance
         return is_own and is_loss and tolerance.relative
-
-    def _known(self, config: TrainingConfig) -> tuple[float, ...]:
-        """Return the qualities of the seeds that were probed so far."""
-        key = self.training_equivalent(config).quality_key()
-        return tuple(self.study.notes.qualities.get(key, ()))

@@ -7,7 +7,7 @@ study, their thresholds and the decision are here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -128,14 +128,20 @@ class NumericsChecker:
     def _measured(
         self, key: str, tested: TrainingConfig, reference: TrainingConfig
     ) -> Gated | Failure:
-        """Return the noted outcome of a check, or run it and note its outcome."""
+        """Return the noted errors of a check, or run it."""
+        outcome = self._noted(key, lambda folder: self._run(tested, reference, folder))
+        return outcome if isinstance(outcome, Gated) else as_failure(outcome)
+
+    def _noted(self, key: str, run: Callable[[Path], TrialOutcome]) -> TrialOutcome:
+        """Return the noted outcome, or call `run` with a folder and note what comes of it."""
         outcome = self.study.notes.numerics_checks.get(key)
         if outcome is None or isinstance(outcome, Lost | OutOfMemory):
-            outcome = self._run(tested, reference, self._folder(key))
+            folder = self.context.options.study.folder / "trials" / "gates" / as_file_name(key)
+            outcome = run(folder)
             # Memory that ran out may suffice the next time, so neither outcome is noted.
             if not isinstance(outcome, Lost | OutOfMemory):
                 self.study.notes.numerics_checks[key] = outcome
-        return outcome if isinstance(outcome, Gated) else as_failure(outcome)
+        return outcome
 
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the numerics of `config` differ from those of its reference."""
@@ -208,9 +214,6 @@ class NumericsChecker:
             if not isinstance(outcome, OutOfMemory):
                 break
         return outcome
-
-    def _folder(self, key: str) -> Path:
-        return self.context.options.study.folder / "trials" / "gates" / as_file_name(key)
 
 
 class Error(NamedTuple):

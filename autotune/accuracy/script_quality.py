@@ -34,7 +34,6 @@ from autotune.values.outcome import (
     Gated,
     Lost,
     ObservedLoss,
-    OutOfMemory,
     TrialOutcome,
     as_failure,
 )
@@ -110,11 +109,6 @@ class FirstLossChecker(NumericsChecker):
         """Return the measured errors of all numerics of `config`; None if no check is needed."""
         tested, reference = self._compared(config)
         return None if tested == reference else self._found(tested, reference)
-
-    def _exchanged(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:  # noqa: ARG002
-        """Return no second check: a script's processes are all that `_compared` runs."""
-        reference = self.context.baseline
-        return reference, reference
 
     def _found(self, tested: TrainingConfig, reference: TrainingConfig) -> Gated | Failure | None:
         """Return by how much the losses differ; None if they cannot be read."""
@@ -196,13 +190,12 @@ class FirstLossChecker(NumericsChecker):
     def _untouched(self, nudge: float) -> TrialOutcome:
         """Return the first losses of the untouched script, from rounded weights if asked for."""
         key = f"{_UNTOUCHED}-rounded-{nudge:g}" if nudge else _UNTOUCHED
-        outcome = self.study.notes.numerics_checks.get(key)
-        if outcome is None or isinstance(outcome, Lost | OutOfMemory):
-            outcome = None if nudge else self._observed()
-            outcome = outcome or self._first_losses(self.context.baseline, nudge, self._folder(key))
-            if not isinstance(outcome, Lost | OutOfMemory):
-                self.study.notes.numerics_checks[key] = outcome
-        return outcome
+
+        def run(folder: Path) -> TrialOutcome:
+            seen = None if nudge else self._observed()
+            return seen or self._first_losses(self.context.baseline, nudge, folder)
+
+        return self._noted(key, run)
 
     def _observed(self) -> FirstLosses | None:
         """Return the observed run's first losses; None if a run of the baseline would have others.
@@ -275,7 +268,8 @@ class ScriptProber(AccuracyProber):
         return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
 
     @property
-    def _numerics(self) -> FirstLossChecker:
+    def numerics(self) -> FirstLossChecker:
+        """Compares the first steps of this script."""
         return FirstLossChecker(self.context, self.runner, self.study)
 
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
@@ -284,16 +278,16 @@ class ScriptProber(AccuracyProber):
         Harmless knobs have the baseline's values. So have those of numerics if they are known to
         leave the gradients as they are, rounding aside.
         """
-        return self._probed_as(config, self._numerics.computes_alike(config))
+        return self._probed_as(config, self.numerics.computes_alike(config))
 
     def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
         """Return for each configuration whether no seed of its training is known.
 
         Settings that a check may show to round count as known.
         """
-        known = {self.context.baseline.quality_key(), *self.study.notes.qualities}
+        known = {self._own, *self.study.notes.qualities}
         # There are thousands of configurations, and few of their numerics.
-        alike = lru_cache(None)(partial(self._numerics.computes_alike, unchecked=True))
+        alike = lru_cache(None)(partial(self.numerics.computes_alike, unchecked=True))
         numerics = (self.context.baseline.replace(**_numerics_of(one)) for one in configs)
         reduced = map(self._probed_as, configs, map(alike, numerics))
         return [one.quality_key() not in known for one in reduced]

@@ -14,7 +14,6 @@ from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from statistics import fmean
-from types import MappingProxyType
 
 from autotune.comparison.rounds import (
     Course,
@@ -39,9 +38,6 @@ LOOKS = (6, 9, 12, 15, 17)
 """Numbers of rounds after which to decide."""
 Field = Mapping[Participant, PairedComparison]
 """Candidates in a race, each with its rounds against the baseline so far."""
-Posteriors = Mapping[Participant, Posterior]
-"""Posteriors of candidates from the trials."""
-NO_POSTERIORS: Posteriors = MappingProxyType({})
 # Confidence at each look. By simulation it leaves 95 % over all of them, and less than 4 % for a
 # candidate as fast as the baseline to win (tests/scripted/test_race.py).
 _EACH_LOOK = 0.98
@@ -106,12 +102,7 @@ class Standing:
         return next(won, None)
 
 
-def race(
-    course: Course,
-    entrants: Sequence[Participant],
-    family: int,
-    posteriors: Posteriors = NO_POSTERIORS,
-) -> Iterator[Standing]:
+def race(course: Course, entrants: Sequence[Participant], family: int) -> Iterator[Standing]:
     """Run rounds until a candidate has won, or none is left; yield the state after each.
 
     A round in which any timing was disturbed is void, whatever it shows, and is repeated: at most
@@ -123,11 +114,10 @@ def race(
         entrants: the candidates, one or more.
         family: number of candidates tested so far, the one to be tested included, for the
             confidence.
-        posteriors: posteriors of the candidates from the trials.
     """
     chosen, number = entrants[0], 0
     if len(entrants) > 1:
-        found, number = yield from _choose(course, entrants, posteriors)
+        found, number = yield from _choose(course, entrants)
         if found is None:
             return
         chosen = found
@@ -135,7 +125,7 @@ def race(
 
 
 def _choose(
-    course: Course, entrants: Sequence[Participant], posteriors: Posteriors
+    course: Course, entrants: Sequence[Participant]
 ) -> Generator[Standing, None, tuple[Participant | None, int]]:
     """Run rounds until at most one candidate is left; return it and the number of rounds."""
     running: Field = dict.fromkeys(entrants, PairedComparison())
@@ -146,7 +136,7 @@ def _choose(
         standing = _played(course, running, order, number, repeats)
         if not standing.void:
             is_last = standing.rounds >= block
-            slower = set_aside(course.baseline, standing.comparisons, posteriors, is_last)
+            slower = set_aside(course.baseline, standing.comparisons, is_last)
             standing = replace(standing, slower=slower)
         yield standing
         left = _without(standing.comparisons, standing.slower)
@@ -253,7 +243,7 @@ def _beaten(comparison: PairedComparison) -> str:
 
 
 def set_aside(
-    baseline: Participant, running: Field, posteriors: Posteriors, is_last: bool
+    baseline: Participant, running: Field, is_last: bool
 ) -> dict[Participant, Participant]:
     """Return the candidates to set aside, each with the one that goes on instead.
 
@@ -262,37 +252,35 @@ def set_aside(
     if len(running) < 2:  # noqa: PLR2004
         return {}
     if is_last:
-        best = preferred(baseline.config, running, posteriors)
+        best = preferred(baseline.config, running)
         return {one: best for one in running if one != best}
     if min(len(comparison.ratios) for comparison in running.values()) < _FEWEST_TO_CHOOSE:
         return {}
-    now = posteriors_after(posteriors, running)
+    now = posteriors_after(running)
     fastest = max(now, key=lambda one: now[one].mean)
     return {one: fastest for one in running if now[one].is_clearly_below(now[fastest])}
 
 
-def posteriors_after(before: Posteriors, running: Field) -> dict[Participant, Posterior]:
+def posteriors_after(running: Field) -> dict[Participant, Posterior]:
     """Return the posteriors of the candidates from trials and rounds, with the baseline at 0."""
     shown = {one: math.log(comparison.ratio) for one, comparison in running.items()}
     # The trials measured rates, the rounds ratios; their means over all candidates are aligned.
-    apart = [shown[one] - before[one].mean for one in running if one in before]
+    timed = [one for one in running if math.isfinite(one.posterior.deviation)]
+    apart = [shown[one] - one.posterior.mean for one in timed]
     origin = fmean(apart) if apart else 0.0
     after = {}
     for one, comparison in running.items():
-        known = before.get(one, Posterior())
-        moved = replace(known, mean=known.mean + origin)
+        moved = replace(one.posterior, mean=one.posterior.mean + origin)
         after[one] = moved.after(shown[one], len(comparison.ratios))
     return after
 
 
-def preferred(
-    baseline: TrainingConfig, running: Field, posteriors: Posteriors = NO_POSTERIORS
-) -> Participant:
+def preferred(baseline: TrainingConfig, running: Field) -> Participant:
     """Return the preferred candidate among those within one percent of the fastest.
 
     The fewest changes to the baseline decide, then the least memory, then the highest speed.
     """
-    now = posteriors_after(posteriors, running)
+    now = posteriors_after(running)
     most = max(posterior.mean for posterior in now.values())
     tied = [one for one, posterior in now.items() if posterior.mean >= most - _AS_FAST]
     return min(

@@ -23,6 +23,7 @@ from autotune.configuration.job import SEARCH_HOST, Job, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.runner import Runner
+from autotune.sampling.acquisition import Posterior
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome, as_failure
 from autotune.values.statistics import (
@@ -54,6 +55,8 @@ class Participant:
 
     name: str
     config: TrainingConfig
+    posterior: Posterior = field(default=Posterior(), compare=False)
+    """Posterior of its worth from the trials, without one if none timed it."""
 
 
 @dataclass(frozen=True, slots=True)

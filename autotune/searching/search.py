@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.comparison.race import LOOKS
 from autotune.configuration.constraints import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
@@ -27,11 +26,12 @@ from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import RUNS
 from autotune.searching.trials.baseline import (
-    baseline_prober,
+    Runs,
     costs,
     first_rule,
     measure_reference,
     tell_baseline,
+    with_package_seconds,
 )
 from autotune.searching.trials.trials import ExtraDevices, check_alike, run_together
 from autotune.searching.trials.workers import admit
@@ -121,14 +121,14 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     judged = ", then their accuracy" if search.context.judge.tries_numerics else ""
     text = f"your settings in {RUNS} processes{judged}"
     yield events.PhaseStarted("baseline", text, search.clock.known_left)
-    search, runs = yield from measure_reference(search)
+    runs = yield from measure_reference(search)
     if isinstance(runs, str):
         yield events.NothingFeasible({f"your settings: {runs}": 1})
         return
+    search = with_package_seconds(search, runs)
     if uneven := uneven_text(together(run.steps for run in runs)):
         yield events.Warned(f"your settings: {uneven}")
-    prober = baseline_prober(search, runs)
-    rule = yield from _told_first_rule(search, prober)
+    rule = yield from _told_first_rule(search, runs)
     if isinstance(rule, str):
         yield events.NothingFeasible({f"your settings: {rule}": 1})
         return
@@ -143,12 +143,12 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     eta = search.time_budget.eta_seconds()
     yield events.PhaseStarted("search", f"{search.context.trials} trials in total", eta)
     admit(search)
-    yield from run_together(search, prober, extra_devices)
+    yield from run_together(search, extra_devices)
     reason = end_reason(search) or ""
     yield events.TrialsEnded(reason)
     eta = search.time_budget.conclusion_seconds()
     yield events.PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
-    yield from conclude(search, runs, prober, cut_short=reason in FOR_LACK_OF_TIME)
+    yield from conclude(search, runs, cut_short=reason in FOR_LACK_OF_TIME)
 
 
 def _diagnosed(
@@ -168,12 +168,12 @@ def _diagnosed(
 
 
 def _told_first_rule(
-    search: SearchRun, prober: AccuracyProber
+    search: SearchRun, runs: Runs
 ) -> Generator[events.StepStarted, None, AccuracyRule | str]:
     if not search.study.finished():
         yield events.StepStarted("accuracy")
     with search.noting_seconds(ACCURACY):
-        return first_rule(search, prober)
+        return first_rule(search, runs)
 
 
 def _warnings(context: SearchContext) -> Iterator[events.Warned]:

@@ -49,7 +49,7 @@ START, WHOLE = "script_start", "search"
 """Also kept so: the starts of a script's processes, and the runs of the search that came to their
 end."""
 OWN = "own"
-"""Name of the search's own process and device in keys of facts."""
+"""Name of the search's own device in keys of facts."""
 
 CONFIG, REASON = "config", "reason"
 """Attributes of a trial: its configuration, and the reason of its verdict; see also `VALUE`."""
@@ -195,11 +195,6 @@ class _Written(dict[K, T]):
         self._write(key, value)
 
 
-def matmul_rate_key(fingerprint: str, number_format: str) -> str:
-    """Return the key of a machine's rate of matrix products in a number format."""
-    return f"{fingerprint} {number_format}"
-
-
 class StudyFacts:
     """The facts of a study as typed values.
 
@@ -232,37 +227,32 @@ class StudyFacts:
     answer = Fact[Answer](Answer)
     qualities = Entries[str, Sequence[float]]("seeds", list[FiniteFloat], str)
     """Quality of each known seed, by training."""
-    margins = Entries[str, float]("margin", FiniteFloat, str)
-    """Accuracy margin by training, as a constraint: at most 0 if it holds."""
     numerics_checks = Entries[str, TrialOutcome](
         "check", Annotated[TrialOutcome, Discriminator("kind")], str
     )
     """Outcome of each numerics check, by its settings."""
     matmul_rates = Entries[str, float]("rate", PositiveFloat, str)
-    """FLOP/s of matrix products, by machine and number format; see `matmul_rate_key`."""
+    """FLOP/s of the machine's matrix products, by number format."""
     seconds_again = Entries[int, float]("again_seconds", Seconds, int)
     """Seconds of one more timing of a trial whose first one had a long step, by its number."""
-    checks_of_devices = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
-    """Drift checks by device; see `drift_checks`."""
-    seconds_of_processes = Entries[str, float]("seconds", Seconds, str)
-    """Seconds by process and phase; see `phase_seconds`."""
+    drift_checks = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
+    """Drift checks by device: `OWN`, or the name of an extra device or worker."""
+    phase_seconds = Entries[str, float]("seconds", Seconds, str)
+    """Seconds of each phase besides the trials."""
 
     def __init__(
         self,
         attributes: Mapping[str, Any] | None = None,
         write: Callable[[str, Any], None] | None = None,
-        process: str = OWN,
     ) -> None:
         """Take a study's attributes in Optuna.
 
         Args:
             attributes: the attributes.
             write: writes an attribute into the storage; None if nothing is written.
-            process: name of this process, in keys of what each process adds up for itself.
         """
         self._attributes = attributes or {}
         self._write = write
-        self._process = process
         self._parsed: dict[str, Any] = {}
         self._lock = threading.RLock()
 
@@ -324,40 +314,10 @@ class StudyFacts:
         return "samples/s" if self.identity is None else f"{self.identity.unit}/s"
 
     @property
-    def phase_seconds(self) -> Mapping[str, float]:
-        """Seconds of each phase besides the trials, of all processes together."""
-        seconds: dict[str, float] = {}
-        for key, taken in self.seconds_of_processes.items():
-            phase = key.rpartition(":")[2]
-            seconds[phase] = round(seconds.get(phase, 0.0) + taken, 1)
-        return seconds
-
-    @property
     def script_start(self) -> tuple[float, float] | None:
         """Seconds of the search and, of these, of the script's starts; None if not known."""
         noted = self.phase_seconds
         return (noted[WHOLE], noted[START]) if {WHOLE, START} <= noted.keys() else None
-
-    def drift_checks(self, worker: str) -> Sequence[DriftCheck]:
-        """Return the drift checks on one device.
-
-        `worker` is the name of an extra device or worker; empty for the search's own device.
-        """
-        return self.checks_of_devices.get(worker or OWN, ())
-
-    def set_phase_seconds(self, phase: str, seconds: float) -> None:
-        """Write the seconds of a phase in this process, rounded to tenths."""
-        self.seconds_of_processes[f"{self._process}:{phase}"] = round(seconds, 1)
-
-    def add_phase_seconds(self, phase: str, seconds: float) -> None:
-        """Add to the seconds of a phase in this process."""
-        with self._lock:
-            known = self.seconds_of_processes.get(f"{self._process}:{phase}", 0.0)
-            self.set_phase_seconds(phase, known + seconds)
-
-    def add_drift_check(self, worker: str, check: DriftCheck) -> None:
-        """Add a drift check; `worker` is as for `drift_checks`."""
-        self.checks_of_devices[worker or OWN] = [*self.drift_checks(worker), check]
 
 
 # JSON has lists in the place of tuples.
@@ -391,18 +351,8 @@ class TrialDetails:
     """Peak memory in bytes."""
     compile_seconds: float | None = None
     """Seconds that torch.compile reports as its own."""
-    one_time_seconds: float | None = None
-    """Seconds of the first steps beyond the steady state, such as compilation."""
-    fixed_seconds: float | None = None
-    """Seconds that a run pays once: start, building, compilation, warm-up."""
-    process_seconds: float | None = None
-    """Seconds from the start of the process to the end of its last block."""
-    wait_share: float | None = None
-    """Share of the timed seconds in which training waited for data, 0 to 1."""
     machine_speed: float | None = None
     """Speed of the machine relative to the start of the search."""
-    disturbed_blocks: int | None = None
-    """Number of disturbed blocks behind `samples_per_second`."""
     flags: Annotated[tuple[str, ...] | None, _FROM_LIST] = None
     """Remarks on the timing; see `Measurement.flags`."""
     stored_measurement: Mapping[str, Any] | None = None

@@ -63,17 +63,12 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
 
 
 def as_known(trial: FinishedTrial, facts: StudyFacts) -> FinishedTrial:
-    """Return the trial with the mean quality over all seeds and the margin, drawn since."""
-    training, told = str(trial.details.training), trial.verdict
-    qualities = facts.qualities.get(training)
+    """Return the trial with the mean quality over all seeds, those drawn since included."""
+    qualities = facts.qualities.get(str(trial.details.training))
     # A trial whose accuracy was never judged gets no quality.
-    if qualities and told.feasible and told.margins["accuracy"] != UNKNOWN:
-        # Seeds drawn since it was told may rule it out as the result; it stays feasible.
-        known = facts.margins.get(training, UNKNOWN)
-        margins = {**told.margins, "accuracy": known if known < 0 else told.margins["accuracy"]}
-        details = replace(trial.details, quality=readable(fmean(qualities)))
-        trial = replace(trial, verdict=replace(told, margins=margins), details=details)
-    return trial
+    if not (qualities and trial.verdict.feasible and trial.verdict.margins["accuracy"] != UNKNOWN):
+        return trial
+    return replace(trial, details=replace(trial.details, quality=readable(fmean(qualities))))
 
 
 def best_first(trials: Iterable[FinishedTrial]) -> list[FinishedTrial]:

@@ -19,7 +19,7 @@ from autotune.configuration.search_space import SearchSpace, whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Effect, Value
 
-FORMAT = 3
+FORMAT = 4
 """Number of the form in which a study is stored; others are not read."""
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
@@ -88,16 +88,6 @@ class Identity:
     def objective(self) -> str:
         """Name of the objective, with the samples of the run if it is the time of a run."""
         return str(self.facts.get("objective", "throughput"))
-
-    @property
-    def machine(self) -> str | None:
-        """Fingerprint of the machine; None if it is not known."""
-        return self.facts.get("machine")
-
-    @property
-    def model_sha256(self) -> str | None:
-        """SHA-256 of the workload's file; None if it is not known."""
-        return self.facts.get("model_sha256")
 
     @property
     def unit(self) -> str:

@@ -178,16 +178,13 @@ class Knowledge:
         It is the trial's own value if the trial is feasible, else one below the best. The exact
         value is an attribute of the trial.
         """
-        return float(f"{self._told_value(verdict):.{_DIGITS}g}")
-
-    def _told_value(self, verdict: Verdict) -> float:
-        if verdict.feasible and verdict.value is not None:
-            return verdict.value
         told = [trial.verdict for trial in self.finished]
-        best = [v.value for v in told if v.feasible and v.value is not None]
         worst = min((v.value for v in told if v.value is not None), default=0.0)
-        measured = worst if verdict.value is None else verdict.value
-        return min(measured, BELOW_BEST * max(best, default=measured))
+        value = worst if verdict.value is None else verdict.value
+        if not verdict.feasible or verdict.value is None:
+            best = [v.value for v in told if v.feasible and v.value is not None]
+            value = min(value, BELOW_BEST * max(best, default=value))
+        return float(f"{value:.{_DIGITS}g}")
 
 
 def _any_batch_of_a_step(config: TrainingConfig) -> tuple[object, ...]:

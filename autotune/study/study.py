@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -41,7 +41,6 @@ from autotune.study.facts import (
     CONFIG,
     CONSTRAINTS_ATTRIBUTE,
     NOT_NEEDED,
-    OWN,
     REASON,
     Plan,
     StudyFacts,
@@ -62,11 +61,7 @@ _PROPOSAL_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 def open_study(
-    name: str,
-    storage: str | None,
-    space: SearchSpace,
-    objective: Objective,
-    process: str = OWN,
+    name: str, storage: str | None, space: SearchSpace, objective: Objective
 ) -> TuningStudy:
     """Open the study, or create it if it does not exist; in memory without a storage.
 
@@ -77,7 +72,6 @@ def open_study(
         storage: URL of its storage.
         space: the search space.
         objective: the objective.
-        process: name of this process among those that work on the study.
 
     Raises:
         StorageError: the storage cannot be reached, is locked, full or not a database.
@@ -89,11 +83,11 @@ def open_study(
         if storage is not None:
             opened = storages.opened(storage, on_stale=_queue_again)
         try:
-            study = _created(name, opened, objective)
-            if storage is not None and (study.user_attrs or study.get_trials(deepcopy=False)):
-                _check(study)
+            study = TuningStudy(_created(name, opened, objective), opened, space)
+            study.notes.check()
+            if storage is not None:
                 storages.back_up(storage)
-            return TuningStudy(study, opened, space, process)
+            return study
         except BaseException:
             storages.disconnect(opened)
             raise
@@ -113,24 +107,10 @@ def _created(name: str, opened: BaseStorage, objective: Objective) -> optuna.Stu
     return study
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A trial that this process runs."""
-
-    trial_id: int
-    config: TrainingConfig
-
-
 class TuningStudy:
     """An Optuna study of configurations and their verdicts, used by threads and processes."""
 
-    def __init__(
-        self,
-        study: optuna.Study,
-        storage: BaseStorage,
-        space: SearchSpace,
-        process: str = OWN,
-    ) -> None:
+    def __init__(self, study: optuna.Study, storage: BaseStorage, space: SearchSpace) -> None:
         self._study = study
         self._storage = storage
         self._study_id = storage.get_study_id_from_name(study.study_name)
@@ -138,8 +118,9 @@ class TuningStudy:
         """True if other processes may work on it at the same time."""
         self._lock = threading.RLock()
         attributes = storage.get_study_user_attrs(self._study_id)
-        self.notes = StudyFacts(attributes, study.set_user_attr, process)
-        self._running: dict[int, _Running] = {}
+        self.notes = StudyFacts(attributes, study.set_user_attr)
+        self._running: dict[int, TrainingConfig] = {}
+        """Configurations of the trials that this process runs, by number."""
         self._elsewhere: dict[int, TrainingConfig] = {}
         self._others_seen: set[int] = set()
         self._choosing: Set[int] = frozenset()
@@ -263,10 +244,9 @@ class TuningStudy:
                 raise
             config = config_of(trial.params, self._space)
             number = trial.number
-            running = _Running(self._id_of(number), config)
-            self._running[number] = running
-            self._beat(running)
-            self._storage.set_trial_user_attr(running.trial_id, CONFIG, config.as_dict())
+            self._running[number] = config
+            self._beat(number)
+            self._storage.set_trial_user_attr(self._id_of(number), CONFIG, config.as_dict())
             return number, config
 
     def tell(self, number: int, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
@@ -275,22 +255,22 @@ class TuningStudy:
         If another process took it for dead and it was failed, it is added as a new one.
         """
         with self._lock:
-            running = self._running[number]
+            config, trial_id = self._running[number], self._id_of(number)
             try:
                 for name, value in _attributes(verdict, details).items():
-                    self._storage.set_trial_user_attr(running.trial_id, name, value)
+                    self._storage.set_trial_user_attr(trial_id, name, value)
                 self._storage.set_trial_system_attr(
-                    running.trial_id, CONSTRAINTS_ATTRIBUTE, _margins(verdict)
+                    trial_id, CONSTRAINTS_ATTRIBUTE, _margins(verdict)
                 )
                 self._study.tell(number, self._knowledge.stored_value(verdict))
             except (UpdateFinishedTrialError, ValueError):
-                if not self._storage.get_trial(running.trial_id).state.is_finished():
+                if not self._storage.get_trial(trial_id).state.is_finished():
                     raise
                 del self._running[number]
-                return self.add(running.config, verdict, details)
+                return self.add(config, verdict, details)
             del self._running[number]
             self._seen.add(number)
-            return self._knowledge.learn(FinishedTrial(number, running.config, verdict, details))
+            return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
 
     def lose(self, number: int, reason: str) -> None:
         """Mark a trial as lost to a fault of the infrastructure; queue an interrupted one again.
@@ -298,11 +278,11 @@ class TuningStudy:
         A second call for the same trial does nothing, even if the storage failed in the first.
         """
         with self._lock:
-            running = self._running.pop(number, None)
-            if running is None:
+            config = self._running.pop(number, None)
+            if config is None:
                 return
             if reason not in (INTERRUPTED, NOT_NEEDED):
-                self._knowledge.lost[running.config] += 1
+                self._knowledge.lost[config] += 1
             self._fail(number, reason)
 
     def take_back(self) -> int:
@@ -421,10 +401,9 @@ class TuningStudy:
 
     def is_known(self, config: TrainingConfig) -> bool:
         """Return True if `config` was measured, runs, is skipped, or would certainly fail."""
-        running = any(config == one.config for one in self._running.values())
-        skipped = config[MODE] in self.skipped_modes
-        elsewhere = config in self._elsewhere.values()
-        return running or elsewhere or skipped or self._knowledge.is_known(config)
+        runs = config in self._running.values() or config in self._elsewhere.values()
+        is_skipped = config[MODE] in self.skipped_modes
+        return runs or is_skipped or self._knowledge.is_known(config)
 
     def _trials(self, state: TrialState) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=(state,))
@@ -441,16 +420,14 @@ class TuningStudy:
             if reason == INTERRUPTED:
                 _queue_again(self._study, failed)
 
-    def _beat(self, running: _Running) -> None:
+    def _beat(self, number: int) -> None:
         """Record the first heartbeat of a trial on a server; others follow from a thread."""
         if not self.is_shared:
             return
         assert isinstance(self._storage, RDBStorage)
-        self._storage.record_heartbeat(running.trial_id)
+        self._storage.record_heartbeat(self._id_of(number))
         if self._heart is None:
-            self._heart = _Heart(
-                self._storage, lambda: [one.trial_id for one in list(self._running.values())]
-            )
+            self._heart = _Heart(self._storage, lambda: map(self._id_of, list(self._running)))
 
     def _see(self, trial: FrozenTrial) -> None:
         """Learn from a trial that any process finished or lost."""
@@ -468,7 +445,7 @@ class TuningStudy:
 class _Heart:
     """A thread that records the heartbeats of the trials of this process until it is stopped."""
 
-    def __init__(self, storage: RDBStorage, trials: Callable[[], list[int]]) -> None:
+    def __init__(self, storage: RDBStorage, trials: Callable[[], Iterable[int]]) -> None:
         self._storage = storage
         self._trials = trials
         self._stopped = threading.Event()
@@ -482,22 +459,11 @@ class _Heart:
 
     def _go_on(self) -> None:
         while not self._stopped.wait(storages.BEAT_SECONDS):
-            for trial_id in self._trials():
-                # Other calls report the error.
-                with suppress(SQLAlchemyError, optuna.exceptions.OptunaError):
+            # Other calls report the error.
+            with suppress(SQLAlchemyError, optuna.exceptions.OptunaError):
+                for trial_id in self._trials():
                     self._storage.record_heartbeat(trial_id)
             self._storage.remove_session()
-
-
-def _check(study: optuna.Study) -> None:
-    """Read all facts and finished trials of a study.
-
-    Raises:
-        StudyMismatchError: one is not as autotune wrote it.
-    """
-    StudyFacts(study.user_attrs).check()
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        finished_trial(trial)
 
 
 def _queue_again(study: optuna.Study, failed: FrozenTrial) -> None:

@@ -455,16 +455,6 @@ class Measurement:
         return 1 / high, 1 / low
 
     @property
-    def wait_share(self) -> float:
-        """Return the share of the timed seconds in which the loop waited for data, 0 to 1.
-
-        An accelerator may compute meanwhile, so the share is no gain to be had there.
-        """
-        return sum(block.wait_seconds for block in self.blocks) / sum(
-            block.seconds for block in self.blocks
-        )
-
-    @property
     def one_time_seconds(self) -> float:
         """Return the seconds of the first steps beyond the steady state, such as compilation."""
         if not self.warmup_step_seconds:

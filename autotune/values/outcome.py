@@ -219,21 +219,13 @@ def slow_rank(seconds: Sequence[Sequence[float]]) -> SlowRank | None:
     return SlowRank(rank, ratio_of(found[rank]), interval) if interval[0] > _SLOWER else None
 
 
-def wait_shares(run: Measurement) -> tuple[float, ...]:
-    """Return each rank's share of the timed seconds in which it waited for data, 0 to 1.
-
-    Empty for one process.
-    """
-    timed = sum(block.seconds for block in run.blocks)
-    return tuple(min(1.0, rank.wait_seconds / timed) for rank in run.ranks)
-
-
 def waiting_text(run: Measurement) -> str:
     """Return a clause on the rank that waits for data for longer than the others; "" without one.
 
     The difference has to pass the width of the rate's 95 % interval.
     """
-    shares = wait_shares(run)
+    timed = sum(block.seconds for block in run.blocks)
+    shares = [min(1.0, rank.wait_seconds / timed) for rank in run.ranks]
     if len(shares) < 2:  # noqa: PLR2004 (one process has no others)
         return ""
     rank = max(range(len(shares)), key=lambda one: shares[one])

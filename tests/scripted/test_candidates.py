@@ -58,7 +58,7 @@ def late(nine, tmp_path):
     )
     study, configs = study_of(nine), list(nine.configurations())
     for config, value in zip(configs, (100.0, 100.5, 150.0), strict=False):
-        add(study, config, value, seconds=1.0, process_seconds=1.0, samples_per_second=value)
+        add(study, config, value, seconds=1.0, samples_per_second=value)
     context = SearchContext(options, cpu_machine(), IMAGE_FACTS, configs[0], nine, 9, 1 << 32)
     context = replace(context, time_budget_seconds=1.0)
     return SearchRun(context, ScriptedRunner(), study, started=time.monotonic() - 100)
@@ -68,7 +68,7 @@ def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(late,
     trials = late.study.finished()[1:]
     found = [Candidate(trial, Posterior()) for trial in trials]
     monkeypatch.setattr(confirm, "candidates", lambda *_: found)
-    run = confirm.ConfirmationRun(late, SimpleNamespace(), SimpleNamespace())
+    run = confirm.ConfirmationRun(late, SimpleNamespace())
     assert [event.trial for event in run.run()] == trials
     assert [one.trial for one in run.undecided] == trials
     assert late.time_budget.is_candidate(trials[1])

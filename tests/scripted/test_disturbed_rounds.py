@@ -203,5 +203,5 @@ def test_a_disturbed_drift_check_is_repeated_once(stays, tmp_path):
     names = [asked.folder.name for asked in runner.asked if asked.phase == "anchor"]
     assert names[1::2] == [f"{name}-repeated" for name in names[::2]] != []
     notes = read(tmp_path / "study.db").archive.notes
-    speeds = [check.samples_per_second for check in notes.drift_checks("")]
+    speeds = [check.samples_per_second for check in notes.drift_checks["own"]]
     assert all(speed > 60 or (stays and not speed) for speed in speeds), "0: nothing was learnt"

@@ -69,7 +69,8 @@ def session_with(nine, folder, seconds):
     first, *others = nine.configurations()
     study = study_of(nine)
     for config, each in zip((first, *others), (1.0, *seconds), strict=False):
-        add(study, config, 80.0, seconds=each, process_seconds=1.0)
+        add(study, config, 80.0, seconds=each, timing_seconds=1.0)
+    study.notes.run_seconds = 1.0
     context = SearchContext(options, cpu_machine(), IMAGE_FACTS, first, nine, 9, 1 << 32)
     return SearchRun(context, ScriptedRunner(), study)
 
@@ -86,8 +87,9 @@ def conclusion_seconds(nine, folder, blocks):
     seconds = 1.0 + sum(blocks)
     run = replace(measurement(), blocks=tuple(Block(each, 32, 0.0) for each in blocks))
     study = study_of(nine)
-    own, took = next(nine.configurations()), {"seconds": seconds, "process_seconds": seconds}
-    add(study, own, 80.0, **took, stored_measurement=asdict(run))
+    own = next(nine.configurations())
+    add(study, own, 80.0, seconds=seconds, stored_measurement=asdict(run))
+    study.notes.run_seconds = seconds
     return replace(session_with(nine, folder, []), study=study).time_budget.conclusion_seconds()
 
 
@@ -112,15 +114,19 @@ def test_devices_share_the_trials_that_are_left(nine, tmp_path):
     )
 
 
+def both_trainings(nine):
+    """The trainings of the baseline and of the trial that leads, as a study names them."""
+    own, *_, best = nine.configurations()
+    return own.quality_key(), best.quality_key()
+
+
 def with_a_best(nine, folder, seconds, compiling=0.0, budget=1000.0, **notes):
     """A search whose second trial leads, of which so many seconds went into compiling."""
     study = study_of(nine)
     own, *_, best = nine.configurations()
-    quick = {"seconds": 1.0, "process_seconds": 1.0}
-    add(study, own, 80.0, **quick, training=own.quality_key())
-    slow = {"seconds": seconds, "process_seconds": seconds, "compile_seconds": compiling}
-    add(study, best, 90.0, **slow, training="another")
-    for key, value in notes.items():
+    add(study, own, 80.0, seconds=1.0)
+    add(study, best, 90.0, seconds=seconds, compile_seconds=compiling)
+    for key, value in {"run_seconds": 1.0, **notes}.items():
         setattr(study.notes, key, value)
     search = session_with(nine, folder, [])
     return replace(search, study=study, context=replace(search.context, time_budget_seconds=budget))
@@ -128,8 +134,7 @@ def with_a_best(nine, folder, seconds, compiling=0.0, budget=1000.0, **notes):
 
 def test_a_compiled_model_is_not_compiled_again_in_every_round(nine, tmp_path):
     # The choice takes a tenth of this budget, and half of the trials' seconds of a large one.
-    kind = next(iter(nine.configurations())).quality_key()
-    known = {"budget": 10.0, "qualities": {kind: [1.0] * 3, "another": [1.0] * 3}}
+    known = {"budget": 10.0, "qualities": {kind: [1.0] * 3 for kind in both_trainings(nine)}}
     eager = with_a_best(nine, tmp_path, 6.0, **known).time_budget.conclusion_seconds()
     compiled = with_a_best(nine, tmp_path, 21.0, 20.0, **known).time_budget.conclusion_seconds()
     assert compiled == pytest.approx(eager), "six seconds the second time: a quarter of compiling"
@@ -148,10 +153,8 @@ def test_a_compiled_model_is_not_compiled_again_in_every_round(nine, tmp_path):
     ],
 )
 def test_time_is_kept_for_six_seeds_unless_those_known_decide(nine, tmp_path, own, others, seeds):
-    kind = next(iter(nine.configurations())).quality_key()
-
     def seconds(*known):
-        notes = {"qualities": dict(zip((kind, "another"), known, strict=True))}
+        notes = {"qualities": dict(zip(both_trainings(nine), known, strict=True))}
         found = with_a_best(nine, tmp_path, 6.0, **notes, seed_seconds=5.0)
         return found.time_budget.conclusion_seconds()
 

@@ -24,13 +24,17 @@ from autotune.searching.run.events import (
     StepStarted,
     TrialEnded,
 )
-from factories import IMAGE_FACTS, best_config, cpu_machine, written
+from autotune.searching.run.search_run import details_of
+from autotune.values.measurement import Noise
+from autotune.values.outcome import Measured
+from factories import IMAGE_FACTS, best_config, cpu_machine, measurement, written
 from reporting import OWN, trial
 from study_factories import OOM
 
 BASELINE = TrainingConfig.of(OWN)
 BASE = trial(0)
 FASTER = trial(1, 150.0, batch_size=64)
+DISTURBED = tuple(replace(one, noise=Noise(foreign=0.5)) for one in measurement().blocks)
 TOO_LARGE = trial(2, None, OOM, "out of host memory: \x1b[31mfull", batch_size=512)
 
 
@@ -61,17 +65,17 @@ def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict
 
 
 @pytest.mark.parametrize(
-    ("details", "note"),
+    ("timed", "note"),
     [
         ({"flags": ("stopped_early",)}, "stopped early, clearly slower"),
-        ({"disturbed_blocks": 3}, "ok, 3 blocks disturbed by other programs"),
+        ({"blocks": DISTURBED}, "ok, 6 blocks disturbed by other programs"),
         ({"machine_speed": 0.75}, "ok, machine at 75 % of its first speed"),
     ],
 )
-def test_a_number_that_is_not_what_it_seems_says_so(details, note, shown):
+def test_a_number_that_is_not_what_it_seems_says_so(timed, note, shown):
     progress, lines = shown
-    noted = replace(FASTER, details=replace(FASTER.details, **details))
-    progress.show(ended(noted, FASTER))
+    details = details_of(Measured(replace(measurement(150.0), **timed)), 2.0)
+    progress.show(ended(replace(FASTER, details=details), FASTER))
     assert lines[0].endswith(note)
 
 

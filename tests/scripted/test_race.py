@@ -1,6 +1,7 @@
 """A race chooses a candidate and tests it, from timings that are known beforehand."""
 
 import math
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
@@ -145,16 +146,14 @@ def test_one_that_is_faster_by_more_than_a_percent_needs_no_fewer_changes():
 def test_timings_of_the_search_decide_where_rounds_do_not():
     """By the rounds alone, the one is a little faster; all trials say that the other is."""
     scripted = ScriptedRounds(steady(one=150, three=148))
-    told = {
-        ONE_CHANGE: Posterior(5.0, 0.01, noise=0.1),
-        THREE_CHANGES: Posterior(5.1, 0.01, noise=0.1),
-    }
-    assert scripted.hold(ONE_CHANGE, THREE_CHANGES, posteriors=told) == THREE_CHANGES
+    one = replace(ONE_CHANGE, posterior=Posterior(5.0, 0.01, noise=0.1))
+    three = replace(THREE_CHANGES, posterior=Posterior(5.1, 0.01, noise=0.1))
+    assert scripted.hold(one, three) == THREE_CHANGES
 
 
 def test_timings_of_the_search_make_no_candidate_faster_than_the_baseline():
     scripted = ScriptedRounds(steady(one=99))
-    assert scripted.hold(ONE_CHANGE, posteriors={ONE_CHANGE: Posterior(9.0, 0.001)}) is None
+    assert scripted.hold(replace(ONE_CHANGE, posterior=Posterior(9.0, 0.001))) is None
 
 
 def comparison_of(peak_bytes, *ratios):

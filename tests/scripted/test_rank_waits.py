@@ -9,7 +9,7 @@ from autotune.report.terminal import row_of
 from autotune.searching.run.search_run import details_of
 from autotune.study.facts import TrialDetails
 from autotune.values.measurement import RankShare
-from autotune.values.outcome import Measured, wait_shares, waiting_text
+from autotune.values.outcome import Measured, waiting_text
 from factories import GIB, measurement
 from reporting import report_of, trial
 
@@ -32,7 +32,6 @@ def waiting(number, *waits, **settings):
 def test_the_rank_that_waits_longest_is_named():
     told = "rank 1 waits for data 40 % of the time, the others 5 %"
     assert waiting_text(run_of(0.05, 0.4)) == told
-    assert wait_shares(run_of(0.05, 0.4)) == pytest.approx((0.05, 0.4))
     assert waiting_text(run_of(0.3, 0.1, 0.0, 0.1)).startswith("rank 0 waits for data 30 %")
 
 

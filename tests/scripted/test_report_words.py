@@ -104,7 +104,7 @@ def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url):
 
 
 def test_time_is_told_by_what_it_was_spent_on(url):
-    noted = {"confirmation": {"seconds": 30.0, "candidates": {}}, "seconds:own:accuracy": 9.0}
+    noted = {"confirmation": {"seconds": 30.0, "candidates": {}}, "seconds:accuracy": 9.0}
     source = answered(url, trial(2, None, CRASHED, batch_size=8), **noted)
     spent = {phase["name"]: phase["seconds"] for phase in as_json(source)["phases"]}
     shown = report(source, "--html", "-")

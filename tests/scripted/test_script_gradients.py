@@ -236,7 +236,8 @@ def test_seeds_are_expected_where_no_check_can_spare_them(tmp_path, seed):
     options = unstored_in(tmp_path, space, script=ScriptOptions(()), seed=seed)
     context = survey(options, found)
     study = opened(context.options.study.storage, context.space)
-    prober = ScriptProber(context, found, study, samples=80)
+    study.notes.probe_samples = 80
+    prober = ScriptProber(context, found, study)
     own = context.baseline
     fused, compiled = own.replace(optimizer_impl="fused"), own.replace(compile_mode="default")
     both = fused.replace(compile_mode="default")

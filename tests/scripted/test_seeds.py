@@ -30,7 +30,8 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3):
     options = unstored_in(folder)
     context = survey(options, runner)
     study = opened(options.study.storage, context.space)
-    prober = AccuracyProber(context, runner, study, samples=640)
+    study.notes.probe_samples = 640
+    prober = AccuracyProber(context, runner, study)
     rule = prober.rule(seeds)
     assert isinstance(rule, AccuracyRule)
     runner.asked.clear()
@@ -74,7 +75,7 @@ def test_the_search_takes_up_to_three_seeds(losses, decision, seeds, tmp_path):
 )
 def test_an_answer_takes_as_many_seeds_as_decide(losses, decision, seeds, tmp_path):
     prober, _, runner = prober_of(tmp_path, losses)
-    verdict = prober.proof(LARGE)
+    verdict = prober.verdict(LARGE, MOST_SEEDS, least_seeds=len(SEEDS))
     assert (verdict.decision, len(verdict.qualities)) == (decision, seeds)
     assert seeds_of(runner, 8) == list(range(3, seeds)), "the baseline has the same seeds"
 
@@ -93,7 +94,7 @@ def test_an_undecided_trial_is_feasible_if_it_is_good_on_average(losses, is_feas
 
 def test_seeds_that_are_known_all_count(tmp_path):
     prober, _, runner = prober_of(tmp_path, (0.0, 0.018, 0.0, 0.018, 0.0, 0.018))
-    proof = prober.proof(LARGE)
+    proof = prober.verdict(LARGE, MOST_SEEDS, least_seeds=len(SEEDS))
     runner.asked.clear()
     assert prober.verdict(LARGE, most_seeds=1) == proof
     assert proof.margin > 0, "a trial that six seeds do not decide is infeasible"
@@ -113,7 +114,7 @@ def test_what_is_tolerated_is_what_was_asked_however_the_baseline_scatters(tmp_p
     # A loss of 0.05 with every seed, which the baseline's spread of 0.1 would hide.
     prober, rule, _ = prober_of(tmp_path, (0.05, 0.051, 0.049, 0.05, 0.05, 0.05), SCATTERED)
     assert rule.tolerance == pytest.approx(0.009)
-    assert prober.proof(LARGE).decision == "reject"
+    assert prober.verdict(LARGE, MOST_SEEDS, least_seeds=len(SEEDS)).decision == "reject"
 
 
 def test_more_than_three_seeds_do_not_change_what_is_tolerated(tmp_path):

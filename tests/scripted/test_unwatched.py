@@ -41,8 +41,6 @@ def test_a_trial_says_that_nobody_watched_it(tmp_path):
     runner = under_a_quota(64)
     events = events_of(unstored_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
     trials = [event.trial for event in events if isinstance(event, TrialEnded)]
-    told = {
-        batch_of(trial.config): (trial.details.disturbed_blocks, trial.details.flags)
-        for trial in trials
-    }
+    timed = [(batch_of(trial.config), trial.details.measurement) for trial in trials]
+    told = {size: (run.disturbed_blocks, run.flags) for size, run in timed}
     assert told == {8: (0, ()), 64: (None, ("unwatched",))}

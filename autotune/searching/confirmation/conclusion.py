@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.configuration.answer_words import undecided_text
-from autotune.configuration.best_config import BestConfig, write_best
+from autotune.configuration.best_config import BestConfig, Speedup, write_best
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
 from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import (
     ColdCosts,
+    Confirmed,
     build_answer,
-    keep_baseline,
     not_proven,
 )
 from autotune.searching.run.coverage import check_enough, end_reason
@@ -65,7 +64,7 @@ def forget_so_far(options: SearchOptions) -> None:
 
 
 def conclude(
-    search: SearchRun, runs: tuple[Measurement, ...], prober: AccuracyProber, *, cut_short: bool
+    search: SearchRun, runs: tuple[Measurement, ...], *, cut_short: bool
 ) -> Iterator[Event]:
     """Confirm the fastest candidate that passes, or keep the baseline; write best.yaml.
 
@@ -76,34 +75,37 @@ def conclude(
             program slowed the user's settings before the trials.
     """
     costs = ColdCosts(search.study.finished(), runs)
-    confirmation = ConfirmationRun(search, prober, costs)
+    confirmation = ConfirmationRun(search, costs)
     won = yield from confirmation.run()
     if won is None:
         undecided = [one.trial for one in confirmation.undecided]
-        left_open = _left_open(search, prober, undecided)
+        left_open = _left_open(search, undecided)
         check_enough(search, undecided, left_open, cut_short=cut_short)
         _check_calm(search)
         own = confirmation.baseline_runs if len(confirmation.baseline_runs) >= len(runs) else ()
-        won = keep_baseline(search.baseline, own or runs, prober.known_rule.baseline)
-        rounds = {
-            "rounds": len(own),
-            "disturbed_rounds": confirmation.disturbed_rounds,
-            "repeated_rounds": confirmation.repeated_rounds,
-        }
-        won = replace(won, speedup=won.speedup.model_copy(update=rounds))
+        speedup = Speedup(
+            ratio=1.0,
+            ci95=(1.0, 1.0),
+            rounds=len(own),
+            disturbed_rounds=confirmation.disturbed_rounds,
+            repeated_rounds=confirmation.repeated_rounds,
+        )
+        timed, qualities = own or runs, search.prober.known_rule.baseline
+        won = Confirmed(search.baseline, timed, timed, qualities, speedup)
     won = replace(won, failed=tuple((one.trial, one.reason) for one in confirmation.failed))
-    best = build_answer(prober, costs, won)
+    best = build_answer(search.prober, costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     yield emit(search, best)
 
 
-def _left_open(search: SearchRun, prober: AccuracyProber, named: Sequence[FinishedTrial]) -> str:
+def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:
     """Return a clause on the fastest trial that its seeds leave open, but for those `named`.
 
     It is empty if there is none. No seed is drawn.
     """
-    if not prober.known_seeds(search.context.baseline):
+    prober = search.prober
+    if not prober.known(search.context.baseline):
         return ""
     rule, numbers = prober.known_rule, {one.number for one in named}
     found = not_proven(prober, rule, search.baseline)

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, AccuracyProber, AccuracyVerdict
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.comparison.race import LOOKS, Standing, race
 from autotune.comparison.rounds import (
     PLAN,
@@ -89,7 +89,7 @@ class Candidate:
     @property
     def participant(self) -> Participant:
         """The candidate in rounds."""
-        return Participant(f"trial{self.trial.number:04d}", self.trial.config)
+        return Participant(f"trial{self.trial.number:04d}", self.trial.config, self.posterior)
 
     @property
     def is_beaten(self) -> bool:
@@ -128,7 +128,6 @@ class ConfirmationRun:
     """One confirmation: its candidates, and the races that they go through."""
 
     search: SearchRun
-    prober: AccuracyProber
     costs: ColdCosts
     candidates: list[Candidate] = field(default_factory=list)
     """All candidates, the fastest first."""
@@ -147,7 +146,7 @@ class ConfirmationRun:
         What became of each candidate is noted in the study at the end.
         """
         start = time.monotonic()
-        self.candidates = candidates(self.search, self.prober, self.costs)
+        self.candidates = candidates(self.search, self.costs)
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
         rates = tuple(readable(run.samples_per_second) for run in self.baseline_runs)
@@ -232,7 +231,7 @@ class ConfirmationRun:
         else:
             yield one.end(State.REFUSED, found.reason)
             for other in self._waiting:
-                if self.prober.speaks_against(other.trial.config):
+                if self.search.prober.speaks_against(other.trial.config):
                     other.state = State.DROPPED
 
     def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
@@ -240,12 +239,12 @@ class ConfirmationRun:
 
         Seeds after which there is no time for its rounds would only take that of others.
         """
-        budget, prober = self.search.time_budget, self.prober
+        budget, prober = self.search.time_budget, self.search.prober
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
         for most in statistics.LOOKS:
-            if prober.known_seeds(one.trial.config) < most and not budget.fits(one.trial):
+            if len(prober.known(one.trial.config)) < most and not budget.fits(one.trial):
                 break
-            found = prober.proof(one.trial.config, most)
+            found = prober.verdict(one.trial.config, most, least_seeds=len(SEEDS))
             if not isinstance(found, AccuracyVerdict) or found.is_final:
                 break
         return found
@@ -255,9 +254,8 @@ class ConfirmationRun:
     ) -> Generator[events.Event, None, Confirmed | None]:
         """Let candidates race until one has won or all have lost, or the time is up."""
         members = {one.participant: one for one in entrants}
-        posteriors = {participant: one.posterior for participant, one in members.items()}
         course = course_of(self.search, self.costs, entrants)
-        standings = race(course, list(members), self._tested + 1, posteriors)
+        standings = race(course, list(members), self._tested + 1)
         taken: list[float] = []
         since = time.monotonic()
         for standing in self._watched(standings):
@@ -357,33 +355,37 @@ def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
     return rounds * median(taken) + LIMITS_SECONDS
 
 
-def candidates(search: SearchRun, prober: AccuracyProber, costs: ColdCosts) -> list[Candidate]:
+def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
     """Return the feasible trials with a posterior above the baseline's, the fastest first.
 
     Trials that were stopped early or too slow to be probed are included, because the faster ones
     may be refused. Trials that probes show to be less accurate are not.
     """
-    measured = [t for t in search.study.finished() if t.details.samples_per_second is not None]
+    measured = [
+        (trial, run)
+        for trial in search.study.finished()
+        if (run := trial.details.measurement) is not None
+    ]
     feasible = [
         trial
-        for trial in measured[1:]
+        for trial, run in measured[1:]
         if trial.verdict.feasible
-        and UNSTEADY not in (trial.details.flags or ())
-        and not prober.speaks_against(trial.config)
+        and UNSTEADY not in run.flags
+        and not search.prober.speaks_against(trial.config)
     ]
     if not feasible:
         return []
 
-    def worth(trial: FinishedTrial) -> float:
+    def worth(trial: FinishedTrial, run: Measurement) -> float:
         """Two trials that compile the same code are charged alike, whichever came first."""
-        rate = (trial.details.samples_per_second or 0.0) / (trial.details.machine_speed or 1.0)
-        return search.context.objective.worth(rate, costs.fixed_seconds_of(trial))
+        rate = run.samples_per_second / run.machine_speed
+        return search.context.objective.worth(rate, costs.fixed_seconds(trial.config, run))
 
     encoding = Encoding(search.context.space)
     seen = Observations(
-        encoding.rows([trial.config for trial in measured]),
-        np.array(list(map(worth, measured))),
-        [trial.verdict.feasible for trial in measured],
+        encoding.rows([trial.config for trial, _ in measured]),
+        np.array([worth(trial, run) for trial, run in measured]),
+        [trial.verdict.feasible for trial, _ in measured],
         [False] * len(measured),
         np.full(len(measured), np.nan),
     )

@@ -26,9 +26,8 @@ from autotune.configuration.evidence import (
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
-from autotune.study.facts import matmul_rate_key
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import CountedFlops, Gated
+from autotune.values.outcome import CountedFlops, Failure, Gated
 from autotune.values.text import readable
 
 _HOUR = 3600
@@ -126,12 +125,12 @@ def accuracy_evidence(
     difference, interval = rule.difference(qualities)
     was_trained = prober.needs_probe(config) and len(qualities) > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
-    trained, split_error = prober.training_equivalent(config), prober.split_error(config)
+    trained, split_error = prober.training_equivalent(config), prober.numerics.split_error(config)
     evidence = prober.evidence(config)
     by_gradients = is_script and evidence == "gate"
     return AccuracyEvidence(
         evidence=evidence,
-        gate=_gate(prober.gated(config), is_script, by_gradients),
+        gate=_gate(prober.numerics.gated(config), is_script, by_gradients),
         metric=rule.metric,
         baseline=readable(fmean(rule.baseline[: len(qualities)])),
         best=readable(fmean(qualities)),
@@ -191,8 +190,11 @@ def _length_of(prober: AccuracyProber) -> dict[str, Any]:
     return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
 
 
-def _gate(gated: Gated | None, is_script: bool, by_gradients: bool) -> GateEvidence | None:
-    if gated is None:
+def _gate(
+    gated: Gated | Failure | None, is_script: bool, by_gradients: bool
+) -> GateEvidence | None:
+    """Return the errors that a check found; None if there was none, or if it failed."""
+    if not isinstance(gated, Gated):
         return None
     names = ["loss_error"] if is_script else list(GateEvidence.model_fields)
     names += ["gradient_error"] if by_gradients else []
@@ -214,19 +216,17 @@ def arithmetic_of(
     if context.options.workload.script is not None:
         return None
     machine = context.machine
-    start = matmul_rate_key(machine.fingerprint, "")
-    known = tuple(key.removeprefix(start) for key in notes.matmul_rates if key.startswith(start))
     # Launchers of several processes leave each of them one thread.
     alone = context.processes == 1
     threads = machine.default_num_threads if alone else machine.host.usable_cores
     folder = context.options.study.folder / "trials" / "arithmetic"
-    found = prober.runner.run(context.job(CountFlops(threads, known), config), folder)
+    task = CountFlops(threads, tuple(notes.matmul_rates))
+    found = prober.runner.run(context.job(task, config), folder)
     if not isinstance(found, CountedFlops) or found.number_format is None:
         return None
-    key = matmul_rate_key(machine.fingerprint, found.number_format)
     if found.matmul_flops_per_second is not None:
-        notes.matmul_rates[key] = found.matmul_flops_per_second
-    rate = notes.matmul_rates.get(key)
+        notes.matmul_rates[found.number_format] = found.matmul_flops_per_second
+    rate = notes.matmul_rates.get(found.number_format)
     devices = context.processes if machine.has_accelerator else 1
     return used(found, runs, None if rate is None else devices * rate)
 

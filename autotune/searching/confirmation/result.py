@@ -6,13 +6,13 @@ import math
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 
 from autotune import __version__
-from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber, decision_so_far
+from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
 from autotune.comparison.race import LOOKS
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import best_config, evidence
@@ -31,7 +31,6 @@ from autotune.searching.confirmation.evidence import (
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.time_budget import compiles_alike
-from autotune.study.facts import TrialDetails
 from autotune.study.finished import FinishedTrial
 from autotune.study.storage import masked
 from autotune.values.measurement import Measurement, together, uneven_text
@@ -49,27 +48,21 @@ class ColdCosts:
 
     def compile_seconds(self, config: TrainingConfig) -> float:
         """Return the seconds of torch.compile with an empty cache; 0 if nothing compiled."""
-        return self._highest(config, "compile_seconds")
+        return self._highest(config, lambda run: run.compile_seconds)
 
     def fixed_seconds(self, config: TrainingConfig, run: Measurement) -> float:
         """Return the seconds that a run pays once.
 
         They are the start of the process of `run` and the compilation of the first such process.
         """
-        return fixed_seconds(run, self._highest(config, "one_time_seconds"))
+        return fixed_seconds(run, self._highest(config, lambda run: run.one_time_seconds))
 
-    def fixed_seconds_of(self, trial: FinishedTrial) -> float:
-        """Return the seconds that a run with a trial's configuration pays once."""
-        own = trial.details.one_time_seconds or 0.0
-        cold = self._highest(trial.config, "one_time_seconds")
-        return (trial.details.fixed_seconds or 0.0) + max(0.0, cold - own)
-
-    def _highest(self, config: TrainingConfig, name: str) -> float:
+    def _highest(self, config: TrainingConfig, seconds: Callable[[Measurement], float]) -> float:
         alike = [trial for trial in self.trials if compiles_alike(trial.config, config)]
-        seen: list[TrialDetails | Measurement] = [trial.details for trial in alike]
+        runs = [trial.details.measurement for trial in alike]
         if any(trial is self.trials[0] for trial in alike):
-            seen += self.baseline_runs
-        return max((getattr(one, name) or 0.0 for one in seen if one.compile_seconds), default=0.0)
+            runs += self.baseline_runs
+        return max((seconds(run) for run in runs if run and run.compile_seconds), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +91,6 @@ def confirmed_by(
         repeated_rounds=len(comparison.repeated),
     )
     return Confirmed(trial, comparison.baseline, comparison.candidate, qualities, speedup)
-
-
-def keep_baseline(
-    trial: FinishedTrial, runs: tuple[Measurement, ...], qualities: tuple[float, ...]
-) -> Confirmed:
-    """Return the result for the case that nothing beat the baseline, with a speed-up of 1."""
-    return Confirmed(
-        trial, runs, runs, qualities, best_config.Speedup(ratio=1.0, ci95=(1.0, 1.0), rounds=0)
-    )
 
 
 def build_answer(
@@ -140,19 +124,14 @@ def build_answer(
 
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_config.Evidence:
     context = prober.context
-    baseline = _throughput(won.baseline_runs)
     changed = won.trial.config.differences(context.baseline)
     return best_config.Evidence(
         objective=context.objective.name,
         unit=None if context.counts_samples else "steps",
         baseline=best_config.Baseline(
             config=context.baseline.as_dict(),
-            samples_per_second=baseline.samples_per_second,
-            ci95=baseline.ci95,
-            tokens_per_second=baseline.tokens_per_second,
-            joules_per_sample=baseline.joules_per_sample,
-            steps=baseline.steps,
             stages=_stages(prober),
+            **dict(_throughput(won.baseline_runs)),
         ),
         changed=changed,
         best=_throughput(won.runs),
@@ -348,13 +327,12 @@ def not_proven(
     trials.sort(key=_worth, reverse=True)
     found: dict[str, evidence.NotProven] = {}
     for trial in trials:
-        training = prober.training_equivalent(trial.config).quality_key()
-        known = prober.study.notes.qualities.get(training, ())
+        training = prober.training_of(trial.config)
         # The time may have ended before the baseline had the last seeds, too.
-        qualities = known[: len(rule.baseline)]
+        qualities = prober.known(trial.config)[: len(rule.baseline)]
         if training in found or len(qualities) < len(SEEDS):
             continue
-        if decision_so_far(prober.context, prober.study, training) == "undecided":
+        if prober.decision_so_far(training) == "undecided":
             bound = rule.bound(qualities)
             found[training] = evidence.NotProven(
                 trial=trial.number,

@@ -112,7 +112,7 @@ def _to_go_on(search: SearchRun, missing: int) -> float:
     """
     time, context = search.time_budget, search.context
     again = context.start_seconds + context.host_seconds + time.run_seconds()
-    rest = again + missing * time.trial_seconds() + time.candidate_seconds()
+    rest = again + missing * time.next_trial_seconds() + time.candidate_seconds()
     a_seed = search.study.notes.seed_seconds or 0.0
     longer = _LONGER * (search.clock.seconds or 0.0)
     return suggested(max(SPARE * rest, longer, 5 * a_seed))
@@ -144,9 +144,11 @@ def end_reason(search: SearchRun) -> str | None:
     finished, time = search.study.finished(), search.time_budget
     if len(finished) >= search.context.trials:
         return f"all {search.context.trials} trials are done"
-    if time.seconds_left() < time.trial_seconds():
+    if time.seconds_left() < time.next_trial_seconds():
         return TO_CONFIRM if time.candidate else _TIME_UP
-    if search.context.may_settle and _has_settled_whole(search, finished):
+    widened_at = search.study.widened_at
+    was_whole = widened_at is not None and len(finished) >= widened_at + PATIENCE
+    if search.context.may_settle and was_whole and has_settled(finished):
         return f"no improvement of 1 % in {PATIENCE} trials"
     if is_at_limit(finished, search.ceiling):
         return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing by itself reaches"
@@ -171,13 +173,6 @@ def widen_when_due(search: SearchRun) -> None:
         or has_settled(finished)
     ):
         study.widened_at = 0 if beginning is None else len(finished)
-
-
-def _has_settled_whole(search: SearchRun, finished: Sequence[FinishedTrial]) -> bool:
-    widened_at = search.study.widened_at
-    return (
-        widened_at is not None and len(finished) >= widened_at + PATIENCE and has_settled(finished)
-    )
 
 
 def has_settled(finished: Sequence[FinishedTrial]) -> bool:

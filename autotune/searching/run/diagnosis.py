@@ -9,7 +9,7 @@ batch computes is assumed where it was not timed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -196,41 +196,39 @@ class Diagnosis:
 
     def frozen(self) -> dict[str, str]:
         """Return the knobs that cannot gain anything worth a trial, each with the reason."""
-        return dict(self._frozen())
-
-    def _frozen(self) -> Iterator[tuple[str, str]]:
+        found: dict[str, str] = {}
         stages, fastest = self.stages, self.fastest_compute_seconds
         least = NEGLIGIBLE / self.most_speedup * stages.compute_seconds
         if (
             self._at_most(self.load_seconds) < NEGLIGIBLE * fastest
             and not self.baseline["num_workers"]
         ):
-            why = f"loading takes {_share(self.load_seconds, stages.compute_seconds)} of computing"
-            yield from ((name, why) for name in LOADER)
+            share = _share(self.load_seconds, stages.compute_seconds)
+            found |= dict.fromkeys(LOADER, f"loading takes {share} of computing")
         copying = self._at_most(stages.transfer_seconds)
         if self.machine.has_accelerator and copying < NEGLIGIBLE * fastest:
             share = _share(stages.transfer_seconds, stages.compute_seconds)
-            yield from ((name, f"copying takes {share} of computing") for name in COPY)
+            found |= dict.fromkeys(COPY, f"copying takes {share} of computing")
         if self._is_loader_bound():
             why = (
                 f"the loader makes {stages.samples / self.fastest_load_seconds:.4g} samples/s "
                 f"at most, less than the {self.compute_limit:.4g} that computing reaches"
             )
-            yield from ((name, why) for name in COMPUTE)
+            found |= dict.fromkeys(COMPUTE, why)
         elif stages.optimizer_seconds < least:
-            why = f"the optimizer takes {_share(stages.optimizer_seconds, stages.compute_seconds)}"
-            yield "optimizer_impl", f"{why} of a step"
+            share = _share(stages.optimizer_seconds, stages.compute_seconds)
+            found["optimizer_impl"] = f"the optimizer takes {share} of a step"
         exchange = stages.exchange_seconds
         # Faster computing leaves the exchange as it is.
         if exchange is not None and exchange < least:
             share = _share(exchange, stages.compute_seconds)
-            why = f"the gradient all-reduce takes {share} of a step"
-            yield from ((name, why) for name in EXCHANGE)
+            found |= dict.fromkeys(EXCHANGE, f"the gradient all-reduce takes {share} of a step")
         slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
         # If a larger batch takes no longer, a step is mostly overhead, which more samples share.
         works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds
         if slower > _FAR_SLOWER and works and not self.machine.has_accelerator:
-            yield "amp_dtype", f"a step in bfloat16 takes {slower:.2g} times as long"
+            found["amp_dtype"] = f"a step in bfloat16 takes {slower:.2g} times as long"
+        return found
 
     def batch_rates(self, sizes: Iterable[Value]) -> dict[Value, float]:
         """Return the samples per second to expect of each batch size under the user's settings.

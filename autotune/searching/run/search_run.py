@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.configuration.constraints import fixed_seconds
 from autotune.context.budget_clock import Clock, ScriptStarts
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
-from autotune.searching.run.time_budget import TimeBudget, process_seconds
+from autotune.searching.run.time_budget import TimeBudget
 from autotune.study.facts import START, WHOLE, TrialDetails
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
@@ -62,14 +62,13 @@ class SearchRun:
     @property
     def time_budget(self) -> TimeBudget:
         """Estimates of the seconds to come, from the trials so far."""
-        return TimeBudget(self.context, self.study, self.clock, self._training_of)
+        return TimeBudget(self.prober, self.clock)
 
-    def _training_of(self, trial: FinishedTrial) -> str:
-        """Return the key of the training that a trial is equivalent to, as far as is known now."""
-        if self.context.options.workload.script is None:
-            return str(trial.details.training)
-        prober = ScriptProber(self.context, self.runner, self.study, samples=0)
-        return prober.training_equivalent(trial.config).quality_key()
+    @property
+    def prober(self) -> AccuracyProber:
+        """Judges accuracy by the checks and seeds that the study has, and runs missing ones."""
+        kind = AccuracyProber if self.context.observed is None else ScriptProber
+        return kind(self.context, self.runner, self.study)
 
     @property
     def baseline(self) -> FinishedTrial:
@@ -86,13 +85,16 @@ class SearchRun:
         start = time.monotonic()
         yield
         if not self.study.finished():
-            self.study.notes.set_phase_seconds(phase, time.monotonic() - start)
+            self.study.notes.phase_seconds[phase] = round(time.monotonic() - start, 1)
 
     def note_seconds(self) -> None:
         """Add the seconds of this run and of the script's starts in it to the study's notes."""
-        self.study.notes.add_phase_seconds(WHOLE, max(0.0, self.clock.elapsed))
+        taken = {WHOLE: max(0.0, self.clock.elapsed)}
         if self.context.observed is not None:
-            self.study.notes.add_phase_seconds(START, self.starts.seconds)
+            taken[START] = self.starts.seconds
+        noted = self.study.notes.phase_seconds
+        for phase, seconds in taken.items():
+            noted[phase] = round(noted.get(phase, 0.0) + seconds, 1)
 
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
         """Return a run adjusted for comparison, so that neither forking nor drift matters.
@@ -138,12 +140,7 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
         joules_per_sample=_readable(run.joules_per_sample),
         peak_memory_bytes=run.peak_memory_bytes,
         compile_seconds=readable(run.compile_seconds),
-        one_time_seconds=readable(run.one_time_seconds),
-        fixed_seconds=readable(fixed_seconds(run)),
-        process_seconds=readable(process_seconds(run)),
-        wait_share=readable(run.wait_share),
         machine_speed=run.machine_speed,
-        disturbed_blocks=run.disturbed_blocks,
         flags=run.flags,
         stored_measurement=asdict(run),
     )

@@ -1,9 +1,13 @@
-"""Time budget of a search: the seconds left, and the estimates of what they are needed for."""
+"""Time of a search: what each of its parts costs, and the plan for the seconds that are left.
+
+Each number has one function: it was measured, or else is estimated. The clock is in
+`autotune.context.budget_clock`, the seconds of accuracy seeds in `autotune.accuracy`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median, stdev
@@ -11,10 +15,8 @@ from statistics import fmean, median, stdev
 from autotune.accuracy.accuracy_verdict import (
     INCUMBENT_SEEDS,
     SEEDS,
-    next_look,
+    AccuracyProber,
     probe_seconds,
-    seed_seconds,
-    seeds_until,
 )
 from autotune.comparison.race import LOOKS, rounds_to_win
 from autotune.comparison.rounds import PLAN as ROUND
@@ -22,6 +24,7 @@ from autotune.comparison.rounds import has_own_host
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
+from autotune.knobs.base import Value
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
@@ -29,6 +32,17 @@ from autotune.values.measurement import Measurement
 # Share of the compile time that is left when the cache is warm. Measured on digits_cnn: 1.1 to
 # 1.7 s instead of 4 to 24 s.
 _FROM_CACHE = 1 / 4
+# Assumed seconds to compile a model of _USUAL_TENSORS parameter tensors in each mode. Half of them
+# grow with the number: in mode default two slow cores took 9 s for 4, 33 s for 72, 58 s for 161.
+_COMPILE_SECONDS: Mapping[Value, float] = {
+    "lite": 10.0,
+    "default": 20.0,
+    "reduce-overhead": 25.0,
+    "max-autotune-no-cudagraphs": 90.0,
+    "max-autotune": 100.0,
+}
+_LONGEST_KNOWN = max(_COMPILE_SECONDS.values())
+_USUAL_TENSORS = 33
 
 
 def process_seconds(run: Measurement) -> float:
@@ -50,20 +64,7 @@ def timed_seconds(run: Measurement) -> float:
 
 def trial_seconds(trial: FinishedTrial) -> float:
     """Return the seconds that timing a finished trial took, or until it failed."""
-    details = trial.details
-    return details.timing_seconds or details.process_seconds or details.seconds or 0.0
-
-
-def seconds_again(trial: FinishedTrial, finished: Sequence[FinishedTrial]) -> float:
-    """Return the seconds of timing a trial once more, with its compiled code in the cache.
-
-    Among the `finished` trials, an earlier one may have filled the cache for it.
-    """
-    earlier = (one for one in finished if one.number < trial.number)
-    if any(compiles_alike(one.config, trial.config) for one in earlier):
-        return trial_seconds(trial)
-    compiling = trial.details.compile_seconds or 0.0
-    return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
+    return trial.details.timing_seconds or trial.details.seconds or 0.0
 
 
 def compiles_alike(one: TrainingConfig, other: TrainingConfig) -> bool:
@@ -169,11 +170,18 @@ def _first_seed_seconds(context: SearchContext) -> float:
 class TimeBudget:
     """Seconds of one run of a search: those left, and those that its parts will take."""
 
-    context: SearchContext
-    study: TuningStudy
+    prober: AccuracyProber
     clock: Clock
-    training_of: Callable[[FinishedTrial], str]
-    """Returns the text that trials of equivalent training share."""
+
+    @property
+    def context(self) -> SearchContext:
+        """The context of the search."""
+        return self.prober.context
+
+    @property
+    def study(self) -> TuningStudy:
+        """The study of the search."""
+        return self.prober.study
 
     def seconds_left(self) -> float:
         """Return the seconds left for trials; infinite without a budget.
@@ -187,20 +195,15 @@ class TimeBudget:
         is_faster = self._best is not None and self.is_candidate(self._best)
         return self.clock.left - (self.rounds_seconds(None) if is_faster else 0.0)
 
-    def seconds_left_with_candidate(self) -> float:
-        """Return the seconds left for trials if some candidate will need a confirmation."""
-        return self.clock.left - self.conclusion_seconds()
-
     def eta_seconds(self) -> float:
         """Estimate the seconds until best.yaml is written.
 
         A trial to come is expected to take the median of those so far: one that compiled for
         minutes or failed at once says little of the others.
         """
-        seconds = [trial.details.seconds or 0.0 for trial in self.study.finished()[1:]]
-        trials = min(self.context.trials, self.context.space.size) - len(seconds) - 1
-        a_trial = median(seconds) if seconds else self._baseline.details.process_seconds or 0.0
-        trials_seconds = max(0, trials) * a_trial / self.context.options.resources.at_once
+        finished = len(self.study.finished())
+        trials = max(0, min(self.context.trials, self.context.space.size) - finished)
+        trials_seconds = trials * self.next_trial_seconds() / self.context.options.resources.at_once
         left = min(trials_seconds, max(0.0, self.seconds_left()))
         most = self.clock.left + OVERTIME * (self.clock.seconds or 0.0)
         return min(left + self.conclusion_seconds(), max(0.0, most))
@@ -214,7 +217,7 @@ class TimeBudget:
         """
         feasible = (one for one in self.study.finished()[1:] if one.verdict.feasible)
         found = [one for one in feasible if self.is_candidate(one) and self.fits(one)]
-        noise = self._noise(_LEAST_NOISE)
+        noise = max(_LEAST_NOISE, self.noise)
         return max(
             found,
             key=lambda one: self.gain(one) - (noise if self.seeds_seconds(one) else 0.0),
@@ -232,7 +235,7 @@ class TimeBudget:
 
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""
-        return self.gain(trial) > self._noise(_LEAST_GAIN)
+        return self.gain(trial) > max(_LEAST_GAIN, self.noise)
 
     def gain(self, trial: FinishedTrial) -> float:
         """Return the logarithm of a trial's gain over the baseline; -inf if it has no value."""
@@ -244,16 +247,15 @@ class TimeBudget:
         """Number of configurations still to be measured before nothing may be called faster."""
         return max(0, needed_trials(self.context) - len(measured_trials(self.study.finished())))
 
-    def trial_seconds(self) -> float:
-        """Return the median seconds of the finished trials, with judging their accuracy."""
+    def next_trial_seconds(self) -> float:
+        """Return the seconds of a trial to come: the median of those so far, accuracy included."""
         trials = self.study.finished()[1:]
         whole = [max(trial_seconds(trial), trial.details.seconds or 0.0) for trial in trials]
-        return median(whole or [self.run_seconds() if self.study.finished() else 0.0])
+        return median(whole or [self.run_seconds()])
 
     def run_seconds(self) -> float:
         """Return the seconds of a baseline process, from its request to its outcome."""
-        known = self.study.notes.run_seconds
-        return float((self._baseline.details.process_seconds or 0.0) if known is None else known)
+        return self.study.notes.run_seconds or 0.0
 
     def conclusion_seconds(self) -> float:
         """Estimate the seconds after the trials, as `candidate_seconds` does.
@@ -263,20 +265,25 @@ class TimeBudget:
         end = self.candidate_seconds() if self.study.finished() else 0.0
         if self.candidate is not None:
             return end
-        return min(end, _MOST_UNCLAIMED * (self.context.time_budget_seconds or math.inf))
+        return min(end, _MOST_UNCLAIMED * (self.clock.seconds or math.inf))
 
     def candidate_seconds(self) -> float:
         """Estimate the seconds of a candidate: choosing it, its rounds, missing seeds, limits.
 
-        Without a candidate, they are those that one may need. As long as trials are missing, only
-        the fewest rounds count, and no choice.
+        Without a candidate, they are those that one may need. As long as trials are missing, no
+        choice counts.
         """
         one = self.candidate or self._best
         end = self.rounds_seconds(one) + self.seeds_seconds(one, INCUMBENT_SEEDS)
         end += LIMITS_SECONDS
         if self.to_time_again is not None:
             end += self.seconds_again(self.to_time_again)
-        return end if self.missing_trials else end + self.choosing_seconds()
+        if self.missing_trials:
+            return end
+        # Other candidates in the race.
+        trials = sum(map(trial_seconds, self.study.finished()[1:]))
+        budget = self.clock.seconds or math.inf
+        return end + min(_CHOOSING_OF_TRIALS * trials, _CHOOSING_OF_BUDGET * budget)
 
     @property
     def to_time_again(self) -> FinishedTrial | None:
@@ -294,22 +301,29 @@ class TimeBudget:
         return one if longest > self.run_seconds() else None
 
     def seconds_again(self, trial: FinishedTrial) -> float:
-        """Return the seconds of timing a trial once more, as noted, else estimated."""
-        noted = self.study.notes.seconds_again.get(trial.number)
-        return seconds_again(trial, self.study.finished()) if noted is None else noted
+        """Return the seconds of timing a trial once more, as noted, else estimated.
 
-    def choosing_seconds(self) -> float:
-        """Return the seconds kept for other candidates in the race.
-
-        These are half of the trials' time or a tenth of the budget, whichever is less.
+        Its compiled code is in the cache. An earlier trial may have filled that for it, too.
         """
-        trials = sum(map(trial_seconds, self.study.finished()[1:]))
-        budget = self.context.time_budget_seconds or math.inf
-        return min(_CHOOSING_OF_TRIALS * trials, _CHOOSING_OF_BUDGET * budget)
+        noted = self.study.notes.seconds_again.get(trial.number)
+        if noted is not None:
+            return noted
+        earlier = (one for one in self.study.finished() if one.number < trial.number)
+        if any(compiles_alike(one.config, trial.config) for one in earlier):
+            return trial_seconds(trial)
+        compiling = trial.details.compile_seconds or 0.0
+        return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
 
     def rounds_seconds(self, trial: FinishedTrial | None) -> float:
-        """Return the seconds of the rounds that a trial probably wins; None is a trial to come."""
-        return self._rounds(trial) * self._round_seconds(trial)
+        """Return the seconds of the rounds that a trial wins, if it is as much faster as it seems.
+
+        None is a trial to come. As long as trials are missing, the fewest rounds count.
+        """
+        gain = -math.inf if trial is None else self.gain(trial)
+        rounds = LOOKS[0]
+        if gain > -math.inf and not self.missing_trials:
+            rounds = rounds_to_win(gain, max(_LEAST_NOISE, self.noise))
+        return rounds * self._round_seconds(trial)
 
     def seeds_seconds(self, trial: FinishedTrial | None, least: int = 0) -> float:
         """Return the seconds of the seeds that a trial and the baseline lack for the next look.
@@ -320,10 +334,30 @@ class TimeBudget:
         """
         if not needs_accuracy(self.context):
             return 0.0
-        known = self.context, self.study, "" if trial is None else self.training_of(trial)
-        look = next_look(*known)
-        seeds = seeds_until(*known, max(look, least)) if look else 0
-        return seeds * seed_seconds(self.context, self.study)
+        training = "" if trial is None else self.prober.training_of(trial.config)
+        return self.prober.missing_seeds(training, least) * self.prober.seed_seconds
+
+    def compiling(self) -> Callable[[Value], float]:
+        """Return a function that estimates the seconds to compile in a mode; 0 for eager training.
+
+        The longest compilation in this mode counts. A mode without one gets its assumed seconds,
+        scaled by the median ratio of measured to assumed seconds of the other modes.
+        """
+        tensors = self.context.facts.model_tensors
+        seen: dict[Value, float] = {}
+        for trial in self.study.finished():
+            mode = trial.config["compile_mode"]
+            if mode is not None and not trial.details.foreseen:
+                took = trial.details.compile_seconds
+                if took is None:  # a failed compilation would have taken longer
+                    took = max(_assumed(mode, tensors), trial.details.seconds or 0.0)
+                seen[mode] = max(took, seen.get(mode, 0.0))
+        scale = median([took / _assumed(mode, tensors) for mode, took in seen.items()] or [1.0])
+
+        def seconds(mode: Value) -> float:
+            return 0.0 if mode is None else seen.get(mode, scale * _assumed(mode, tensors))
+
+        return seconds
 
     @property
     def _baseline(self) -> FinishedTrial:
@@ -334,13 +368,6 @@ class TimeBudget:
         """The incumbent; None while that is the baseline."""
         best = best_feasible(self.study.finished())
         return None if best is None or best.number == self._baseline.number else best
-
-    def _rounds(self, trial: FinishedTrial | None) -> int:
-        """Return the rounds to confirm a trial, if it is as much faster as it seems."""
-        gain = -math.inf if trial is None else self.gain(trial)
-        if gain == -math.inf or self.missing_trials:
-            return LOOKS[0]
-        return rounds_to_win(gain, self._noise(_LEAST_NOISE))
 
     def _round_seconds(self, trial: FinishedTrial | None) -> float:
         """Return the seconds of a round, in which the baseline and a trial are timed."""
@@ -356,10 +383,11 @@ class TimeBudget:
             return both + 2 * (self.context.start_seconds + self.context.dataset_seconds)
         return both + round_host_seconds(self.context)
 
-    def _noise(self, least: float) -> float:
-        """Return the deviation of the log rate between baseline processes, at least `least`."""
+    @property
+    def noise(self) -> float:
+        """Deviation of the log rate between baseline processes; 0 with fewer than two."""
         rates = [math.log(run.samples_per_second) for run in self.study.notes.baseline_runs or ()]
-        return max(least, stdev(rates) if len(rates) > 1 else 0.0)
+        return stdev(rates) if len(rates) > 1 else 0.0
 
 
 def needs_accuracy(context: SearchContext) -> bool:
@@ -367,3 +395,9 @@ def needs_accuracy(context: SearchContext) -> bool:
     space = context.space
     exact = all(space.effect(name) == "exact" for name in space.varied())
     return not exact and context.judge.has_quality
+
+
+def _assumed(mode: Value, tensors: int) -> float:
+    """Return the seconds to compile a model of so many parameter tensors; 0 tensors if unknown."""
+    usual = _COMPILE_SECONDS.get(mode, _LONGEST_KNOWN)
+    return usual * (1 + tensors / _USUAL_TENSORS) / 2 if tensors else usual

@@ -13,11 +13,10 @@ from statistics import fmean, median
 
 from autotune.accuracy.accuracy_verdict import (
     SEEDS,
-    AccuracyProber,
-    no_reference,
+    own_accuracy_fails,
     probe_samples,
+    why_unmeasured,
 )
-from autotune.accuracy.script_quality import ScriptProber
 from autotune.comparison.rounds import Repeats
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
@@ -52,25 +51,7 @@ _RESUMED = 1 / 2
 """Share of what a training gains by which a later one may begin lower, as random numbers do."""
 
 
-def measure_reference(
-    search: SearchRun,
-) -> Generator[StepStarted, None, tuple[SearchRun, Runs | str]]:
-    """Time the user's settings in several fresh processes.
-
-    Returns:
-        The search, and the runs or the reason why the settings are no feasible reference.
-
-    Raises:
-        AutotuneError: see `_measured`.
-    """
-    runs = yield from _measured(search)
-    if isinstance(runs, tuple):
-        return _with_package_seconds(search, runs), runs
-    advice = "; begin with a smaller batch" if isinstance(runs, OutOfMemory) else ""
-    return search, f"{describe(runs)}{advice}"
-
-
-def _with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
+def with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     """Return the search with the seconds for which hosts import the packages of a script.
 
     The observed run took so much longer to its first step than processes whose host had them. What
@@ -84,8 +65,11 @@ def _with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     return replace(search, context=replace(search.context, package_seconds=packages))
 
 
-def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMemory | TimedOut]:
-    """Time the baseline in several fresh processes; return the failure if one exceeds a limit.
+def measure_reference(search: SearchRun) -> Generator[StepStarted, None, Runs | str]:
+    """Time the user's settings in several fresh processes.
+
+    Returns:
+        The runs; or the reason why the settings are no feasible reference, as they exceed a limit.
 
     Raises:
         WorkloadError: the settings fail for another reason than memory or time.
@@ -109,8 +93,10 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
         seconds.append(time.monotonic() - start)
         if cut_by_budget(search, outcome):
             raise ran_out(search, "a process of your settings")
-        if isinstance(outcome, OutOfMemory | TimedOut):
-            return outcome
+        if isinstance(outcome, OutOfMemory):
+            return f"{describe(outcome)}; begin with a smaller batch"
+        if isinstance(outcome, TimedOut):
+            return describe(outcome)
         if isinstance(outcome, Lost):
             raise AutotuneError(
                 f"The baseline run did not complete ({outcome.detail}). Rerun the command."
@@ -130,23 +116,11 @@ def _measured(search: SearchRun) -> Generator[StepStarted, None, Runs | OutOfMem
     return tuple(runs)
 
 
-def baseline_prober(search: SearchRun, runs: Runs) -> AccuracyProber:
-    """Return the prober of this study; the samples per probe stay as noted at its start."""
-    if not search.context.judge.has_quality:
-        return ScriptProber(search.context, search.runner, search.study, samples=0)
-    samples = search.context.options.accuracy.samples or search.study.notes.probe_samples
-    if samples is None:
-        speed = median(run.samples_per_second for run in runs)
-        samples = probe_samples(search.context, speed)
-        search.study.notes.probe_samples = samples
-    kind = AccuracyProber if search.context.observed is None else ScriptProber
-    return kind(search.context, search.runner, search.study, samples)
-
-
-def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
+def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
     """Measure the quality of the baseline, on which the accuracy rule rests.
 
-    One seed is enough, or all of `SEEDS` where there is a minimum accuracy.
+    One seed is enough, or all of `SEEDS` where there is a minimum accuracy. Side effect: notes the
+    samples of a probe, which stay as they are from then on.
 
     Returns:
         The rule; or the reason why the baseline is no feasible reference.
@@ -155,13 +129,19 @@ def first_rule(search: SearchRun, prober: AccuracyProber) -> AccuracyRule | str:
         WorkloadError: the probe fails for another reason than memory or time.
         NotSearchedEnoughError: the time budget is too short for the probe.
     """
-    rule = prober.rule(1 if prober.context.options.accuracy.minimum is None else len(SEEDS))
+    prober, accuracy = search.prober, search.context.options.accuracy
+    if search.context.judge.has_quality and not prober.samples:
+        speed = median(run.samples_per_second for run in runs)
+        search.study.notes.probe_samples = probe_samples(search.context, speed)
+    rule = prober.rule(1 if accuracy.minimum is None else len(SEEDS))
     if cut_by_budget(search, rule):
         is_printed = search.context.judge.by == "metric_regex"
         until = ", until the script prints what --metric-regex finds" if is_printed else ""
         raise ran_out(search, f"measuring the accuracy of your settings{until}")
+    if isinstance(rule, OutOfMemory | TimedOut):
+        return f"short training: {why_unmeasured(rule)}"
     if not isinstance(rule, AccuracyRule):
-        return no_reference(rule)
+        raise own_accuracy_fails(rule)
     _check_begins_anew(search, rule)
     return rule
 

@@ -17,7 +17,7 @@ from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import process_seconds, trial_seconds
 from autotune.searching.trials.trial_plan import deadline, trial_plan
-from autotune.study.facts import DriftCheck, StudyFacts, TrialDetails
+from autotune.study.facts import OWN, DriftCheck, StudyFacts, TrialDetails
 from autotune.values.measurement import disturbance_of
 from autotune.values.outcome import TrialOutcome, waiting_text
 from autotune.values.statistics import bounds
@@ -41,13 +41,14 @@ def drift_now(search: SearchRun, resumed: bool = False) -> float:
     The baseline is timed if a check is due or the search was `resumed`. If that fails, the last
     known speed holds.
     """
-    notes = search.study.notes
-    last = next(reversed(notes.drift_checks(search.worker)), None)
+    notes, device = search.study.notes, search.worker or OWN
+    checks = notes.drift_checks.get(device, ())
+    last = next(reversed(checks), None)
     told = len(search.study.finished())
     if resumed or _is_due(search, last.trials if last else 1):
         rate = _measure(search, told) or (last.samples_per_second if last else 0.0)
         last = DriftCheck(told, rate)
-        notes.add_drift_check(search.worker, last)
+        notes.drift_checks[device] = [*checks, last]
     runs = notes.baseline_runs
     if last is None or not runs:
         return 1.0
@@ -95,7 +96,8 @@ def slowed_at_first(search: SearchRun) -> float:
     notes, told = search.study.notes, len(search.study.finished())
     speed = _later_speed(notes)
     ends = [median(rates) for rates in (_first_rates(notes), _later_rates(notes)) if rates]
-    during = [one for one in notes.drift_checks(search.worker) if one.trials < told]
+    checks = notes.drift_checks.get(search.worker or OWN, ())
+    during = [one for one in checks if one.trials < told]
     is_known = any(
         abs(math.log(one.samples_per_second / end)) < math.log(SLOWED)
         for one in during
@@ -128,12 +130,14 @@ def _later_rates(notes: StudyFacts) -> tuple[float, ...]:
 
 def conditions(details: TrialDetails) -> list[str]:
     """Return notes on the conditions under which a trial was timed; mostly none."""
-    disturbed, speed = details.disturbed_blocks, details.machine_speed or 1.0
     run = details.measurement
+    if run is None:
+        return []
+    speed, disturbed = run.machine_speed, run.disturbed_blocks
     notes = (
         f"machine at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
         f"{disturbed} blocks disturbed by other programs" if disturbed else "",
-        "" if run is None else waiting_text(run),
+        waiting_text(run),
     )
     return [note for note in notes if note]
 

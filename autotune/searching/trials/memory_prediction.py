@@ -15,7 +15,7 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.searching.run.search_run import SearchRun
 from autotune.study.finished import FinishedTrial
-from autotune.values.outcome import Memory, OutOfMemory
+from autotune.values.outcome import OutOfMemory
 from autotune.values.text import size
 
 # Allocators round up and algorithms switch: a prediction must exceed the limit by this factor.
@@ -48,7 +48,7 @@ def foresee(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:
     expected = expected_bytes(points, batch)
     if expected is not None and expected > _SAFETY * limit:
         return OutOfMemory(
-            _limited(search),
+            "device" if search.context.machine.has_accelerator else "host",
             f"not run: about {size(expected)} expected, from batches of "
             f"{' and '.join(str(batches) for batches, _ in points)}; the limit is {size(limit)}",
             expected,
@@ -115,7 +115,3 @@ def free_shared_bytes() -> int | None:
         return shutil.disk_usage(Path("/", "dev", "shm")).free
     except OSError:
         return None
-
-
-def _limited(search: SearchRun) -> Memory:
-    return "device" if search.context.machine.has_accelerator else "host"

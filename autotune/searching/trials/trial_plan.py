@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import median, stdev
+from statistics import median
 
-from autotune.accuracy.accuracy_verdict import AccuracyProber, seed_seconds
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
@@ -39,10 +37,11 @@ def trial_plan(search: SearchRun, incumbent_seconds_per_sample: float | None = N
     slower than the incumbent is stopped early; None stops none.
     """
     usual = MeasurePlan()
+    apart = min(search.time_budget.noise, _MOST_APART)
     return replace(
         usual,
         block_seconds=_BLOCK_SECONDS,
-        precision=max(usual.precision, spread_of_processes(search)),
+        precision=max(usual.precision, apart),
         incumbent_seconds_per_sample=incumbent_seconds_per_sample,
         least_samples=least_samples(search),
     )
@@ -61,16 +60,6 @@ def least_samples(search: SearchRun) -> int:
     return round(steps.steps_to_time * samples / steps.count)
 
 
-def spread_of_processes(search: SearchRun) -> float:
-    """Return the deviation of the log rate between baseline processes, at most 0.1.
-
-    It is 0 with fewer than two processes.
-    """
-    runs = search.study.notes.baseline_runs or ()
-    rates = [math.log(run.samples_per_second) for run in runs]
-    return min(stdev(rates), _MOST_APART) if len(rates) > 1 else 0.0
-
-
 def to_beat(search: SearchRun, machine_speed: float) -> float | None:
     """Return the seconds per sample to beat: the upper bound of the incumbent's interval.
 
@@ -87,9 +76,9 @@ def to_beat(search: SearchRun, machine_speed: float) -> float | None:
 
 def deadline(search: SearchRun, config: TrainingConfig) -> float:
     """Return the seconds after which a trial of `config` is assumed to hang."""
-    baseline_seconds = search.baseline.details.process_seconds or 0.0
+    baseline_seconds = search.time_budget.run_seconds()
     budget, least = search.context.time_budget_seconds, _LEAST_DEADLINE_SECONDS
-    allowance = _SLOWER_TO_COMPILE * expected_compile_seconds(search, config["compile_mode"])
+    allowance = _SLOWER_TO_COMPILE * search.time_budget.compiling()(config["compile_mode"])
     if budget is not None:
         least = min(least, max(_LEAST_OF_BUDGET, _LEAST_SHARE * budget))
     elif allowance:
@@ -104,46 +93,24 @@ def deadline(search: SearchRun, config: TrainingConfig) -> float:
 
 # Average number of seeds until a configuration of new training is refused or validated.
 _SEEDS = 2
-# Assumed seconds to compile a model of _USUAL_TENSORS parameter tensors in each mode. Half of them
-# grow with the number: in mode default two slow cores took 9 s for 4, 33 s for 72, 58 s for 161.
-_COMPILE_SECONDS: Mapping[Value, float] = {
-    "lite": 10.0,
-    "default": 20.0,
-    "reduce-overhead": 25.0,
-    "max-autotune-no-cudagraphs": 90.0,
-    "max-autotune": 100.0,
-}
-_LONGEST_KNOWN = max(_COMPILE_SECONDS.values())
-_USUAL_TENSORS = 33
 # Largest share of the seconds left for trials that compiling one may take.
 _SHARE_TO_COMPILE = 1 / 4
 
 
-def trial_cost(
-    search: SearchRun, prober: AccuracyProber
-) -> Callable[[Sequence[TrainingConfig]], list[float]]:
+def trial_cost(search: SearchRun) -> Callable[[Sequence[TrainingConfig]], list[float]]:
     """Return a function that estimates the seconds of a trial of each configuration."""
 
     def seconds_of(configs: Sequence[TrainingConfig]) -> list[float]:
         a_trial = median(map(trial_seconds, search.study.finished()))
-        a_seed = seed_seconds(search.context, search.study)
-        compiling = _compile_seconds(search)
-        unknown = prober.unknown(configs)
+        a_seed = search.prober.seed_seconds
+        compiling = search.time_budget.compiling()
+        unknown = search.prober.unknown(configs)
         return [
             a_trial + _SEEDS * a_seed * new + compiling(config["compile_mode"])
             for config, new in zip(configs, unknown, strict=True)
         ]
 
     return seconds_of
-
-
-def expected_compile_seconds(search: SearchRun, mode: Value) -> float:
-    """Return the seconds that compiling in `mode` is expected to take; 0 for eager training.
-
-    The longest compilation in this mode counts. A mode without one gets its assumed seconds, scaled
-    by the median ratio of measured to assumed seconds of the other modes.
-    """
-    return _compile_seconds(search)(mode)
 
 
 def skip_dear_modes(search: SearchRun) -> None:
@@ -168,32 +135,9 @@ def modes_put_off(search: SearchRun) -> list[str]:
 
 
 def _modes_beyond(search: SearchRun, share: float) -> frozenset[Value]:
-    affordable = share * max(0.0, search.time_budget.seconds_left_with_candidate())
-    compiling = _compile_seconds(search)
+    left = search.clock.left - search.time_budget.conclusion_seconds()
+    affordable = share * max(0.0, left)
+    compiling = search.time_budget.compiling()
     modes = set(search.context.space.domains.get("compile_mode", ()))
     others = modes - {None, search.context.baseline["compile_mode"]}
     return frozenset(mode for mode in others if compiling(mode) > affordable)
-
-
-def _compile_seconds(search: SearchRun) -> Callable[[Value], float]:
-    tensors = search.context.facts.model_tensors
-    seen: dict[Value, float] = {}
-    for trial in search.study.finished():
-        mode = trial.config["compile_mode"]
-        if mode is not None and not trial.details.foreseen:
-            took = trial.details.compile_seconds
-            if took is None:  # a failed compilation would have taken longer
-                took = max(_assumed(mode, tensors), trial.details.seconds or 0.0)
-            seen[mode] = max(took, seen.get(mode, 0.0))
-    scale = median([took / _assumed(mode, tensors) for mode, took in seen.items()] or [1.0])
-
-    def seconds(mode: Value) -> float:
-        return 0.0 if mode is None else seen.get(mode, scale * _assumed(mode, tensors))
-
-    return seconds
-
-
-def _assumed(mode: Value, tensors: int) -> float:
-    """Return the assumed seconds for a model of so many parameter tensors; 0 if unknown."""
-    usual = _COMPILE_SECONDS.get(mode, _LONGEST_KNOWN)
-    return usual * (1 + tensors / _USUAL_TENSORS) / 2 if tensors else usual

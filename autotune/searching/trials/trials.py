@@ -11,17 +11,13 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from statistics import fmean
+from types import MappingProxyType
 
-from autotune.accuracy.accuracy_verdict import (
-    INCUMBENT_SEEDS,
-    SEEDS,
-    AccuracyProber,
-    AccuracyVerdict,
-)
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
@@ -30,7 +26,7 @@ from autotune.context.budget_clock import OUT_OF_TIME, BudgetedRunner
 from autotune.context.inspection import check_device, inspect, inspection
 from autotune.process.devices import Device, crowded_line, neighbours, shared_line
 from autotune.process.runner import Runner
-from autotune.process.stop import StoppableRunner
+from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.run.coverage import TO_CONFIRM, end_reason, widen_when_due
 from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of
@@ -122,32 +118,38 @@ POLL_SECONDS = 0.5
 
 Told = TrialStarted | TrialEnded | LeftOut
 """Events that the study loop yields."""
+ExtraDevices = Mapping[Device, Runner]
+"""Extra devices, each with the runner that runs its jobs."""
+NO_DEVICES: ExtraDevices = MappingProxyType({})
 
 
-def run_trials(search: SearchRun, prober: AccuracyProber) -> Iterator[Told]:
-    """Run trials until a limit is reached or the space is exhausted.
+def run_trials(search: SearchRun, extra_devices: ExtraDevices = NO_DEVICES) -> Iterator[Told]:
+    """Run trials on all devices until a limit is reached or the space is exhausted.
 
     Raises:
         TooManyLostError: trial after trial was lost to faults of the infrastructure, or failed.
         KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
-    prepare(search, prober)
-    yield from work(search, prober, Breaker(search.context.options.budget.max_failures))
+    _use_sampler(search)
+    breaker = Breaker(search.context.options.budget.max_failures)
+    others = (joined(search, *device) for device in extra_devices.items())
+    members = [work(member, breaker) for member in (search, *others)]
+    yield from members[0] if len(members) == 1 else _in_threads(members, search.stop)
 
 
-def prepare(search: SearchRun, prober: AccuracyProber) -> None:
+def _use_sampler(search: SearchRun) -> None:
     """Choose the sampler, once for all threads of this process."""
     study, sampling = search.study, search.context.options.sampling
     seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
-    study.use_sampler(sampling.sampler, seed, trial_cost(search, prober))
+    study.use_sampler(sampling.sampler, seed, trial_cost(search))
     # One that can still become the answer: its seeds fit, or are known.
     study.is_affordable = lambda config: (
-        search.time_budget.fits(None) or not prober.unknown([config])[0]
+        search.time_budget.fits(None) or not search.prober.unknown([config])[0]
     )
     study.news()  # drops those of earlier runs
 
 
-def work(search: SearchRun, prober: AccuracyProber, breaker: Breaker) -> Iterator[Told]:
+def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
     """Run trials one after the other on one device; other devices share the breaker."""
     study = search.study
     if search.worker or len(study.finished()) > 1:
@@ -157,7 +159,7 @@ def work(search: SearchRun, prober: AccuracyProber, breaker: Breaker) -> Iterato
         claimed = _claim(search)
         trial = None
         if claimed is not None:
-            trial = yield from _run_trial(search, prober, *claimed)
+            trial = yield from _run_trial(search, *claimed)
         for told in study.news():
             yield search.trial_ended(told)
         for what in breaker.leave_out([*study.left_out(), *modes_put_off(search)]):
@@ -203,7 +205,7 @@ def _time_made(search: SearchRun) -> bool:
 
 
 def _run_trial(
-    search: SearchRun, prober: AccuracyProber, number: int, config: TrainingConfig
+    search: SearchRun, number: int, config: TrainingConfig
 ) -> Generator[TrialStarted, None, FinishedTrial | str]:
     """Measure one configuration and tell the study; return the reason if the trial was lost."""
     try:
@@ -215,17 +217,17 @@ def _run_trial(
                 cut_off = outcome.detail == OUT_OF_TIME
                 search.study.lose(number, INTERRUPTED if cut_off else outcome.detail)
                 return outcome.detail
-            verdict, found = _judge(search, prober, config, outcome)
+            verdict, found = _judge(search, config, outcome)
     except BaseException:
         search.study.lose(number, INTERRUPTED)
         raise
     details = replace(
         details_of(outcome, time.monotonic() - start),
         timing_seconds=round(taken, 3),
-        training=prober.training_equivalent(config).quality_key(),
+        training=search.prober.training_of(config),
     )
     if found is not None and found.qualities:
-        is_told = prober.known_rule.metric != UNCHANGED
+        is_told = search.prober.known_rule.metric != UNCHANGED
         quality = readable(fmean(found.qualities)) if is_told else None
         details = replace(details, quality=quality, seeds_decided=found.decision)
     trial = search.study.tell(number, verdict, details)
@@ -252,7 +254,7 @@ def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[T
 
 
 def _judge(
-    search: SearchRun, prober: AccuracyProber, config: TrainingConfig, outcome: TrialOutcome
+    search: SearchRun, config: TrainingConfig, outcome: TrialOutcome
 ) -> tuple[Verdict, AccuracyVerdict | None]:
     """Return the verdict, and that on the accuracy if the configuration was fast enough for one."""
     objective, limit = search.context.objective, search.context.memory_limit_bytes
@@ -260,7 +262,7 @@ def _judge(
     if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(best, outcome)):
         return verdict, None
     leads = best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
-    found = _accuracy_of(search, prober, config, leads=leads)
+    found = _accuracy_of(search, config, leads=leads)
     if isinstance(found, Lost):  # which says nothing about the configuration
         return verdict, None
     if not isinstance(found, AccuracyVerdict):
@@ -270,12 +272,13 @@ def _judge(
 
 
 def _accuracy_of(
-    search: SearchRun, prober: AccuracyProber, config: TrainingConfig, *, leads: bool
+    search: SearchRun, config: TrainingConfig, *, leads: bool
 ) -> AccuracyVerdict | Failure:
     """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds.
 
     So does a configuration that `leads`, which the search is going to follow, if the time has them.
     """
+    prober = search.prober
     found = prober.verdict(config, most_seeds=1)
     if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
         return found
@@ -290,10 +293,6 @@ def _could_win(best: FinishedTrial | None, outcome: Measured) -> bool:
         return True
     run = outcome.measurement
     return run.samples_per_second_interval[1] / run.machine_speed >= best.verdict.value
-
-
-ExtraDevices = Mapping[Device, Runner]
-"""Extra devices, each with the runner that runs its jobs."""
 
 
 def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warned]:
@@ -327,19 +326,14 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
             yield Warned(crowded)
 
 
-def run_together(
-    search: SearchRun, prober: AccuracyProber, extra_devices: ExtraDevices
-) -> Iterator[Told]:
+def run_together(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Told]:
     """Run trials on all devices until none is left, then wait for those of other hosts.
 
     Raises:
         TooManyLostError: trial after trial was lost or failed on one of the devices.
         KeyboardInterrupt: a person asked to stop.
     """
-    if extra_devices:
-        yield from _run_threads(search, prober, extra_devices)
-    else:
-        yield from run_trials(search, prober)
+    yield from run_trials(search, extra_devices)
     search.study.close()
     longest = search.context.options.budget.trial_timeout_seconds + GRACE_SECONDS
     until = time.monotonic() + longest
@@ -350,9 +344,8 @@ def run_together(
         yield search.trial_ended(told)
 
 
-def _run_threads(
-    search: SearchRun, prober: AccuracyProber, extra_devices: ExtraDevices
-) -> Iterator[Told]:
+def _in_threads(members: Sequence[Iterator[Told]], stop: Stop) -> Iterator[Told]:
+    """Yield what all members tell, each of which runs in a thread; one that fails stops all."""
     news: SimpleQueue[Told | BaseException | None] = SimpleQueue()
 
     def fill(events: Iterator[Told]) -> None:
@@ -363,11 +356,6 @@ def _run_threads(
         except BaseException as error:
             news.put(error)
 
-    prepare(search, prober)
-    breaker = Breaker(search.context.options.budget.max_failures)
-    members = [work(search, prober, breaker)]
-    for device, runner in extra_devices.items():
-        members.append(work(*joined(search, prober, device, runner), breaker))
     threads = [threading.Thread(target=fill, args=(member,)) for member in members]
     for thread in threads:
         thread.start()
@@ -377,14 +365,14 @@ def _run_threads(
         while running:
             told = news.get()
             if isinstance(told, BaseException):  # the other devices finish their current trials
-                search.stop.request()
+                stop.request()
                 failed = failed or told
             if told is None or isinstance(told, BaseException):
                 running -= 1
             else:
                 yield told
     except BaseException:
-        search.stop.request()
+        stop.request()
         raise
     finally:
         for thread in threads:
@@ -393,10 +381,8 @@ def _run_threads(
         raise failed
 
 
-def joined(
-    search: SearchRun, prober: AccuracyProber, device: Device, runner: Runner
-) -> tuple[SearchRun, AccuracyProber]:
-    """Return search run and prober for another device, with a folder of its own."""
+def joined(search: SearchRun, device: Device, runner: Runner) -> SearchRun:
+    """Return the search run for another device, with a folder of its own."""
     options = search.context.options
     folder = options.study.folder / "workers" / device.folder_name
     context = replace(
@@ -405,5 +391,4 @@ def joined(
         machine=replace(search.context.machine, device=device.torch_name),
     )
     stoppable = StoppableRunner(BudgetedRunner(runner, search.clock), search.stop)
-    member = replace(search, context=context, runner=stoppable, worker=f"@{device.name}")
-    return member, replace(prober, context=context, runner=stoppable)
+    return replace(search, context=context, runner=stoppable, worker=f"@{device.name}")

@@ -43,7 +43,6 @@ from autotune.searching.run.coverage import end_reason
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.trials.baseline import baseline_prober
 from autotune.searching.trials.trials import run_trials
 from autotune.study.facts import Plan, StudyFacts
 from autotune.study.identity import Identity, differences
@@ -117,13 +116,10 @@ class Joined:
     """The call of the script: the worker's own arguments, and the search's options."""
 
 
-def _wait(
-    options: WorkerOptions, stop: Stop, found: Inspected | None = None
-) -> Generator[Warned, None, Joined]:
-    """Poll the storage until the study admits workers; compare it with what is known here.
+def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]:
+    """Poll the storage until the study admits workers.
 
     Raises:
-        StudyMismatchError: the study was made for something else.
         UsageError: the study is of the other kind of workload, or of several processes.
     """
     storage = opened(options.storage)
@@ -137,13 +133,6 @@ def _wait(
             time.sleep(_LOOK_SECONDS)
     finally:
         disconnect(storage)
-    if changed := _changed(options, joined, found):
-        raise StudyMismatchError(
-            f"study {options.study!r} was made for something else:\n"
-            + "\n".join(changed)
-            + "\nWorkers need the same model and the same kind of machine. Where machines "
-            "differ, search on each kind under a name of its own."
-        )
     return joined
 
 
@@ -174,8 +163,12 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
     return Joined(identity, plan, script)
 
 
-def _changed(options: WorkerOptions, joined: Joined, found: Inspected | None) -> list[str]:
-    """Return the facts that differ, of those that a worker can find."""
+def _compare(options: WorkerOptions, joined: Joined, found: Inspected | None = None) -> None:
+    """Compare the study with the facts that a worker can find.
+
+    Raises:
+        StudyMismatchError: the study was made for something else.
+    """
     own: dict[str, Any] = {"model_sha256": sha256_of(options.model_path)}
     if found is not None:
         own["machine"] = found.machine.fingerprint
@@ -184,7 +177,13 @@ def _changed(options: WorkerOptions, joined: Joined, found: Inspected | None) ->
     own |= {} if joined.script is None else joined.script.facts
     local = (_FILES,) if found is None else (_MODULES, _FILES)
     known = {name: joined.identity.facts.get(name) for name in (*own, *local)}
-    return differences(known, own)
+    if changed := differences(known, own):
+        raise StudyMismatchError(
+            f"study {options.study!r} was made for something else:\n"
+            + "\n".join(changed)
+            + "\nWorkers need the same model and the same kind of machine. Where machines "
+            "differ, search on each kind under a name of its own."
+        )
 
 
 def admit(search: SearchRun) -> None:
@@ -223,15 +222,14 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
     with storage_errors(options.storage):
         make_private(options.folder)
-        joined = None
-        if options.script is not None:  # which runs as the search says, and not before
-            joined = yield from _wait(options, stop)
+        joined = yield from _wait(options, stop)
+        _compare(options, joined)
         started = time.monotonic()
         found, observed = _inspected(options, joined, runner)
         seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
         if others := neighbours(found.device_uuid):
             yield Warned(shared_line(found.machine.device, others))
-        joined = yield from _wait(options, stop, found)
+        _compare(options, joined, found)
         search = _search(options, joined, found, runner)
         context = replace(
             search.context,
@@ -249,14 +247,13 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
 
 
 def _inspected(
-    options: WorkerOptions, joined: Joined | None, runner: Runner
+    options: WorkerOptions, joined: Joined, runner: Runner
 ) -> tuple[Inspected, Observed | None]:
     """Inspect machine and workload; a script is observed for that, on the device that it takes."""
-    if joined is None:
+    if joined.script is None:
         job = inspection(options.device.torch_name, options.model_path)
         return inspect(runner, job, options.own_folder / "inspect"), None
     folder = options.own_folder / "inspect" / "script"
-    assert joined.script is not None, "the study is of a script as well"
     known = joined.identity
     shares = known.objective == THROUGHPUT.name and not known.facts.get("effects")
     job = observation(options.model_path, joined.script, _DEADLINE_SECONDS, shares)
@@ -293,9 +290,7 @@ def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Ru
         trials=plan.trials,
         memory_limit_bytes=identity.memory_limit_bytes,
     )
-    study = open_study(
-        options.study, options.storage, context.space, context.objective, options.worker
-    )
+    study = open_study(options.study, options.storage, context.space, context.objective)
     study.check_identity(identity.facts)
     return SearchRun(context, runner, study, worker=f"@{options.worker}")
 
@@ -304,9 +299,7 @@ def _work(search: SearchRun) -> Iterator[Event]:
     noted = noted_diagnosis(search.context, search.study)
     if noted is not None:
         search = search.narrowed_by(noted)
-    runs = search.study.notes.baseline_runs
-    assert runs is not None, "a search admits workers after its baseline"
     yield Planned(search.context, len(search.study.finished()))
     yield PhaseStarted("search", f"running trials of {search.study.name}")
-    yield from run_trials(search, baseline_prober(search, runs))
+    yield from run_trials(search)
     yield TrialsEnded(end_reason(search) or "the search needs no more trials")

@@ -181,20 +181,17 @@ def test_two_are_told_apart_beyond_two_deviations_of_their_difference():
 
 def test_rates_of_a_search_and_ratios_of_rounds_have_no_origin_in_common():
     before = {FIRST: Posterior(7.0, 0.05, 0.1), SECOND: Posterior(7.2, 0.05, 0.1)}
-    comparisons = {
-        FIRST: PairedComparison(costs=((1.5, 1.0),) * 4),
-        SECOND: PairedComparison(costs=((1.5, 1.0),) * 4),
-    }
-    now = posteriors_after(before, comparisons)
+    rounds = PairedComparison(costs=((1.5, 1.0),) * 4)
+    now = posteriors_after({replace(one, posterior=before[one]): rounds for one in before})
     assert now[SECOND].mean - now[FIRST].mean == pytest.approx(0.1), "half of what the search says"
     assert (now[SECOND].mean + now[FIRST].mean) / 2 == pytest.approx(math.log(1.5))
 
 
 def test_a_candidate_that_the_search_did_not_time_is_judged_by_the_rounds():
     comparisons = {
-        FIRST: PairedComparison(costs=((1.1, 1.0),) * 4),
+        replace(FIRST, posterior=Posterior(7.0, 0.05)): PairedComparison(costs=((1.1, 1.0),) * 4),
         SECOND: PairedComparison(costs=((1.2, 1.0),) * 4),
     }
-    now = posteriors_after({FIRST: Posterior(7.0, 0.05)}, comparisons)
+    now = posteriors_after(comparisons)
     assert now[FIRST].mean == pytest.approx(math.log(1.1))
     assert now[SECOND].mean == pytest.approx(math.log(1.2))

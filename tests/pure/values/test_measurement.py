@@ -58,11 +58,6 @@ def test_the_interval_counts_the_boundaries_as_the_value_does():
     assert run.samples_per_second == pytest.approx(50)
 
 
-def test_wait_share_is_the_waiting_of_all_blocks_over_their_seconds():
-    run = replace(measurement(), blocks=(Block(1.0, 32, 0.5), Block(3.0, 32, 0.5)))
-    assert run.wait_share == 0.25
-
-
 def test_one_time_seconds_are_what_the_warm_up_cost_beyond_steady_steps():
     steps = (5.0, 1.0, 2.0, 1.0, 2.0)  # a stall, and batches that come in bursts
     run = replace(measurement(), warmup_step_seconds=steps, steady_step_seconds=1.5)
