@@ -34,14 +34,14 @@ COMMANDS = {
     "compare": "Time two configurations in alternation.",
     "dashboard": "Open Optuna Dashboard on a study.",
     "worker": "Run trials of a study on another device or host.",
-    "knobs": "List the settings that can be tuned on this machine.",
+    "settings": "List the settings that can be tuned on this machine.",
     "spaces": "List the shipped search spaces.",
     "doctor": "Show what autotune finds on this machine.",
     "check": "Check best.yaml and search space files.",
 }
 """Commands with their short help, in the order in which people need them."""
 # Module of a command that does not have its name.
-_MODULES = dict.fromkeys(("knobs", "spaces", "doctor"), "show")
+_MODULES = dict.fromkeys(("settings", "spaces", "doctor"), "show")
 
 
 def main() -> None:

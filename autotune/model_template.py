@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 # The settings that you train with today. The search starts from them and compares against them.
-# Omitted settings have PyTorch's defaults; `autotune knobs` lists all settings.
+# Omitted settings have PyTorch's defaults; `autotune settings` lists all settings.
 BASELINE = {"batch_size": 32, "num_workers": 0}
 
 

@@ -19,10 +19,9 @@ _EFFECTS = {
 _HEAD = """\
 # Settings
 
-The settings that autotune can tune, in the order in which configurations list them. `make docs`
-writes this page from the classes in `autotune/knobs/`. `autotune knobs` suggests values for this
-machine, and says which it cannot have; `autotune knobs model.py` also says which settings that
-model cannot use. A [space file](space-file.md) names the settings that a search varies, and can
+The settings that autotune can tune. `make docs` writes this page. `autotune settings` lists the
+values that this machine can have; `autotune settings model.py` also says which settings that model
+cannot use. A [space file](space-file.md) names the settings that a search varies, and can
 add [settings of your own](own-settings.md).
 """
 

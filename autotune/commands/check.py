@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -13,9 +14,19 @@ from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import read
 
 
-@click.command(params=[click.Argument(["files"], nargs=-1, required=True, type=common.PATH)])
-def check(files: tuple[Path, ...]) -> None:
-    """Check each of FILES: a best.yaml, which has the key `autotune`, or a search space.
+@click.command(
+    params=[
+        click.Argument(["files"], nargs=-1, required=True, type=common.PATH),
+        common.option(
+            "--kind",
+            "Read every file as one of this kind. Default: a file with the key `autotune` is a "
+            "best.yaml, any other a search space.",
+            click.Choice(["best", "space"]),
+        ),
+    ]
+)
+def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None) -> None:
+    """Check each of FILES: a best.yaml, or a search space.
 
     Report each fault with file, line and column, and exit with 2 if there is any. Nothing is
     measured, and values are not checked against this machine.
@@ -24,7 +35,8 @@ def check(files: tuple[Path, ...]) -> None:
     for path in files:
         try:
             names = read(path).value.keys()
-            _ = read_best(path) if {"autotune", "unconfirmed"} & names else read_space(path)
+            is_best = kind == "best" if kind else bool({"autotune", "unconfirmed"} & names)
+            _ = read_best(path) if is_best else read_space(path)
         except UsageError as error:
             faults.append(str(error))
     if faults:

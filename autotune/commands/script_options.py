@@ -74,6 +74,10 @@ class ScriptCommand(click.Command):
 
     allow_extra_args = True
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the parts of the usage line, with the script's arguments at its end."""
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS]"]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words before the first `--`.
 

@@ -58,7 +58,7 @@ FRONT = (
 """Names of the options that most people need, which `-h` shows."""
 POSITIVE = click.IntRange(min=1)
 SECTIONS: Mapping[str, Sequence[click.Option]] = {
-    "What is searched, and for how long": [
+    "Search": [
         common.SPACE,
         option(
             "--time-budget",

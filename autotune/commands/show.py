@@ -1,4 +1,4 @@
-"""Commands `knobs`, `spaces` and `doctor`: show the settings, the spaces and this machine."""
+"""Commands `settings`, `spaces` and `doctor`: show the settings, the spaces and this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.values.outcome import Inspected
         *(common.DEVICE, common.PYTHON),
     ]
 )
-def knobs(model: Path | None, device: str, python: Interpreter) -> None:
+def settings(model: Path | None, device: str, python: Interpreter) -> None:
     """List the settings and their values on this machine; with MODEL, also what it cannot use."""
     if model is not None:
         common.check_model(model, python)

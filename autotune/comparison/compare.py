@@ -133,15 +133,11 @@ def still_holds(comparison: PairedComparison, confirmed: Interval | None) -> boo
     return high >= confirmed[0] and (low > 1 or comparison.ratio >= confirmed[0])
 
 
-def _ignore(_: Observed, __: Sequence[str]) -> None:
-    pass
-
-
 def compare(
     options: ComparisonOptions,
     runner: Runner,
     folder: Path,
-    tell: Callable[[Observed, Sequence[str]], None] = _ignore,
+    tell: Callable[[Observed, Sequence[str]], None] = lambda *_: None,
 ) -> Iterator[PairedComparison]:
     """Yield the paired comparison of A with B after each round; only the last one decides.
 

@@ -28,9 +28,9 @@ class Throughput(parts.Part):
     samples_per_second: float
     ci95: parts.Pair
     tokens_per_second: float | None = None
-    """The same throughput in tokens; None where they are not counted."""
+    """The same throughput in tokens; None if they are not counted."""
     joules_per_sample: float | None = None
-    """Energy of a sample; None where nothing tells."""
+    """Energy of a sample; None if nothing measures it."""
     steps: parts.Steps | None = None
 
 
@@ -47,7 +47,7 @@ class Baseline(parts.Part):
 
 
 class Speedup(parts.Part):
-    """Ratio of the best objective value to the baseline's, from alternating fresh processes."""
+    """Speed-up of the result over the baseline, from alternating fresh processes."""
 
     ratio: float
     ci95: parts.Pair
@@ -60,7 +60,7 @@ class Speedup(parts.Part):
     without rounds, and if unknown.
     """
     repeated_rounds: int | None = None
-    """Rounds that were void because they were disturbed, and were repeated."""
+    """Disturbed rounds that were discarded and repeated."""
 
 
 class Evidence(parts.Part):
@@ -68,7 +68,7 @@ class Evidence(parts.Part):
 
     objective: str
     unit: Literal["steps"] | None = None
-    """Set where a script's samples are unknown: each of its steps counts as one sample."""
+    """Set if a script's samples are unknown: each of its steps counts as one sample."""
     baseline: Baseline
     changed: parts.Settings | None = None
     """Settings of the result that differ from the baseline's, as they were measured; None if that
@@ -85,13 +85,13 @@ class Evidence(parts.Part):
     searched: parts.Searched | None = None
     """Measured part of the search space; None if it is not known."""
     not_proven: tuple[parts.NotProven, ...] = ()
-    """Faster trials of which the seeds left the accuracy undecided, the fastest first."""
+    """Faster trials whose quality is inconclusive, the fastest first."""
     not_confirmed: tuple[parts.NotConfirmed, ...] = ()
     """Trials that were faster than the result and could not be probed or timed again."""
     arithmetic: parts.Arithmetic | None = None
     """None for a script, and if the FLOPs of a step could not be counted."""
     not_read_back: tuple[str, ...] | None = None
-    """Changed variables of the user's own; nothing tells that anything reads them. None without."""
+    """Changed environment variables that nothing is known to read; None without any."""
 
     @property
     def counted(self) -> str:
@@ -133,14 +133,14 @@ class Provenance(parts.Part):
     model: str
     model_sha256: str
     imports: dict[str, str] | None = None
-    """Eight hex digits of each file of yours that it imported, by its path from the folder of
+    """Eight hex digits of each file of yours that it imported, by its path from the directory of
     `model`; None for no such file."""
     maps: tuple[str, ...] | None = None
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     arguments_sha256: str | None = None
-    """Digest of a script's arguments, but for length, seed and places; None for a model.py."""
+    """Digest of a script's arguments, except length, seed and places; None for a model.py."""
     arguments: dict[str, str] | None = None
-    """Four hex digits of each, to name those that differ; "" stands for words alone."""
+    """Four hex digits of each, to name those that differ; "" stands for words without a name."""
     autotune: str
     created: str
 

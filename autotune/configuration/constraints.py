@@ -294,7 +294,7 @@ class AccuracyRule:
     def margin(self, qualities: Sequence[float]) -> float:
         """Return the mean loss beyond the tolerance, or the lack to the floor, over the baseline.
 
-        This graded point estimate tells samplers what to try next. `decision` says what may become
+        This graded point estimate guides samplers. `decision` says what may become
         the result.
         """
         return self._margin(fmean(self.losses(qualities)), qualities)

@@ -34,7 +34,7 @@ class Part(BaseModel):
 
 
 class DeviceMemoryEvidence(Part):
-    """Memory of the accelerator beside the answer, in bytes; see `DeviceMemory`."""
+    """Memory of the accelerator with the result, in bytes; see `DeviceMemory`."""
 
     total: int
     free: int
@@ -54,7 +54,7 @@ class MemoryGrowth(Part):
     """Under the user's settings; None if it did not grow, or would not reach the limit within three
     days or the length of the run."""
     best: float | None = None
-    """Under the answer's settings; None as above."""
+    """Under the result's settings; None as above."""
 
 
 class MemoryEvidence(Part):
@@ -67,12 +67,12 @@ class MemoryEvidence(Part):
     device: DeviceMemoryEvidence | None = None
     """None on a CPU."""
     longest_of: int | None = None
-    """Samples that were looked at for the longest, which are in the peak as one batch.
+    """Samples among which the longest were found, which are in the peak as one batch.
 
-    None if samples are equally long or their lengths cannot be told.
+    None if samples are equally long or their lengths are unknown.
     """
     dataset_samples: int | None = None
-    """Samples of the dataset, beside those that were looked at."""
+    """Samples of the whole dataset."""
     growth_per_hour: MemoryGrowth | None = None
     """None if memory was not seen to grow."""
 
@@ -108,14 +108,14 @@ class MemoryEvidence(Part):
 
 
 class Stages(Part):
-    """Samples per second that each stage of training reaches alone; None if it takes no time.
+    """Samples per second of each phase of a step by itself; None if it takes no time.
 
     They were timed once, before the trials. `samples_per_second` of the confirmation may lie above
     the slowest by the difference of two processes.
     """
 
     bound: Stage
-    """Slowest stage."""
+    """The bottleneck: the slowest phase."""
     loading: float | None = None
     copying: float | None = None
     """Samples per second of copying; None on a CPU, where nothing is copied."""
@@ -123,7 +123,7 @@ class Stages(Part):
     """Samples per second at which Python launches the kernels of a step; None on a CPU."""
     computing: float | None = None
     busy_share: float | None = None
-    """Share of a step in which kernels run on the GPU, 0 to 1; None where that is not known."""
+    """Share of a step in which kernels run on the GPU, 0 to 1; None if unknown."""
     optimizer_share: float
     """Share of the computing time that the optimizer takes, 0 to 1."""
 
@@ -138,20 +138,20 @@ class NotConfirmed(Part):
 
 
 class Arithmetic(Part):
-    """The arithmetic of a training step at these settings, and the use of the device's."""
+    """Floating-point operations of a training step, and the share of the machine's rate in use."""
 
     flops_per_sample: float | None = None
     """Floating-point operations of a training step for each sample; None if not counted."""
     number_format: str | None = None
     """Format of the step's products: a dtype, or tf32."""
     matmul_flops_per_second: float | None = None
-    """Rate that matrix products reached on the machine in that format."""
+    """Operations per second of matrix products on the machine in that format."""
     mfu: float | None = None
     """Model FLOPs utilisation, 0 to 1: the FLOPs of the best throughput over that rate."""
 
 
 class Steps(Part):
-    """Seconds of single training steps; only on a CPU does the clock tell when each has ended."""
+    """Seconds of single training steps, which only a CPU shows."""
 
     median_seconds: float
     p99_seconds: float
@@ -161,7 +161,7 @@ class Steps(Part):
 
 
 class PredictedRun(Part):
-    """Predicted seconds of a whole run: the one-time cost plus `samples` at the steady rate."""
+    """Predicted seconds of a whole run: the one-time cost, and `samples` at the throughput."""
 
     samples: int
     baseline_seconds: float
@@ -169,11 +169,11 @@ class PredictedRun(Part):
 
 
 class Blocks(Part):
-    """Number of timed blocks behind the rates, and of those that other programs disturbed."""
+    """Number of timed blocks behind the throughputs, and of those that were disturbed."""
 
     timed: int
     gpu_clock_mhz: Pair | None = None
-    """Median clock of the GPU under the user's settings and under the answer; None if unknown."""
+    """Median clock of the GPU under the user's and the result's settings; None if unknown."""
     gpu_held_back: dict[str, int] | None = None
     """Blocks in which something held the GPU's clock back, for each reason; None without any."""
     disturbed: int | None = None
@@ -203,7 +203,7 @@ class MachineRecord(Part):
     driver: str | None = None
     """Version of the accelerator's driver; None without an accelerator."""
     fingerprint: str
-    """Hash of all facts on the machine; a measurement may not hold where it differs."""
+    """Hash of all facts on the machine; measurements may not hold if it differs."""
 
 
 class Searched(Part):
@@ -235,11 +235,11 @@ NOT_MEASURED = "not measured: nothing was tried that could change it"
 
 
 class GateEvidence(Part):
-    """Errors found by the numerics check, against float64, or float32 if the model needs it."""
+    """Errors found by the numerical check, against float64, or float32 if the model needs it."""
 
     loss_error: float
     gradient_error: float | None = None
-    """None for a script that a quality judged; else estimated from sums over its gradients."""
+    """None for a script with a quality metric; otherwise from sums over its gradients."""
     update_error: float | None = None
     """Relative error of the optimizer's first update from equal gradients; None in recorded checks
     without it."""
@@ -292,18 +292,17 @@ class AccuracyEvidence(Part):
     needs_full_run: bool
     """True if a setting changed that can change the course of training: check a full one."""
     split_error: float | None = None
-    """Relative difference of the gradients that smaller batches add up to, on the same samples.
+    """Relative difference of the gradients summed over smaller batches, on the same samples.
 
-    None unless the effective batch is the baseline's in other parts.
+    None unless the result has the baseline's effective batch in other parts.
     """
     judged_by: str | None = None
-    """The quality that judged a script, or its gradients, in words.
+    """Quality metric of a script, or the comparison of its gradients, in words.
 
-    None for a model.py. `autotune run` applies settings that change the arithmetic of that script
-    only if it is there.
+    None for a model.py. Without it, `autotune run` applies no settings that change the arithmetic.
     """
     unjudged: str | None = None
-    """Reason why settings that change a script's training were not searched; None otherwise."""
+    """Reason why settings that change a script's training were not tried; None otherwise."""
 
     @property
     def is_measured(self) -> bool:
@@ -354,7 +353,7 @@ class AccuracyEvidence(Part):
             return ""
         percent = f"{100 * self.split_error:.2g} %"
         is_more = self.needs_full_run and self.split_error > OF_SPLIT[True]
-        cause = "more than rounding, so accuracy was probed" if is_more else "rounding"
+        cause = "more than rounding, so quality was compared" if is_more else "rounding"
         return (
             f"summed over smaller batches, they differ by {percent} on the same samples ({cause})"
         )
@@ -378,10 +377,7 @@ class AccuracyEvidence(Part):
 
 
 class NotProven(Part):
-    """A faster configuration that its seeds showed neither to be accurate enough nor inaccurate.
-
-    It may be as good as the answer is; it is not emitted.
-    """
+    """A faster configuration whose quality is inconclusive after its seeds; not recommended."""
 
     trial: int
     changed: Settings
@@ -389,7 +385,7 @@ class NotProven(Part):
     quality: float
     """Mean quality over the seeds."""
     bound: float | None = None
-    """Worst mean quality that is likely, by 95 %; None if the seeds do not tell."""
+    """One-sided 95 % bound of the mean quality; None if the seeds do not show it."""
     limit: float
-    """Worst mean quality that is allowed over these seeds."""
+    """Worst allowed mean quality over these seeds."""
     seeds: int

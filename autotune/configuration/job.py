@@ -126,7 +126,7 @@ class Gate:
     """Compare loss, gradients and first steps with those under the `reference` settings."""
 
     reference: dict[str, Value]
-    """Settings that differ from the job's in numerics alone."""
+    """Settings that differ from the job's only in numerics."""
     in_double: bool = True
     """Also compute in float64, which takes twice the memory."""
     kind: Literal["gate"] = "gate"
@@ -175,7 +175,7 @@ class Job:
     device: str
     """"auto", or the device as torch spells it."""
     model_path: str | None = None
-    """Absolute path of the model.py or script; None for an inspection of the machine alone."""
+    """Absolute path of the model.py or script; None for an inspection of only the machine."""
     config: dict[str, Value] | None = None
     seed: int = FIRST_SEED
     lr_factor: float = 1.0
@@ -183,7 +183,7 @@ class Job:
     memory_limit_bytes: int | None = None
     """Memory limit, enforced by the child's device allocator, on CPU by the runner."""
     host_limit_bytes: int | None = None
-    """Limit of the host's memory beside an accelerator, enforced by the runner."""
+    """Limit of the host's memory with an accelerator, enforced by the runner."""
     deadline_seconds: float = 300.0
     host: str | None = SEARCH_HOST
     """Name of the warm host to fork from; None: a fresh interpreter."""

@@ -320,7 +320,7 @@ class SearchSpace:
     beginning: Beginning | None = None
     """Part of the space that is tried first; None: all at once."""
     batch_rates: Mapping[Value, float] = field(default_factory=dict)
-    """Samples per second to expect of each batch size by the diagnosis; empty if it cannot tell."""
+    """Samples per second to expect of each batch size by the diagnosis; empty if unknown."""
     launch_seconds: float | None = None
     """Seconds to launch the kernels of a step in full precision; None: no GPU, or not known."""
     paying_threads: int = 1

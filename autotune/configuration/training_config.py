@@ -136,7 +136,7 @@ class TrainingConfig:
         return self.note_key(knob.name for knob, _ in self.items() if knob.effect != "exact")
 
     def departures(self, other: TrainingConfig) -> frozenset[tuple[str, Value]]:
-        """Return what changes the course of training from `other`'s, but for the batch size.
+        """Return what changes the course of training from `other`'s, except the batch size.
 
         What only rounds differently is no part of it. Knobs of the user's own are, as in
         `quality_key`.

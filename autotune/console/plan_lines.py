@@ -22,7 +22,7 @@ from autotune.knobs.base import spelled
 from autotune.searching.confirmation.confirm import MOST_AT_ONCE
 from autotune.searching.run.time_budget import RUNS, needed_trials
 from autotune.values.outcome import Observed, Surroundings
-from autotune.values.text import by_reason, size, span
+from autotune.values.text import by_reason, readable, size, span
 
 # Most paths that a line names.
 _MOST = 5
@@ -35,7 +35,7 @@ _SENT = {
     "Trackio": "Trackio writes to the trials' directories, even if the script names a server",
     "TensorBoard": "TensorBoard writes to the trials' directories",
 }
-_TRIED = "the script's own, which trials with other values replace"
+_TRIED = "set by the script; trials replace its values"
 _DATA_PARALLEL = (
     "nn.DataParallel is searched as it is; PyTorch recommends DistributedDataParallel instead, one "
     "process per GPU"
@@ -100,12 +100,12 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         yield f"DataLoader {name} {use}"
     rate = "samples unknown: each step counts as one sample"
     if seen.counts_samples:
-        rate = f"{seen.samples_per_second:.4g} samples/s"
+        rate = f"{readable(seen.samples_per_second)} samples/s"
     if seen.training_loader:
         rate += f", waiting for data {100 * seen.wait_share:.2g} % of the time"
         # An accelerator may still compute what was queued before.
         rate += "" if seen.device == "cpu" else f" (when {seen.device} may still compute)"
-    yield f"{seen.steps_per_second:.4g} steps/s, {rate}"
+    yield f"{readable(seen.steps_per_second)} steps/s, {rate}"
     if seen.data_parallel:
         yield _DATA_PARALLEL
     for why, names in by_reason(seen.fixed).items():

@@ -61,7 +61,7 @@ class ScriptStarts:
     seconds: float = 0.0
 
     def add(self, job: Job, outcome: TrialOutcome) -> None:
-        """Add the start of a job's process, as far as its outcome tells it."""
+        """Add the start of a job's process, as far as its outcome shows it."""
         if job.script is None:
             return
         match outcome:

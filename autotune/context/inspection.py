@@ -243,7 +243,7 @@ def check_device(observed: outcomes.Observed, device: str) -> None:
     if device != "auto" and visible is not None:
         raise UsageError(
             f"--device: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
-            "would share a device. Let it keep the variable as it finds it."
+            "would share a device. Let it leave the variable as it is."
         )
     if device != "auto" and kind != device.partition(":")[0]:
         raise UsageError(

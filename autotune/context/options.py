@@ -120,7 +120,7 @@ class ObjectiveOptions:
     run_epochs: int | None = None
     """Length of the production run in epochs, with the same effect."""
     unit: Literal["samples", "tokens"] | None = None
-    """Unit in which throughput is told; None: tokens too if the workload counts them."""
+    """Unit of the throughput; None: tokens too if the workload counts them."""
 
     def for_workload(self, facts: WorkloadFacts) -> Objective:
         """Return the objective for a workload.
@@ -142,7 +142,7 @@ class ObjectiveOptions:
         return Objective(self.run_epochs * facts.dataset_samples)
 
     def counts_tokens(self, facts: WorkloadFacts, model_path: Path) -> bool:
-        """Return True if throughput is told in tokens beside samples.
+        """Return True if throughput is reported in tokens, too.
 
         Raises:
             UsageError: tokens are asked for, and the workload at `model_path` does not count them.

@@ -163,7 +163,7 @@ def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> T
 def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:
     """Return a space without the knobs of several processes, and a note on those that it had.
 
-    A portable space has them for others; who wrote one for this machine is told.
+    A portable space has them for other machines; otherwise a note names them.
     """
     lost = [knob.name for knob in ALL_KNOBS if knob.of_ranks and knob.name in file.offers]
     if not lost:

@@ -34,7 +34,7 @@ from autotune.values.outcome import (
 )
 
 _FEWEST_SECONDS = 3.0
-# Steps with the other batch size: the first loss is compared; the second step tells accumulation.
+# Steps with the other batch size: the first loss is compared; the second step shows accumulation.
 _OTHER_STEPS = 2
 # Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
 _FACTOR = 4
@@ -145,7 +145,7 @@ def _agrees(own: ObservedLoss, other: FirstLosses, as_sum: bool) -> bool:
     first, found = own.first[0], other.losses[0]
     if as_sum:
         first, found = first * own.backwards_per_step, found * other.backwards_per_step
-    # Neighbours tell the spread of a batch without the course of training.
+    # Neighbours show the spread of a batch without the course of training.
     steps = [after - before for before, after in pairwise(own.first)]
     chance = _DEVIATIONS * stdev(steps) / math.sqrt(2) if len(steps) > 1 else 0.0
     most = _MOST_BY_CHANCE * max(abs(first), abs(found))

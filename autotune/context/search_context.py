@@ -79,7 +79,7 @@ class SearchContext:
     observed: Observed | None = None
     """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
-    """UUID of the accelerator; empty if torch does not tell."""
+    """UUID of the accelerator; empty if torch does not report it."""
     rank_uuids: tuple[str, ...] = ()
     """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
@@ -135,7 +135,7 @@ class SearchContext:
 
     @property
     def counts_tokens(self) -> bool:
-        """True if throughput is told in tokens beside samples."""
+        """True if throughput is reported in tokens, too."""
         return self.options.objective.counts_tokens(self.facts, self.options.workload.model_path)
 
     @property
@@ -281,7 +281,7 @@ def _inspected(
 ) -> tuple[Inspected, float]:
     """Inspect machine and workload; for a script only the machine, on the script's device.
 
-    Return also the seconds that the child took beside building the dataset.
+    Return also the seconds that the child took, without building the dataset.
     """
     workload, deadline = options.workload, options.budget.trial_timeout_seconds
     job = inspection(options.resources.device, workload.model_path, deadline)

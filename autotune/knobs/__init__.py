@@ -48,7 +48,7 @@ def own_fault(name: str) -> str | None:
     if knob is None:
         return f"{name!r} is no knob"
     if knob.kind == "env" and (owner := _variables().get(knob.word)):
-        return f"{knob.word} is set by the knob {owner}; vary that"
+        return f"{knob.word} is set by the setting {owner}; vary that"
     return word_fault(knob.kind, knob.word)
 
 

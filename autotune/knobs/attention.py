@@ -98,7 +98,7 @@ def _watched(value: Value) -> Iterator[None]:
 
 
 def _permit(value: Value) -> None:
-    """Permit one kernel alone; None: those that were permitted before any was chosen.
+    """Permit only one kernel; None: those that were permitted before any was chosen.
 
     For the whole process, not in a context around the forward pass: what recomputes activations
     runs in the backward pass, and a script has a forward pass of its own.
@@ -122,7 +122,7 @@ def _permissions() -> dict[str, bool]:
 
 
 def _permitted() -> Value:
-    """Return the kernel that is permitted alone; None if several are."""
+    """Return the only kernel that is permitted; None if several are."""
     names = [name for name, is_permitted in _permissions().items() if is_permitted]
     return names[0] if len(names) == 1 else None
 

@@ -120,12 +120,12 @@ class Knob:
     idle: ClassVar[Value] = None
     """Value while it has none."""
     of_ranks: ClassVar[bool] = False
-    """True if the knob has an effect in several processes that train together alone."""
+    """True if the knob only has an effect with several processes that train together."""
     is_readable: bool = True
-    """False if only the user's own code sees the value, so that `read_back` cannot tell it."""
+    """False if only the user's own code sees the value, so that `read_back` cannot read it."""
 
     script_obstacle: ClassVar[str] = ""
-    """Reason why the knob cannot be applied beside an unmodified script; empty if it can."""
+    """Reason why the knob cannot be applied to an unmodified script; empty if it can."""
 
     summary: str
     pays: ClassVar[str]
@@ -139,7 +139,7 @@ class Knob:
         return tuple(value for value in self.values.options if not self.obstacle(value, machine))
 
     def has_effect(self, needed: Value) -> bool:
-        """Return True if the knob has an effect beside that value of the knob in `needs`.
+        """Return True if the knob has an effect with that value of the knob in `needs`.
 
         By default that one must be on: not 0, not null.
         """
@@ -173,7 +173,7 @@ class Knob:
         """Apply the value to the process, before the model is built and any operation runs."""
 
     def read_process(self) -> Value:
-        """Return the value in force in this process; None if it is no setting of the process."""
+        """Return the present value in this process; None if it is no setting of the process."""
         return None
 
     def setters(self) -> Iterable[tuple[Any, str]]:
@@ -219,7 +219,7 @@ class Knob:
         return False
 
     def read_back(self, setup: Setup) -> Value:
-        """Return the value in force in the live process, as PyTorch reports it."""
+        """Return the present value in the live process, as PyTorch reports it."""
         return self.read_process()
 
 

@@ -150,8 +150,8 @@ class LoaderStartMethod(Knob):
     needs = "num_workers"
     summary = "Start method of DataLoader workers; null is Python's own choice."
     pays = (
-        "forkserver or spawn, where forking a large process is slow, or its pages are copied as "
-        "soon as a worker touches them; fork, where new processes import for seconds."
+        "forkserver or spawn: when forking a large process is slow, or its pages are copied as "
+        "soon as a worker touches them. fork: when new processes import for seconds."
     )
     hurts = (
         "A spawned worker imports torch and gets a pickle of the dataset: seconds at each epoch "

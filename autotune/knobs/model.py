@@ -39,8 +39,8 @@ class ChannelsLast(Knob):
     values = OneOf((False, True))
     effect = "numerics"
     summary = "Store images, volumes and convolution weights channels last (NHWC, NDHWC)."
-    pays = "Convolutional networks on GPUs under AMP, and on CPUs where it saves reordering."
-    hurts = "Grouped convolutions, and models that change the layout back and forth."
+    pays = "Convolutional networks on GPUs under AMP, and on CPUs if it saves reordering."
+    hurts = "Grouped convolutions, and models that change the memory format back and forth."
     call = (
         "Module.to(memory_format=torch.channels_last), also for every 4-D input; "
         "channels_last_3d for 5-D ones"
@@ -137,7 +137,7 @@ class ActivationCheckpointing(Knob):
         "Call checkpoint(model) of model.py, which wraps the parts whose activations are to be "
         "computed again in the backward pass."
     )
-    pays = "Where memory bounds the batch: the freed memory permits a larger one."
+    pays = "When memory limits the batch size: the freed memory permits a larger one."
     hurts = "What is wrapped runs forward twice in each step: up to a third more time by itself."
     call = "torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)"
     source = "https://docs.pytorch.org/docs/stable/checkpoint.html"
@@ -169,7 +169,7 @@ class AccumulationSteps(Knob):
         "up. batch_size x accumulation_steps is the effective batch."
     )
     pays = (
-        "Where the effective batch does not fit into memory at once: smaller batches need less, "
+        "When the effective batch does not fit into memory at once: smaller batches need less, "
         "and the optimizer still steps on the same samples."
     )
     hurts = (

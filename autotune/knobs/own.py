@@ -118,7 +118,7 @@ def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
 def variables_set(settings: Mapping[str, Value]) -> Iterator[str]:
     """Yield the user's own variables that are set among these settings.
 
-    A process reads its environment back; nothing tells that a library looks at the variable. Those
+    A process reads its environment back; nothing shows that a library reads the variable. Those
     of which torch or OpenMP tells it belong to other knobs.
     """
     yield from (
@@ -149,7 +149,7 @@ def word_fault(kind: Kind, word: str) -> str | None:
     if secrets := _secret_words(kind, parts):
         return (
             f"{word} looks like a secret ({secrets[0]}), and studies, logs and best.yaml show "
-            "the values of knobs; set it outside"
+            "the values of settings; set it outside"
         )
     if kind == "env" and (word in _NEEDED or word.startswith(_PREFIXES)):
         return f"{word} is needed by Python, the launcher or autotune itself"
@@ -159,7 +159,7 @@ def word_fault(kind: Kind, word: str) -> str | None:
 
 
 def _secret_words(kind: Kind, parts: Sequence[str]) -> list[str]:
-    """Return the words of a name that tell of a secret."""
+    """Return the words of a name that suggest a secret."""
     ends = parts if kind == "env" else parts[-1:]
     passwords = {part for part in parts if _PASSWORD.fullmatch(part)}
     return sorted({*parts} & _SECRETS | {*ends} & _SECRET_ENDS | passwords)

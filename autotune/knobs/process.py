@@ -85,7 +85,7 @@ class OmpWaitPolicy(Knob):
     default = None
     values = OneOf((None, "passive", "active"))
     summary = "Let idle OpenMP threads sleep or spin; null leaves it to the OpenMP library."
-    pays = "passive, where DataLoader workers need the cores that waiting threads would burn."
+    pays = "passive: when DataLoader workers need the cores on which idle threads would spin."
     hurts = "passive costs a wake-up for every operation, which small models have thousands of."
     call = "OMP_WAIT_POLICY=... in the environment, before Python starts"
     source = "https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html"
@@ -108,10 +108,10 @@ class CpuAllocator(Knob):
     default = None
     values = OneOf((None, *_LIBRARIES))
     summary = (
-        "Library that allocates memory of the host, preloaded where it is installed; null leaves "
-        "malloc as it is."
+        "Library that allocates memory of the host, preloaded if it is installed; null keeps the "
+        "C library's malloc."
     )
-    pays = "On CPU: large tensors of changing sizes, which the C library returns and faults anew."
+    pays = "On CPU: large tensors of changing sizes, which malloc gives back and faults in again."
     hurts = "Freed memory is kept longer, so that the peak may grow."
     call = "LD_PRELOAD=libjemalloc.so.2 in the environment, before Python starts"
     source = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
@@ -148,7 +148,7 @@ class HugePages(Knob):
     values = OneOf((False, True))
     summary = "Ask the kernel for huge pages for tensors of 2 MiB and more on the host."
     pays = "On CPU: large tensors, whose first use then takes fewer page faults."
-    hurts = "Memory is taken in steps of 2 MiB; where none is free in one piece, nothing changes."
+    hurts = "Memory is taken in steps of 2 MiB; if none is free in one piece, nothing changes."
     call = "THP_MEM_ALLOC_ENABLE=1 in the environment, before Python starts"
     source = "https://github.com/pytorch/pytorch/blob/main/c10/core/impl/alloc_cpu.cpp"
 
@@ -162,7 +162,7 @@ class HugePages(Knob):
         return {_THP: "1"} if value else {}
 
     def read_back(self, setup: Setup) -> Value:
-        # c10 reads it once, and takes 1 alone for on.
+        # c10 reads it once, and only 1 counts as on.
         return at_start(_THP) == "1"
 
 
@@ -233,8 +233,8 @@ class CpuAffinity(Knob):
         "num_threads is at most the cores that are left."
     )
     pays = (
-        "workers_apart, where workers interrupt the threads that compute, or the thread that feeds "
-        "a GPU; compact on several sockets; spread where hardware threads share a core."
+        "workers_apart: when workers interrupt the threads that compute, or the thread that feeds "
+        "a GPU. compact: on several sockets. spread: when hardware threads share a core."
     )
     hurts = "Cores that are kept apart stand idle while the other side has more to do."
     call = "os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)"
@@ -348,9 +348,9 @@ class Core:
 
 
 def cores_of(numbers: Iterable[int], root: Path = ROOT) -> tuple[Core, ...]:
-    """Return the logical cores with these numbers, neighbours beside each other.
+    """Return the logical cores with these numbers, neighbours next to each other.
 
-    Where /sys tells nothing, all are on one node and each is a physical core.
+    If /sys has nothing on them, all are on one node and each is a physical core.
     """
     nodes = _nodes(root)
     return tuple(sorted(_core(number, nodes.get(number, 0), root) for number in numbers))

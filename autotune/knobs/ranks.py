@@ -37,7 +37,7 @@ class _DdpKnob(Knob):
     of_ranks: ClassVar[bool] = True
     source: ClassVar[str] = _DDP
     argument: ClassVar[str] = ""
-    """Argument of DistributedDataParallel that has it, and attribute that tells it; "" for none."""
+    """Argument of DistributedDataParallel that has it, and attribute that has it; "" for none."""
 
     def has_effect(self, needed: Value) -> bool:
         return needed is None
@@ -53,7 +53,7 @@ class _DdpKnob(Knob):
         return self.default if setup.ddp is None else self.read_ddp(setup.ddp)
 
     def read_ddp(self, ddp: DistributedDataParallel) -> Value:
-        """Return the value in force in what wraps the model."""
+        """Return the present value in the wrapper of the model."""
         return bool(getattr(ddp, self.argument))
 
     def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
@@ -72,8 +72,8 @@ class DdpBucketMb(_DdpKnob):
         "those that are ready first."
     )
     pays = (
-        "Larger: fewer exchanges, where each has a fixed cost. Smaller: the first begins sooner, "
-        "beside more of the backward pass."
+        "Larger: fewer exchanges, if each has a fixed cost. Smaller: the first begins sooner and "
+        "overlaps more of the backward pass."
     )
     hurts = (
         "Buckets of all gradients wait for the last of them; tiny ones pay the fixed cost often."
@@ -162,7 +162,7 @@ class DdpCommDtype(_DdpKnob):
     values: OneOf = OneOf((None, *COMM_HOOKS))
     effect = "numerics"
     summary = "Number format of the gradient all-reduce; null is that of the parameters."
-    pays = "Where the exchange bounds a step: half as many bytes."
+    pays = "When the gradient all-reduce limits a step: half as many bytes."
     hurts = "Rounds the gradients; small ones vanish in float16. Converting them takes time too."
     call = "ddp.register_comm_hook(None, default_hooks.bf16_compress_hook), or fp16_compress_hook"
     source = "https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html"
@@ -206,7 +206,7 @@ class Sharding(Knob):
         "null: each process has the whole model (DistributedDataParallel). fsdp: each has a part "
         "of the parameters, gradients and optimizer state (FSDP2), gathered block by block."
     )
-    pays = "Where memory bounds the batch: the freed memory permits a larger one."
+    pays = "When memory limits the batch size: the freed memory permits a larger one."
     hurts = "Half as much again is exchanged, and gathering waits for it. Checkpoints have shards."
     call = "for block in model.blocks: fully_shard(block); fully_shard(model)"
     source = _SHARDED

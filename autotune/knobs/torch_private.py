@@ -51,7 +51,7 @@ def set_compiled_call(model: nn.Module, call: Callable[..., Any] | None) -> None
 def eager_call(model: nn.Module) -> Callable[..., Any]:
     """Return the call of `model` with its hooks and without compiled code.
 
-    Its `forward` alone would leave the hooks out.
+    Calling only its `forward` would leave out the hooks.
     """
     call: Callable[..., Any] = model._call_impl
     return call
@@ -72,7 +72,7 @@ def set_own_call(model: nn.Module, call: Callable[..., Any]) -> None:
 
 
 def is_view(tensor: Tensor) -> bool:
-    """Return True if a tensor is a view of another one; public names tell of storages alone.
+    """Return True if a tensor is a view of another one; public names only show storages.
 
     What a CUDA graph writes may be a part of a storage, and is no view.
     """
@@ -95,7 +95,7 @@ def compile_modes() -> Mapping[str, Mapping[str, Any]]:
 def compiled_dynamic(compiled: Any) -> bool | None:
     """Return the `dynamic` of the torch.compile that made a function or wrapper module.
 
-    `get_compiler_config` tells the options of the mode alone. It is a closure over the context that
+    `get_compiler_config` only has the options of the mode. It is a closure over the context that
     the compiler runs in, which holds the rest.
     """
     import inspect
@@ -132,7 +132,7 @@ def compile_error() -> type[Exception]:
 
 
 def on_compilation(start: Callable[[], None], end: Callable[[], None]) -> None:
-    """Call `start` and `end` around each compilation; no public event tells its seconds.
+    """Call `start` and `end` around each compilation; no public event has its seconds.
 
     The compiler, whose import takes seconds, is not imported for it. Registered callbacks would not
     do, because `torch.compiler.reset` drops them.
@@ -162,7 +162,7 @@ def draw_as_eager_does() -> None:
 
 
 def is_profiling() -> bool:
-    """Return True if a profiler runs, beside which no second one can; torch has no public word."""
+    """Return True if a profiler runs, which excludes another; torch has no public name."""
     import torch
 
     return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]
@@ -267,7 +267,7 @@ def ready_batches(iterator: Iterator[Any], workers: int) -> int | None:
     """Return the number of batches that workers have ready; None if unknown or without meaning.
 
     Near the end of an epoch the workers get no further requests. The stock is used up in every
-    epoch then, and belongs to the epoch's pace. A DataLoader does not tell its stock.
+    epoch then, and belongs to the epoch's pace. A DataLoader does not show its stock.
     """
     inside: Any = iterator
     try:
@@ -301,7 +301,7 @@ def watch_indices(note: Callable[[Any, object, Any, bool], None]) -> None:
     """Call `note` with each index that an iterator of a DataLoader takes from its sampler.
 
     It gets the iterator, an object that stands for the epoch, the index, and True if that is a
-    list of those of a whole batch. Batches do not tell how many samples they were collated from.
+    list of those of a whole batch. Batches do not show how many samples they were collated from.
     """
 
     def _next_index(take: Callable[[Any], Any], iterator: Any) -> Any:

@@ -290,8 +290,8 @@ class RunningChild:
             names = ", ".join(f"rank {one.rank} on {one.host_name}" for one in left)
             raise TooManyLostError(
                 f"the launcher has not ended {names} within {patience.elsewhere:g} s after SIGTERM "
-                "and was killed. What it left there keeps its devices. Finished trials are kept. "
-                "End it, then the same command continues."
+                "and was killed. Processes that it left there keep their devices. Finished trials "
+                "are kept. End those processes, then rerun the command."
             )
         if is_stuck:
             raise TooManyLostError(

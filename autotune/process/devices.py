@@ -99,7 +99,7 @@ def devices_of(text: str) -> tuple[Device, ...]:
     if len({device.torch_name.partition(":")[0] for device in devices}) > 1:
         faults.append("these are devices of several kinds, whose trials cannot be compared")
     if len({len(device.cores) for device in devices}) > 1:
-        faults.append("each has to have as many cores as the others")
+        faults.append("all need equally many cores")
     held = [lock for device in devices for lock in device.locks()]
     twice = sorted({lock for lock in held if held.count(lock) > 1})
     if twice:

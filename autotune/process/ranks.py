@@ -33,8 +33,8 @@ _SHOWN = 300
 # Words of Python, of a shell and of our own program for a path that is not there.
 _UNSEEN = ("No such file or directory", "can't open file", "does not see")
 _HINT = (
-    " All hosts have to see the folder of the study, as on a shared file system: call autotune in "
-    "one that they do."
+    " All hosts must see the directory of the study: run autotune in a directory of a shared file "
+    "system."
 )
 # The first lines are for a shell, and a string to Python: long paths do not fit behind a `#!`.
 _PROGRAM = """#!/bin/sh
@@ -103,7 +103,7 @@ class Ranks:
 
     @property
     def has_failed(self) -> bool:
-        """True once a process beside rank 0 has told that it failed."""
+        """True once a process other than rank 0 has reported that it failed."""
         return any(other.outcome.exists() for other in self.files.others)
 
     def look(self) -> Lost | None:

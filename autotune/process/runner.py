@@ -1,7 +1,7 @@
 """Run jobs in processes of their own: start, watch and end them, and return their outcomes.
 
 A `Runner` is anything that answers a job with an outcome. The parent imports neither torch nor the
-user's code, and sleeps while a child is timed, but for a heartbeat now and then on a server.
+user's code, and sleeps while a child is timed, except for heartbeats to a server.
 """
 
 from __future__ import annotations

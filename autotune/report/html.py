@@ -26,7 +26,6 @@ from autotune.study.finished import FinishedTrial
 from autotune.values.strict_yaml import dump
 from autotune.values.text import rounds_text, size, span
 
-_MOST_TRIALS_NAMED = 12
 # The bar of a phase is cut off at this many times the throughput of training and computing.
 _BEYOND = 1.4
 
@@ -88,14 +87,8 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"size": size, "span": span, "spelled": spelled, "few": _few}
+    environment.filters |= {"size": size, "span": span, "spelled": spelled}
     return environment.get_template("page.html")
-
-
-def _few(trials: tuple[int, ...]) -> str:
-    """Return the first numbers of trials."""
-    shown = ", ".join(map(str, trials[:_MOST_TRIALS_NAMED]))
-    return shown if len(trials) <= _MOST_TRIALS_NAMED else f"{shown} ..."
 
 
 def _figure(data: ReportData) -> str:

@@ -19,14 +19,10 @@ _MOST_ROWS = 20
 _NUMBERS, _REMARK = 6, 7
 # Index of a column to the least terminal width at which it is shown.
 _ROOM_FOR = {1: 56, 4: 72, _REMARK: 100, 5: 130, 2: 140}
-_MARKS = {
-    "baseline": "",
+_MARKS: dict[str, str] = {
     "answer": "the result",
-    "feasible": "",
     "refused": "not confirmed",
-    "memory": "infeasible",
-    "accuracy": "infeasible",
-    "failed": "infeasible",
+    **dict.fromkeys(("memory", "accuracy", "failed"), "infeasible"),
 }
 _UNKNOWN = "-"
 
@@ -86,7 +82,8 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     details, ratio = trial.details, data.ratio(trial)
     rate, bounds = details.samples_per_second, details.samples_per_second_ci95
     memory, seconds = details.peak_memory_bytes, details.seconds
-    said = (_MARKS[data.standing(trial)], trial.verdict.reason or data.candidate_log(trial).refused)
+    mark, reason = _MARKS.get(data.standing(trial), ""), trial.verdict.reason
+    said = (mark, reason or data.candidate_log(trial).refused)
     busy = None if details.measurement is None else details.measurement.gpu_busy_share
     remarks = [*conditions(details), "" if busy is None else f"GPU busy {100 * busy:.0f} %"]
     return (

@@ -20,7 +20,7 @@ from autotune.sampling.surrogate import Array, Indices, Surrogate, normal_below
 
 # Default deviation of the logarithm of a timing: that of most machines.
 _NOISE = 0.05
-# Two posteriors that differ by more deviations than this are told apart.
+# Two posteriors that differ by more deviations than this are distinct.
 _CLEARLY = 2.0
 
 

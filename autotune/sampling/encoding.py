@@ -131,7 +131,7 @@ class Encoding:
         """Return the log of the time of launching over that of computing, at least 0, (rows,).
 
         On a GPU a step takes as long as its kernels or as launching them, whichever is longer.
-        Faster kernels therefore gain by larger batches or CUDA graphs alone.
+        Faster kernels therefore gain only with larger batches or CUDA graphs.
         """
         rates, sizes = self.space.batch_rates, self._settings("batch_size", rows)
         if not rates.keys() >= set(sizes):
@@ -205,7 +205,7 @@ class Encoding:
     def _gains(self, name: str, values: Sequence[Value]) -> Array:
         """Return the prior gain of each value as a logarithm, whatever the order of the values.
 
-        Batch sizes gain as the diagnosis tells, or linearly with their logarithm. Threads gain by
+        Batch sizes gain as the diagnosis shows, or linearly with their logarithm. Threads gain by
         Amdahl's law (1967), as far as the diagnosis says that they pay. Other knobs gain by not
         being at their default.
         """

@@ -46,7 +46,7 @@ class MemoryModel:
         """
         self._encoding = encoding
         self._surrogate: Surrogate | None = None
-        # A device on which nothing was allocated tells nothing.
+        # A device on which nothing was allocated shows nothing.
         known = np.isfinite(peaks) & (peaks > 0)
         if not known.any():
             return

@@ -2,8 +2,8 @@
 
 The kernel is a sum over knobs and over pairs of knobs (Duvenaud, Nickisch and Rasmussen, "Additive
 Gaussian Processes", 2011). On a logarithmic scale most settings add their gain independently, and
-most interactions are between two of them. A trial thus tells of every configuration that shares a
-setting with it; a product kernel would tell of near ones only. Maximising the evidence finds how
+most interactions are between two of them. A trial thus informs on every configuration that shares a
+setting with it; with a product kernel only on near ones. Maximising the evidence finds how
 much each knob matters.
 """
 
@@ -24,7 +24,7 @@ Indices = NDArray[np.intp]
 _LEVEL = 1.0
 _NOISES = (0.02, 0.05, 0.15)
 _PAIRS = (0.2, 1.0)
-"""Start values for the variance of all pairs, relative to that of the knobs alone."""
+"""Start values for the variance of all pairs, relative to that of single knobs."""
 _FACTORS = (0.2, 5.0)
 # Log evidence that each factor of five away from the prior has to gain.
 _CAUTION = 0.5
@@ -38,7 +38,7 @@ class Scales:
     knobs: Array
     """Variance of each knob's effect, shape (knobs,)."""
     pairs: float
-    """Variance of all pairs together, relative to that of the knobs alone."""
+    """Variance of all pairs together, relative to that of single knobs."""
     noise: float
     """Deviation of a trial, in the unit of the values."""
 

@@ -61,7 +61,7 @@ def alike(configs: Sequence[TrainingConfig]) -> Sequence[float]:
 
 @dataclass(frozen=True)
 class Oracle:
-    """The study's knowledge that the sampler needs beside its trials."""
+    """The study's knowledge that the sampler needs besides its trials."""
 
     is_known: Callable[[TrainingConfig], bool]
     """True for a configuration that must not be proposed any more."""

@@ -35,7 +35,7 @@ _COUNTS = (
 
 
 class _Use:
-    """Batches and samples of the steps, as one source tells them."""
+    """Batches and samples of the steps, as one source counts them."""
 
     def __init__(self) -> None:
         self.batches = self.samples = self._steps = 0
@@ -137,7 +137,7 @@ class BatchStream(Batches):
         """Let `samples_per_step` be of the steps from now on.
 
         A gradient scaler skips steps while it looks for its scale. An optimizer that is not fused
-        tells nothing of these, so that the next one is credited with their batches.
+        says nothing of these, so that the next one is credited with their batches.
         """
         self._given_out.mark()
         self._called.mark()
@@ -169,7 +169,7 @@ class BatchStream(Batches):
 
     @property
     def samples_per_batch(self) -> float:
-        """Mean samples per batch: of an epoch if the loader tells, else of the observed batches."""
+        """Mean samples per batch: of an epoch if known, else of the observed batches."""
         observed = self._use.samples / max(1, self.batches)
         if not self.is_fed:
             return observed or 1.0

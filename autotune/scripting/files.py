@@ -1,6 +1,6 @@
 """Record the files that a process opens for writing, replaces or deletes, and keep what was there.
 
-Python's audit events tell of them. A forked process keeps files as well, and notes none. Libraries
+Python's audit events report them. A forked process keeps files as well, and notes none. Libraries
 that write in C or Rust raise no such event: a few are wrapped for that, and an SQLite database is
 kept as the script connects. Unseen stay types in C, which cannot be wrapped (`pyarrow.OSFile`,
 pyarrow's file systems, `cv2.VideoWriter`), folders of files (`pyarrow.dataset`), other programs,
@@ -137,7 +137,7 @@ class WrittenFiles:
         return str(path) in self.overwritten or str(path) in self._created
 
     def writes(self, path: Any, is_replaced: bool = False, is_emptied: bool = True) -> None:
-        """Note that a file is about to be replaced, written anew (emptied) or changed in place."""
+        """Note that a file is about to be replaced, rewritten (emptied) or changed in place."""
         place = self._counting(path)
         if place is None:
             return

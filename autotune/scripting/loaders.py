@@ -56,7 +56,7 @@ Calls = tuple[tuple[str, int], ...]
 
 
 class Reader(Protocol):
-    """Whatever is told of the iterations of loaders; `start` is when the call began."""
+    """An observer of the iterations of loaders; `start` is when the call began."""
 
     def begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
         """Record that an iteration of a loader began."""
@@ -76,7 +76,7 @@ class TrainingLoaders:
     ) -> None:
         self.sizes = BatchSizes()
         self.readers: list[Reader] = []
-        """Those that are told of every iteration of any loader, and of its batches."""
+        """Observers of every iteration of any loader, and of its batches."""
         self.all_names: list[str] = []
         """Names of all loaders in the order of building, such as train.py:41#0, in which 0 is the
         first one built in that line."""

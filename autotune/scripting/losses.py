@@ -43,12 +43,12 @@ LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""
 _NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
 _SLOTS = 1024
-# Steps of an optimizer that are remembered to tell whose losses it steps on.
+# Steps of an optimizer that are remembered to find whose losses it steps on.
 _REMEMBERED = 100
 _ENTRIES = 4096
 """Entries that are kept of a parameter, evenly spaced: a copy of a model may not fit."""
 _SUMS = 32
-"""Sums that tell the tensors of all parameters."""
+"""Sums that identify the tensors of all parameters."""
 # No script's own seed, whose random numbers its weights would share.
 _SEED = 982_451_653
 _CPU = torch.device("cpu")
@@ -62,8 +62,8 @@ _MOST_SECONDS = 60.0
 # Fewest steps that show whether a loss falls: the last of so many parts of its steps lies below the
 # first one, by so many standard errors.
 _FIRST, _PARTS, _BEYOND = 20, 4, 3.0
-_OPPONENTS = "it trains several models on losses of their own, as a GAN does"
-_AGENT = "it seems to collect its samples with the model, as reinforcement learning does"
+_OPPONENTS = "it trains several models with separate losses, as a GAN does"
+_AGENT = "it seems to collect rollouts, as in reinforcement learning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class Moves:
         self._parameters, self._before = [], []
 
     def sums(self) -> tuple[float, ...]:
-        """Return sums that tell the moves so far; see `sums_of_gradients`."""
+        """Return sums that identify the moves so far; see `sums_of_gradients`."""
         return _sums(self._moves())
 
     def _moves(self) -> list[Tensor]:

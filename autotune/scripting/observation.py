@@ -40,8 +40,8 @@ from autotune.training.timing import StepRequests
 from autotune.values.outcome import Diagnosed, Observed, RankFacts, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
-_OWN_ITERATOR = "{kind} gives out batches by an __iter__ of its own"
-_NO_SAMPLES = "neither a DataLoader nor the call of a model tells the samples of a step"
+_OWN_ITERATOR = "{kind} has its own __iter__"
+_NO_SAMPLES = "neither a DataLoader nor the model's input shows the samples of a step"
 BY_HAND = "the script updates its weights without a torch optimizer"
 _COMPILES_PARTS = "the script compiles parts of its model itself"
 _COMPILES = "the script chooses itself what it compiles"
@@ -132,7 +132,7 @@ class Observation:
         )
 
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
-        """Time the stages of training; None if they are not to be told."""
+        """Time the phases of a step; None if they cannot be separated."""
         stream = self._stream
         if stream.is_read_apart:
             return None

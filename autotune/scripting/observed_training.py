@@ -229,7 +229,7 @@ class ObservedTraining:
         if knob.name != "batch_size":
             with torch.no_grad():  # what is done here is no training of the script's
                 return knob.read_back(self)
-        if self.batch_size is None:  # the loader itself may not tell it, because of a sampler
+        if self.batch_size is None:  # the loader may not know it, because of a sampler
             raise LookupError("no loader was seen to feed training")
         return self.batch_size
 

@@ -112,7 +112,7 @@ class Steps:
 
 
 class ModelCalls:
-    """Samples that a script's model is given in training, where no loader tells.
+    """Samples that a script's model is given in training, if no loader shows them.
 
     They are the leading dimension of the first tensor of a call, of the first call in each backward
     pass. Time between such calls in which the model is evaluated is left out.

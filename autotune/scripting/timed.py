@@ -1,7 +1,7 @@
-"""Time the stages of a script's training, and tell what makes a timing worthless.
+"""Time the phases of a script's steps, and find what makes a timing worthless.
 
 The script's own loop takes the steps, so each stage is timed within whole steps. On an accelerator,
-waiting for it before and after a step tells the stages apart.
+waiting for it before and after a step separates the phases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BATCHES = 4
 
 
 def fault_in(interposition: Interposition, stream: BatchStream) -> Failure | None:
-    """Return a setting that is not in force or a parameter that is not finite; None if fine."""
+    """Return a setting without effect or a parameter that is not finite; None if fine."""
     interposition.observed.batches_per_step = stream.accumulation_steps
     if not stream.is_fed:
         interposition.observed.batch_size = stream.calls.size
@@ -73,7 +73,7 @@ class ScriptStages:
     def timing(
         self, loader: DataLoader[Any] | None, batch_size: int, batches_per_step: int
     ) -> StepRequests[Diagnosed | None]:
-        """Ask for steps and time them; None if a stage cannot be told from the others.
+        """Ask for steps and time them; None if a phase cannot be separated from the others.
 
         Args:
             loader: the loader that feeds training; None if the script gets its batches itself,

@@ -1,6 +1,6 @@
 """Experiment trackers: results of a trial stay out of the places of real trainings.
 
-wandb and Comet are told to do nothing. MLflow, Neptune, ClearML, Trackio and TensorBoard write into
+wandb and Comet are switched off. MLflow, Neptune, ClearML, Trackio and TensorBoard write into
 the trial's folder. A mode or a place that a script names in its code counts only for Comet, Neptune
 and ClearML.
 

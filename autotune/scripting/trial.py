@@ -140,7 +140,7 @@ class Trial:
         if not isinstance(self._job.task, jobs.Probe):
             return outcomes.UserError(TOO_FEW.format(steps=steps), "")
         if self._folder.rank:
-            return outcomes.Probed((), 0.0)  # rank 0 tells what it printed
+            return outcomes.Probed((), 0.0)  # rank 0 reports what it printed
         try:
             found = self._printed.last()
         except ValueError as error:
@@ -319,6 +319,6 @@ def _number(text: str | None) -> float:
         return float(text or "")
     except ValueError:
         raise ValueError(
-            f"--metric-regex captures {(text or '')[:_SHOWN]!r}, which is no number; let its first "
-            "group hold the number alone, as in 'accuracy ([0-9.]+)'"
+            f"--metric-regex captures {(text or '')[:_SHOWN]!r}, which is not a number; its first "
+            "group must hold only the number, as in 'accuracy ([0-9.]+)'"
         ) from None

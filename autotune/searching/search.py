@@ -118,7 +118,7 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
         yield events.TrialsEnded(end_reason(search) or "")
         yield emit(search, known)
         return
-    judged = ", then their accuracy" if search.context.judge.tries_numerics else ""
+    judged = ", then their quality" if search.context.judge.tries_numerics else ""
     text = f"your settings in {RUNS} processes{judged}"
     yield events.PhaseStarted("baseline", text, search.clock.known_left)
     runs = yield from measure_reference(search)

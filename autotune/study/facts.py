@@ -185,7 +185,7 @@ class Entries(_Stored[MutableMapping[K, T]]):
 
 
 class _Written(dict[K, T]):
-    """Entries as they were read; one that is set is written, and there when they are read anew."""
+    """Entries as they were read; one that is set is written, and there when they are read again."""
 
     def __init__(self, entries: Mapping[K, T], write: Callable[[K, T], None]) -> None:
         super().__init__(entries)
@@ -304,8 +304,8 @@ class StudyFacts:
                 fault = fault_of(error) if isinstance(error, ValueError) else str(error)
                 raise StudyMismatchError(
                     f"the study's fact {one.key!r} is not what this version of autotune writes: "
-                    f"{fault}. Give this search a name of its own with --study NAME, or restore "
-                    "the study from its backup."
+                    f"{fault}. Give this search another --study NAME, or restore the study from "
+                    "its backup."
                 ) from error
 
     @property
@@ -346,7 +346,7 @@ class TrialDetails:
     tokens_per_second: float | None = None
     """The same throughput in tokens; None where they are not counted."""
     joules_per_sample: float | None = None
-    """Energy of a sample; None where nothing tells."""
+    """Energy of a sample; None if it was not measured."""
     peak_memory_bytes: int | None = None
     """Peak memory in bytes."""
     compile_seconds: float | None = None
@@ -362,7 +362,7 @@ class TrialDetails:
     quality: float | None = None
     """Mean quality over the accuracy seeds; None if it was not measured."""
     seeds_decided: Decision | None = None
-    """Decision on its training by the seeds drawn until it was told; None if there were none."""
+    """Decision on its training by the seeds drawn until it was stored; None if there were none."""
     training: str | None = None
     """Text that trials of equivalent training share: the settings that can change the model."""
 

@@ -57,7 +57,7 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial:
     except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
         raise StudyMismatchError(
             f"trial {trial.number} of the study was not written by this version of autotune "
-            f"({error}). Give this search a name of its own with --study NAME."
+            f"({error}). Give this search another --study NAME."
         ) from error
     return FinishedTrial(trial.number, config, verdict, details)
 

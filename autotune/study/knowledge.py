@@ -11,7 +11,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.study.finished import FinishedTrial
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
-# dashboard picks its best trial by value alone.
+# dashboard picks its best trial only by value.
 BELOW_BEST = 0.97
 _DIGITS = 6
 MODE = "compile_mode"
@@ -19,7 +19,7 @@ _MOST_FAILED_MODE = 2
 
 
 class _Training(NamedTuple):
-    """A training, but for how it rounds."""
+    """A training, rounding aside."""
 
     departures: frozenset[tuple[str, Value]]
     """Its differences from the baseline's course."""
@@ -193,7 +193,7 @@ def _any_batch_of_a_step(config: TrainingConfig) -> tuple[object, ...]:
 
 
 def _any_batch(config: TrainingConfig) -> tuple[object, ...]:
-    """Return a key that is equal for configurations that differ in their batch size alone.
+    """Return a key that is equal for configurations that differ only in their batch size.
 
     The number of batches in a step may differ as well, unless it is one.
     """

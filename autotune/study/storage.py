@@ -55,8 +55,8 @@ _ADVICE = {
     "not a database": "{restore}",
     "no such table": "It was deleted while it was in use. {restore}",
     "full": "Free some space.",
-    "readonly": "It cannot be written: check its permissions and those of its folder.",
-    "disk I/O": "The disk fails, or the file was taken away.",
+    "readonly": "It cannot be written: check its permissions and those of its directory.",
+    "disk I/O": "The disk failed, or the file was removed.",
 }
 
 
@@ -98,7 +98,7 @@ def check_storage(storage: str | None) -> None:
         ) from None
     if backend not in ("sqlite", "postgresql"):
         raise UsageError(
-            f"--storage {masked(storage)} names {backend}, which was never tried. Give {_KINDS}."
+            f"--storage {masked(storage)} names {backend}, which is untested. Give {_KINDS}."
         )
     if _with_driver(storage).startswith("postgresql+psycopg:"):
         check_installed("psycopg", f"--storage {masked(storage)}")
@@ -253,7 +253,7 @@ def check_still_there(storage: str | None) -> None:
     if path is not None and not path.exists():
         raise StorageError(
             f"{path} was deleted while the search ran. {_how_to_restore(storage)} The outcome of "
-            "each trial of this run is in trials/ in the study's folder."
+            "each trial of this run is in trials/ in the study's directory."
         )
 
 
@@ -286,24 +286,24 @@ def refuse(storage: str | None, error: Exception) -> NoReturn:
 
 
 def _how_to_restore(storage: str | None) -> str:
-    """Return the command that puts a file's backup in its place, or how to begin anew."""
+    """Return the command that puts a file's backup in its place, or how to start over."""
     file = file_of(storage)
     if file is None:
         return "Restore it from a backup of its server."
     if not backup_of(file).exists():
-        anew = "the same command begins anew."
+        anew = "the same command starts over."
         return f"There is no backup of it yet: {'move it away, and ' * file.exists()}{anew}"
     backup, journal, path = (
         shlex.quote(str(one)) for one in (backup_of(file), f"{file}-journal", file)
     )
     return (
         "Its backup has the study as the last search found it at its start: "
-        f"`rm -f {journal}; cp {backup} {path}` restores it. To begin anew, remove both."
+        f"`rm -f {journal}; cp {backup} {path}` restores it. To start over, remove both."
     )
 
 
 def _room(storage: str | None) -> str:
-    """Return the free space beside a storage's file as text for an error; "" without a file."""
+    """Return the free space for a storage's file as text for an error; "" without a file."""
     database = file_of(storage)
     if database is None:
         return ""
@@ -326,7 +326,7 @@ def study_lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"{folder} cannot be used for the study: {error.strerror}. "
-            "Work in a folder that you may write to."
+            "Work in a directory that you may write to."
         ) from error
     try:
         _take_lock(descriptor, folder)

@@ -103,7 +103,7 @@ def _created(name: str, opened: BaseStorage, objective: Objective) -> optuna.Stu
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study.set_metric_names([objective.unit])
-        study.set_user_attr("constraint_names", list(CONSTRAINTS))  # for readers with Optuna alone
+        study.set_user_attr("constraint_names", list(CONSTRAINTS))  # for readers with only Optuna
     return study
 
 

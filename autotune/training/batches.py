@@ -39,7 +39,7 @@ class EmptyEpochError(Exception):
 
 
 class StreamSlice(IterableDataset[Any]):
-    """The samples of a stream from `start` up to `stop`; each iteration reads the stream anew.
+    """The samples of a stream from `start` up to `stop`; each iteration reads the stream again.
 
     In DataLoader workers each of them gives that part of its own stream.
     """
@@ -242,7 +242,7 @@ class BatchSizes:
 
     def __init__(self) -> None:
         self.last = 0
-        """Samples of the last batch; 0 if its loader does not tell."""
+        """Samples of the last batch; 0 if its loader does not know."""
 
     def given(self, iterator: Any) -> None:
         """Record that an iterator gave a batch."""

@@ -73,7 +73,7 @@ class NoiseWatch:
             signal.signal(signal.SIGCONT, self._continued)
 
     def __call__(self) -> Noise:
-        """Return the noise since the last call; unwatched if the counters tell nothing."""
+        """Return the noise since the last call; unwatched if no counter can be read."""
         joules = self._joules()  # first, so that nothing but the block has used them
         gpu = replace(self._gpu(), joules=joules)
         last, self._last = self._last, self._read()
@@ -119,7 +119,7 @@ def watch(
     """Return a watch over this machine, `device` and the calling trial.
 
     All processes that `launcher` started are the trial's; None: this process and its children. The
-    energy of several accelerators is not told, because each process sees its own alone.
+    energy of several accelerators is not reported, because each process sees only its own.
     """
     watched = NoiseWatch(device, lambda: read_cpu_times(clock, launcher))
     if launcher is None or device.type == "cpu":
@@ -128,7 +128,7 @@ def watch(
 
 
 def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> CpuTimes | None:
-    """Read the counters; return None where they tell nothing."""
+    """Read the counters; return None if none can be read."""
     try:
         stat = Path("/proc/stat").read_text(encoding="ascii")
         names = {f"cpu{core}" for core in own_cores()}
@@ -176,7 +176,7 @@ def _gpu_of(device: torch.device) -> tuple[Any, Any] | None:
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-    except Exception:  # no NVML, no such GPU in it, or a torch that does not tell the uuid
+    except Exception:  # no NVML, no such GPU in it, or a torch that does not report the uuid
         return None
 
 
@@ -203,7 +203,7 @@ def _gpu_noise(nvml: Any, handle: Any) -> Noise:
 
 
 def _told(nvml: Any, ask: Callable[[], int]) -> int | None:
-    """Return what NVML answers; None where it does not tell."""
+    """Return what NVML answers; None if it does not report it."""
     try:
         return int(ask())
     except nvml.NVMLError:
@@ -211,7 +211,7 @@ def _told(nvml: Any, ask: Callable[[], int]) -> int | None:
 
 
 def _is_shared(nvml: Any, handle: Any) -> bool:
-    """Return whether other processes than the trial's compute on the GPU, as far as NVML tells."""
+    """Return whether other processes than the trial's compute on the GPU, if NVML lists them."""
     try:
         processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except nvml.NVMLError:
@@ -230,7 +230,7 @@ class EnergyMeter:
         self._last = read()
 
     def __call__(self) -> float | None:
-        """Return the joules since the last call; None where no counter tells."""
+        """Return the joules since the last call; None without a counter."""
         last, self._last = self._last, self._read()
         if not last or len(last) != len(self._last):
             return None
@@ -249,7 +249,7 @@ def _passed(last: int, now: int, wraps: int) -> int | None:
 def package_energy(powercap: Path = _POWERCAP) -> Reading:
     """Read the counters of all CPU packages; empty without them or without the right to read.
 
-    Most kernels let root alone read them. Parts of a package and the whole platform (psys) are left
+    Most kernels let only root read them. Parts of a package and the whole platform (psys) are left
     out: packages hold the former, and the latter holds packages.
     """
     try:
@@ -264,7 +264,7 @@ def package_energy(powercap: Path = _POWERCAP) -> Reading:
 
 
 def gpu_energy(nvml: Any, handle: Any) -> Reading:
-    """Read the counter of a GPU; empty where NVML does not tell, as before Volta."""
+    """Read the counter of a GPU; empty if NVML does not report it, as before Volta."""
     found = _told(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
     return () if found is None else ((found * _IN_MILLI, 0),)
 

@@ -87,7 +87,7 @@ def describe_machine(device: str) -> Machine:
 
 
 def process_settings() -> dict[str, Value]:
-    """Return the values of the process-wide knobs that are in force now."""
+    """Return the present values of the process-wide knobs."""
     values = {knob.name: knob.read_process() for knob in ALL_KNOBS}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -153,7 +153,7 @@ def _native_dtypes(device: str) -> tuple[str, ...]:
 
 
 def _matmul_precisions(device: str) -> tuple[str, ...]:
-    """Return the precisions that differ; off CUDA a test product tells them apart."""
+    """Return the precisions that differ; off CUDA a test product shows it."""
     if torch.device(device).type == "cuda":
         tf32 = torch.cuda.get_device_capability(device) >= _TF32_CAPABILITY
         return ("highest", "high") if tf32 else ("highest",)

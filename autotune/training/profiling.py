@@ -1,4 +1,4 @@
-"""Profile training: time each stage of it alone, and find the operators that a step spends time on.
+"""Profile training: time each phase of a step by itself, and find its costly operators.
 
 The stages are loading, copying, computing and updating. Under the same settings, training is about
 as fast as its slowest stage or slower. A stage that takes next to no time is not worth tuning.
@@ -41,7 +41,7 @@ _LAUNCHES = 5
 # Steps that the profiler records.
 _PROFILED = 5
 _MOST_OPERATORS = 15
-# Blocks that tell a rank that is slower than the others: the fewest that have a 95 % interval.
+# Blocks that show if a rank is slower than others: the fewest with a 95 % interval.
 _RANK_BLOCKS = 6
 # Steps that a process tries by itself; the second one has the optimizer's state in memory.
 _TRIED_STEPS = 2
@@ -166,7 +166,7 @@ def _busy(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:
 def kernel_seconds(device: torch.device) -> StepRequests[tuple[float, float] | None]:
     """Ask for steps; return the seconds of one in which data is copied, and kernels run.
 
-    None where no profiler tells.
+    None without a profiler.
     """
     if device.type != "cuda":
         return None

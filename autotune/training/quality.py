@@ -44,7 +44,7 @@ from autotune.training.workload import Workload
 # Held-out samples: a share of a map-style training set, up to a bound; of a stream, so many.
 _HELD_OUT_SHARE, _HELD_OUT_MOST, _HELD_OUT_OF_STREAM = 0.1, 2048, 256
 _NOTHING_TO_TRAIN_ON = (
-    "the accuracy probe has no full batch to train on beside what it holds out; "
+    "the short training has no full batch besides the held-out samples; "
     "define evaluate(model, device), or choose a smaller batch_size"
 )
 
@@ -89,14 +89,14 @@ def probe(
 def _whole_model(setup: TrainingSetup) -> nn.Module:
     """Return on rank 0 the whole model of a sharded one; else the model itself.
 
-    The whole one is built anew, so that evaluating it calls for no other process. Every process has
+    The whole one is rebuilt, so that evaluating it calls for no other process. Every process has
     to call this.
     """
     if as_sharded(setup.model) is None:
         return setup.model
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    # Rank 0 alone gets it, on its CPU.
+    # Only rank 0 gets it, on its CPU.
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(setup.model, options=options)
     if setup.world.rank:
@@ -170,7 +170,7 @@ def _evaluate(setup: TrainingSetup, held_out: Dataset[Any] | None, batch_size: i
     losses = list(map(partial(_sum_of_losses, setup), loader))
     if not losses:
         raise EmptyEpochError(
-            "the stream gives no samples to evaluate on when it is read once more; "
+            "the stream gives no samples to evaluate on when it is read again; "
             "define evaluate(model, device)"
         )
     return math.fsum(loss for loss, _ in losses) / sum(samples for _, samples in losses)

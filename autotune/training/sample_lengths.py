@@ -38,7 +38,7 @@ def worst_batch(
 ) -> WorstBatch | None:
     """Return a batch of the longest samples of a loader's dataset.
 
-    None if they are equally long, if their lengths cannot be told, or for a stream. A dataset tells
+    None if they are equally long, if their lengths are unknown, or for a stream. A dataset gives
     the lengths of all by an attribute `lengths`. Otherwise samples are read in random order, for
     half a second and 100,000 at most. The longest are repeated where fewer were read than a batch
     holds.
@@ -63,7 +63,7 @@ def worst_batch(
 
 
 def _told(dataset: Any) -> Sequence[float]:
-    """Return the length of each sample as the dataset tells it; empty if it does not."""
+    """Return the length of each sample as the dataset gives it; empty if it does not."""
     if isinstance(dataset, Subset):
         known = _told(dataset.dataset)
         return [known[index] for index in dataset.indices] if known else ()
@@ -75,7 +75,7 @@ def _told(dataset: Any) -> Sequence[float]:
 
 
 def _read(dataset: Any, clock: Callable[[], float]) -> dict[int, int]:
-    """Return the lengths of samples in random order; empty if that of one cannot be told."""
+    """Return the lengths of samples in random order; empty if one is unknown."""
     start, lengths, differ = clock(), dict[int, int](), set[int]()
     for number in _random_numbers(len(dataset)):
         length = sample_length(dataset[number])

@@ -130,7 +130,7 @@ def _repeats(digests: list[bytes]) -> bool:
 
 
 def _count_obstacle(alone: Reading, shared: Reading) -> str:
-    """Return why workers must not be used by the length of an epoch; "" if it tells nothing."""
+    """Return why workers must not be used by the length of an epoch; "" if it shows nothing."""
     if not alone.is_whole:
         return ""
     usual, found = alone.samples, shared.samples

@@ -71,7 +71,7 @@ class LoadedJob:
 def prepare(
     job: Job, folder: TrialFolder, process_start: float, prepared: Prepared | None = None
 ) -> LoadedJob:
-    """Import the workload, unless the host did, then put the process-wide settings in force.
+    """Import the workload, unless the host did, then apply the process-wide settings.
 
     One of several processes then meets the others.
 
@@ -156,7 +156,7 @@ def _fault(step: _WatchedStep, batches: Batches) -> outcomes.Failure | None:
 def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount | None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
-    A compiled model is left out: it would be compiled anew for the batch's shape.
+    A compiled model is left out: it would be compiled again for the batch's shape.
     """
     found = worst_batch(setup.loader) if setup.config["compile_mode"] is None else None
     if not all(setup.world.shares(found is not None)):

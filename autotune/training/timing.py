@@ -41,7 +41,7 @@ its result. `drive` takes the steps of a model.py; a script's own loop takes a s
 # A warm-up step this many times slower than the fastest one is a stall (compilation, a search).
 _STALL = 5.0
 _MOST_WARMUP_STEPS = 500
-# Seconds; shorter steps differ by chance alone.
+# Seconds; shorter steps differ only by chance.
 _SHORTEST_STEP = 2e-4
 # Below this many steps per worker a block gets a multiple of the workers as steps, since workers
 # deliver batches in bursts: else a block's time depends on how many bursts it contains.
@@ -111,7 +111,7 @@ class Timer:
     watch: Callable[[Sequence[Lap]], object] = lambda _: None
     """Function that gets the laps of all processes, by rank, before they become one."""
     sees_steps: bool = False
-    """True if the clock tells when each step has ended, as on a CPU; else only blocks are timed."""
+    """True if the clock shows when each step has ended, as on a CPU; else only blocks are timed."""
     log: StepLog = field(default_factory=StepLog)
     """Single steps of the blocks so far."""
 

@@ -74,7 +74,7 @@ class TrainingSetup:
 
     @property
     def config(self) -> TrainingConfig:
-        """Configuration that should be in force."""
+        """Configuration that should have taken effect."""
         return self.settings.config
 
     @property
@@ -132,7 +132,7 @@ class TrainingSetup:
     def _backward(self, count: int, batch: Any, left: int) -> Tensor:
         """Add the gradients of one of `count` batches, and return its share of the mean loss.
 
-        Processes exchange gradients with the last one alone, after which none is `left`.
+        Processes exchange gradients only with the last one, after which none is `left`.
         """
         batch = self.transfer(batch)
         with without_exchange(self.trained) if left else nullcontext():
@@ -181,7 +181,7 @@ def apply(
 ) -> TrainingSetup:
     """Seed all generators, then build model, optimizer and loader of `workload` under `config`.
 
-    The settings of the process must be in force already (`Settings.apply_to_process`). Each process
+    The settings of the process must be applied already (`Settings.apply_to_process`). Each process
     of a world has its share of the data. All begin with the same weights. Random numbers of the
     training, as of dropout and of workers, differ from rank to rank.
 

@@ -202,7 +202,7 @@ def _misspelt(module: ModuleType) -> list[str]:
     missing = " ".join(_missing(module))
     names = [name for name in _own_names(module) if repr(name) not in missing]
     hints = ((name, did_you_mean(name, absent)) for name in names)
-    return [f"{name} is not part of the contract.{hint}" for name, hint in hints if hint]
+    return [f"{name} is not a part of a model.py.{hint}" for name, hint in hints if hint]
 
 
 def _wrong(module: ModuleType) -> list[str]:

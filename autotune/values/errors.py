@@ -60,7 +60,7 @@ class MismatchError(AutotuneError):
 
 
 class MismatchWarning(UserWarning):
-    """A best.yaml was made for another machine, PyTorch or model, or not all of it is in force."""
+    """A best.yaml was made for another machine, PyTorch or model, or not all of it took effect."""
 
 
 class TooManyLostError(AutotuneError):

@@ -1,6 +1,6 @@
 """Facts on this machine, and on the part of it that this process may use.
 
-`Host` is read from the operating system alone, cgroups of version 1 and 2 included.
+`Host` is read only from the operating system, cgroups of version 1 and 2 included.
 `Machine` adds facts that only torch knows: device, native dtypes, compile modes. A child process
 fills them in, see `autotune.training.inspection`.
 """
@@ -36,7 +36,7 @@ class CpuQuota:
         """Return the CPU seconds of all processes in the cgroup so far.
 
         Raises:
-            ValueError: neither file tells.
+            ValueError: neither file has it.
         """
         for line in read_small(self.unified).splitlines():
             name, _, value = line.partition(" ")

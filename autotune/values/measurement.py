@@ -13,7 +13,7 @@ from autotune.values.statistics import Interval, Part, ratio_interval, ratio_of
 _SLOW = 3.0
 # Steps are uneven if their slow ones take this share of the time.
 _UNEVEN = 0.2
-# Slow steps that tell how often they come: their number is then known to about a half.
+# Slow steps after which their frequency is known to about a half.
 _SEEN_OFTEN = 4
 FEWEST_STEPS = 6
 """Fewer steps do not show which of them are slow."""
@@ -49,7 +49,7 @@ class StepTimes:
 
     @property
     def shows_slow_steps(self) -> bool:
-        """Return True if the steps are even, or enough slow ones tell how often they come."""
+        """Return True if the steps are even, or enough slow ones show how often they come."""
         return not self.is_uneven or self.slow >= _SEEN_OFTEN
 
     @property
@@ -173,7 +173,7 @@ _WORTH_NAMING = DISTURBING / 2
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Activity beside the trial during a block; shares are of the usable cores, 0 to 1."""
+    """Activity of others during a block; shares are of the usable cores, 0 to 1."""
 
     foreign: float = 0.0
     """Share taken by processes that are not the trial's."""
@@ -186,7 +186,7 @@ class Noise:
     power_capped: bool = False
     """True if the power limit held the GPU's clock back, which is usual and no disturbance."""
     clock_mhz: int | None = None
-    """Clock of the GPU's processors at the end of the block; None where NVML does not tell."""
+    """Clock of the GPU's processors at the end of the block; None if NVML does not report it."""
     gpu_busy: float | None = None
     """Share of NVML's sampling period then, up to 1 s, in which a kernel ran; None as above."""
     joules: float | None = None
@@ -194,7 +194,7 @@ class Noise:
     nothing tells."""
     memory_bytes: int | None = None
     """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
-    of the process and its workers; None where nothing tells."""
+    of the process and its workers; None if unknown."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0
@@ -264,7 +264,7 @@ class DeviceMemory:
     """Peak of the memory of tensors."""
     context: int
     """Memory held outside of the allocator: the driver's context, libraries, and other processes,
-    which the driver does not tell apart."""
+    which the driver does not distinguish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +316,9 @@ class Measurement:
     peak_memory_bytes: int
     """Peak reserved by the device allocator; on CPU, peak held by the process and its workers."""
     device_memory: DeviceMemory | None = None
-    """Memory of the accelerator; None on a CPU, and where the device does not tell."""
+    """Memory of the accelerator; None on a CPU, or if the device does not report it."""
     token_count: TokenCount | None = None
-    """Tokens of the batches of this configuration; None if throughput is told in samples alone."""
+    """Tokens of the batches of this configuration; None if only samples are counted."""
     longest_among: LengthCount | None = None
     """Samples whose longest are in the peak memory as one batch; None if no such batch ran."""
     allocator_retries: int = 0
@@ -422,7 +422,7 @@ class Measurement:
 
     @property
     def joules_per_sample(self) -> float | None:
-        """Return the energy of a sample in the telling blocks; None where nothing tells."""
+        """Return the energy of a sample in the undisturbed blocks; None if it was not measured."""
         told = [block.noise.joules for block in self.telling_blocks]
         joules = [one for one in told if one is not None]
         if len(joules) < len(told) or sum(joules) <= 0:
@@ -431,7 +431,7 @@ class Measurement:
 
     @property
     def gpu_busy_share(self) -> float | None:
-        """Return the median of the blocks' `gpu_busy`, 0 to 1; None where NVML does not tell."""
+        """Return the median of the blocks' `gpu_busy`, 0 to 1; None if NVML does not report it."""
         told = [block.noise.gpu_busy for block in self.telling_blocks]
         known = [share for share in told if share is not None]
         return median(known) if known else None

@@ -117,7 +117,7 @@ class WorkloadFacts:
 FIRST_STEPS = 10
 """First steps that are compared."""
 SETTLED_STEP = 3
-"""The first of them in which all settings are in force."""
+"""The first of them in which all settings have taken effect."""
 LOOK_SECONDS = 30.0
 """Seconds for which a script's loss is watched at most until it has fallen."""
 LOOK_SHARE = 1 / 10
@@ -146,7 +146,7 @@ class FirstSums:
     """
 
     gradients: tuple[float, ...] = ()
-    """Gradients of the first step, in which only settings that hold from the start are in force."""
+    """Gradients of the first step, in which only settings of the start have taken effect."""
     update: tuple[float, ...] = ()
     """Changes that the optimizer makes to the parameters in the first of three steps that moves
     them."""
@@ -262,7 +262,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
-    """Seconds per batch that each stage of training takes alone."""
+    """Seconds per batch that each phase of a step takes by itself."""
 
     batch_size: int
     compute_seconds: float
@@ -278,7 +278,7 @@ class Diagnosed:
     launch_seconds: float | None = None
     """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
     busy_seconds: float | None = None
-    """Seconds of a step in which kernels run on the accelerator; None where no profiler tells."""
+    """Seconds of a step in which kernels run on the accelerator; None without a profiler."""
     bfloat16_compute_seconds: float | None = None
     """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
     processes: int = 1
@@ -352,7 +352,7 @@ class Inspected:
     rank_uuids: tuple[str, ...] = ()
     """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
-    """Memory of the accelerator that is free; None on a CPU, and where the device does not tell."""
+    """Free memory of the accelerator; None on a CPU, or if the device does not report it."""
     import_seconds: float = 0.0
     """Seconds that importing the workload took."""
     dataset_seconds: float = 0.0
@@ -389,7 +389,7 @@ class Gated:
     """Distance of the buffers after the first steps from the reference's, divided by the distance
     that the reference's moved; None in a table that was recorded before it was measured."""
     reference_loss_error: float = 0.0
-    """The reference's own error, made by rounding alone; 0 if it is the standard."""
+    """The reference's own error, from rounding only; 0 if it is the standard."""
     reference_gradient_error: float = 0.0
     rounding_path_error: float | None = 0.0
     """Path error of the reference after rounding its initial weights by as much as the gradients
@@ -438,7 +438,7 @@ class Observed:
     profiled: Profiled | None = None
     """Operators of its steps, if they were asked for."""
     stages: Diagnosed | None = None
-    """Seconds of each stage of its training; None if they cannot be told apart."""
+    """Seconds of each phase of its steps; None if they cannot be separated."""
     start_seconds: float = 0.0
     """Seconds until its training began."""
     import_seconds: float = 0.0
@@ -563,7 +563,7 @@ def as_failure(outcome: TrialOutcome) -> Failure:
 
 
 def describe(failure: Failure) -> str:
-    """Return one line that tells people what failed."""
+    """Return one line on what failed."""
     match failure:
         case OutOfMemory(_, detail, foreseen=True):
             return detail

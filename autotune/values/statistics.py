@@ -37,7 +37,7 @@ EACH_LOOK = 0.98
 _FAR_OFF = 5
 
 # Steps below this share of the greatest quality are not looked for: there are none to be found
-# between rounding errors, and they are small beside 1 %.
+# between rounding errors, and they are small compared with 1 %.
 _LEAST_STEP = 1e-4
 
 Interval = tuple[float, float]
@@ -56,7 +56,7 @@ def ratio_interval(parts: Sequence[Part], confidence: float = CONFIDENCE) -> Int
 
     Leaving out one part at a time shows how much the ratio owes to each. The deviation of the
     logarithm follows from that (Efron and Stein, 1981), the quantile is Student's t. A single part
-    shows no spread; the interval is then its ratio alone.
+    shows no spread; the interval is then just its ratio.
 
     Args:
         parts: pairs of positive numbers, such as the seconds and samples of each block, or the

@@ -109,6 +109,6 @@ def in_a_study(path: Path) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal, such as "SIGKILL"; real-time signals have numbers alone."""
+    """Return the name of a signal, such as "SIGKILL"; real-time signals have only numbers."""
     known = {int(one): one.name for one in signal.Signals}
     return known.get(number, f"signal {number}")

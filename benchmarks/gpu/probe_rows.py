@@ -133,9 +133,9 @@ def compile_seconds(mode: str) -> Look:
 
 
 def missing_compiler(_: Place, folder: Path) -> tuple[str, bool | None]:
-    """C3: Check the output of `autotune knobs` if PATH has no compiler."""
+    """C3: Check the output of `autotune settings` if PATH has no compiler."""
     environ = {k: v for k, v in os.environ.items() if k not in ("CC", "CXX", "PATH")}
-    command = [sys.executable, "-m", "autotune", "knobs"]
+    command = [sys.executable, "-m", "autotune", "settings"]
     done = subprocess.run(
         command, env={**environ, "PATH": str(folder)}, capture_output=True, text=True, check=False
     )

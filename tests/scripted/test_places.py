@@ -107,7 +107,7 @@ BARE = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40", "CUDA_VISIBLE_DEVICES"
 )
 def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path):
     written(tmp_path, PLAIN.read_text(encoding="utf-8") + "# modèle \U0001f600\n", "mine.py")
-    done = run_with(environ, tmp_path, "knobs", "mine.py")
+    done = run_with(environ, tmp_path, "settings", "mine.py")
     assert done.returncode == 0, done.stderr
     signs_of_life = [line for line in done.stderr.splitlines() if line.startswith(b"  ... ")]
     assert done.stderr.splitlines() == signs_of_life

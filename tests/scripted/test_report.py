@@ -23,7 +23,7 @@ SECTIONS = {
     "changes",
     "limits",
     "history",
-    "knobs",
+    "effects",
     "memory",
     "failures",
     "time",

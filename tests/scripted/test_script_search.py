@@ -133,7 +133,7 @@ def test_what_the_script_sets_itself_gives_way_to_other_values_alone(tmp_path):
     assert isinstance(planned, Planned)
     assert isinstance(answered, Answered)
     assert answered.best.config["num_threads"] == 1
-    told = "num_threads: the script's own, which trials with other values replace"
+    told = "num_threads: set by the script; trials replace its values"
     assert any(told in line for line in plan_lines(planned.context))
     calls = [(job.config, job.script) for job in runner.jobs if job.config and job.script]
     asked = {config["num_threads"]: "num_threads" in script.asked for config, script in calls}

@@ -95,7 +95,7 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(tmp_path,
 )
 def test_a_database_that_was_never_tried_is_refused(url):
     with pytest.raises(
-        UsageError, match=r"names m.*sql, which was never tried.*postgresql://"
+        UsageError, match=r"names m.*sql, which is untested.*postgresql://"
     ) as refused:
         database.check_storage(url)
     assert ":x@" not in str(refused.value)

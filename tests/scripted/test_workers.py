@@ -94,7 +94,7 @@ def test_only_the_same_model_on_the_same_kind_of_machine_may_join(
     if model is not None:
         changes["model_path"] = tmp_path / "other.py"
         changes["model_path"].write_text(model)
-    with pytest.raises(StudyMismatchError, match="a name of its own"):
+    with pytest.raises(StudyMismatchError, match="another --study NAME"):
         list(joined(options, number, OnDevice(number, machine), **changes))
 
 

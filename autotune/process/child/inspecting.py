@@ -89,7 +89,7 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
 def _observed_together(workload: Workload, world: World, device: torch.device) -> RankFacts:
     """Return what some small steps in each process show, and what the backend can add up.
 
-    A step that fails shows nothing: the baseline tells why it does.
+    A step that fails shows nothing; the baseline reports why.
     """
     model = build_model(workload).to(device).train()
     steps, failed = list[dict[str, int]](), ""
@@ -157,7 +157,7 @@ def _check_room(on_host: int, machine: Machine, job: Job) -> None:
     room, kind = machine.host.usable_cores, "cores"
     if machine.has_accelerator:
         room, kind = torch.accelerator.device_count(), machine.device_type
-        # A launcher may let each process see one accelerator alone.
+        # A launcher may let each process see only one accelerator.
         if job.launch and room == 1:
             return
     if on_host <= room:

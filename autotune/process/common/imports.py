@@ -38,7 +38,7 @@ class AfterImport(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
         """Return the module's own spec with a loader that calls back when it has run.
 
-        A spec alone is no import: many scripts only check that torch is installed.
+        A spec is no import: many scripts only check that torch is installed.
         """
         if fullname != self._name or self not in sys.meta_path:
             return None
@@ -76,7 +76,7 @@ def is_installed(place: Path) -> bool:
 def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     """Return the imported modules of the user's own, each path with its SHA-256.
 
-    These are the Python files that lie in no place for installed packages, but for `main` itself,
+    These are the Python files that lie in no place for installed packages, except `main` itself,
     and for torch, which has a version. Paths are relative to `folder`, by default that of `main`.
     """
     folder = folder or main.resolve().parent

@@ -118,7 +118,7 @@ class Interpreter:
         """Check that it can train under autotune, with torch of at least this version.
 
         Raises:
-            UsageError: it cannot; everything that it lacks is told, with how to get it.
+            UsageError: it cannot; everything that it lacks is named, with how to get it.
         """
         if faults := list(self._faults(oldest_torch)):
             raise UsageError("\n".join([f"{self.path} cannot train under autotune:", *faults]))
@@ -138,9 +138,9 @@ class Interpreter:
 
     def _torch_faults(self, oldest_torch: tuple[int, int]) -> Iterator[str]:
         if self.torch is None:
-            yield "  there is no torch. Install it (pip install torch, or as pytorch.org tells for"
-            yield f"  your device), or name the Python that trains: --python {_likely()}, or"
-            yield "  AUTOTUNE_PYTHON in the environment."
+            yield "  there is no torch. Install it (pip install torch, or following pytorch.org's"
+            yield "  instructions for your device), or name the Python that trains:"
+            yield f"  --python {_likely()}, or AUTOTUNE_PYTHON in the environment."
         elif not reaches(self.torch, oldest_torch):
             yield f"  torch {self.torch}; this command needs {_text(oldest_torch)} or newer."
             if oldest_torch > APPLIES and reaches(self.torch, APPLIES):
@@ -164,7 +164,7 @@ def check_torch() -> None:
     if (found := own_interpreter().torch) is not None and not reaches(found, APPLIES):
         raise UsageError(
             f"torch {found} is too old: settings are applied to torch {_text(APPLIES)} or newer. "
-            "Install one (pytorch.org tells how)."
+            "Install one (see pytorch.org)."
         )
 
 

@@ -27,7 +27,7 @@ KNOWN = ", ".join(words[0] for words in _WORDS)
 """Variables by which a rank is known, for people."""
 
 TELLS = "autotune: "
-"""Beginning of a line in which a process tells why it cannot begin."""
+"""Beginning of a line in which a process reports why it cannot begin."""
 
 
 @dataclass(frozen=True, slots=True)

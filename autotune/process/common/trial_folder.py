@@ -13,7 +13,7 @@ FIRST_STEPS = "the script's first optimizer steps"
 """Phase of a script after its first optimizer step."""
 EVALUATION = "evaluation"
 """Phase of an accuracy probe that evaluates, after its training."""
-NUMERICS_CHECK = "numerics check"
+NUMERICS_CHECK = "numerical check"
 """Phase that compares a configuration's numerics with the reference's."""
 TEMPORARY = "temporary"
 """Word for a folder that is removed when the trial has ended."""
@@ -45,7 +45,7 @@ class TrialFolder:
         return self._own("outcome", ".json")
 
     def is_told(self) -> bool:
-        """Return True if there is an outcome; on a network file system the folder is read anew."""
+        """Return True if there is an outcome; on a network file system the folder is read again."""
         return self.outcome.name in os.listdir(self.path)  # noqa: PTH208 - asks the file system
 
     @property

@@ -100,7 +100,7 @@ def conclude(
 
 
 def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:
-    """Return a clause on the fastest trial that its seeds leave open, but for those `named`.
+    """Return a clause on the fastest trial that its seeds leave open, except those `named`.
 
     It is empty if there is none. No seed is drawn.
     """
@@ -154,8 +154,8 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
         write_best(best, out)
     except OSError as error:
         raise StorageError(
-            f"{out} cannot be written: {error.strerror}. The study keeps the answer: free some "
-            "space or choose another --out, and run the same command again."
+            f"{out} cannot be written: {error.strerror}. The study keeps the result: free some "
+            "space or choose another --out, and rerun the command."
         ) from error
     forget_so_far(search.context.options)
     blocks = best.evidence.blocks

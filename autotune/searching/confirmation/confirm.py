@@ -60,7 +60,7 @@ class State(Enum):
     REFUSED = "refused"
     """It is not accurate enough, or its rounds did not show that it is faster."""
     FAILED = "failed"
-    """It could not be probed or timed, which does not tell whether it is faster."""
+    """It could not be probed or timed, so it may or may not be faster."""
     UNDECIDED = "undecided"
     """The time was up before it had enough rounds to decide."""
     DROPPED = "dropped"
@@ -158,7 +158,7 @@ class ConfirmationRun:
     def undecided(self) -> list[Candidate]:
         """The candidates for which there was not enough time.
 
-        One that the trials do not tell apart from a candidate that lost its rounds does not count.
+        One that the trials do not distinguish from a candidate that lost its rounds does not count.
         """
         beaten = [one.posterior for one in self.candidates if one.is_beaten]
         return [
@@ -223,7 +223,7 @@ class ConfirmationRun:
         if found == Lost(OUT_OF_TIME):
             yield one.end(State.UNDECIDED, TOO_LATE)
         elif not isinstance(found, AccuracyVerdict):
-            yield one.end(State.FAILED, f"accuracy probe: {describe(found)}")
+            yield one.end(State.FAILED, f"short training: {describe(found)}")
         elif found.decision == "accept":
             one.qualities = found.qualities
         elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:

@@ -49,7 +49,7 @@ Point = tuple[float, float]
 def memory_evidence(
     context: SearchContext, baseline_runs: Sequence[Measurement], runs: Sequence[Measurement]
 ) -> MemoryEvidence:
-    """Return the memory of an answer that `runs` confirmed beside those of the baseline."""
+    """Return the memory of a result that `runs` confirmed, with those of the baseline."""
     peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
     found = [run.longest_among for run in runs if run.longest_among is not None]
     among = min(found, key=lambda lengths: lengths.looked_at, default=None)
@@ -151,7 +151,7 @@ def accuracy_evidence(
 
 
 def _judged_by(prober: AccuracyProber, baseline: Sequence[float], by_gradients: bool) -> str | None:
-    """Return what judged a script, in words; None for a model.py and for exact settings alone."""
+    """Return what judged a script, in words; None for a model.py, and if all settings are exact."""
     by = prober.context.judge.by
     if by not in ("gradients", "training_loss", "metric_regex"):
         return None

@@ -182,7 +182,7 @@ def _held_back(runs: Iterable[Measurement]) -> dict[str, int]:
 
 
 def _clocks(won: Confirmed) -> tuple[float, float] | None:
-    """Return the median clocks of the GPU of both sides; None unless both were told."""
+    """Return the median clocks of the GPU of both sides; None unless both are known."""
     own, best = (
         [
             float(block.noise.clock_mhz)

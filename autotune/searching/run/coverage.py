@@ -48,7 +48,7 @@ def searched_part(identity: Identity | None, finished: Sequence[FinishedTrial]) 
 def _tried(
     name: str, domain: Sequence[Value], configs: Sequence[TrainingConfig]
 ) -> tuple[Value, ...]:
-    """Return the values that were in force: those of the domain in its order, then others."""
+    """Return the values that took effect: those of the domain in its order, then others."""
     values = {config[name] for config in configs if not config.is_idle(knob_named(name))}
     known = tuple(value for value in domain if value in values)
     return (*known, *sorted(values - set(known), key=str))

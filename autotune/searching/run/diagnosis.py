@@ -1,7 +1,7 @@
 """Find the stage that bounds training, and the knobs that cannot matter.
 
-Both follow from the time that each stage takes on its own. A cost that is negligible beside a slow
-computation may matter beside a fast one. A knob is frozen only if it could gain nothing even with
+Both follow from the time that each phase of a step takes by itself. A cost that is negligible with
+slow computing may matter with a fast one. A knob is frozen only if it could gain nothing even with
 the largest batch of the space and the fastest computing that its settings may bring. How a larger
 batch computes is assumed where it was not timed.
 """
@@ -161,7 +161,7 @@ class Diagnosis:
             return None
         return (
             f"training reaches {100 * share:.0f} % of what {self.bound} alone reached; something "
-            "else ran while the stages were timed, or their batch takes longer than others"
+            "else ran while the phases were timed, or their batch takes longer than others"
         )
 
     @property
@@ -233,7 +233,7 @@ class Diagnosis:
     def batch_rates(self, sizes: Iterable[Value]) -> dict[Value, float]:
         """Return the samples per second to expect of each batch size under the user's settings.
 
-        Workers count as many as are fastest. The result is empty where nothing tells how long a
+        Workers count as many as are fastest. The result is empty if nothing shows how long a
         larger batch computes.
         """
         seconds = {size: self._step_seconds(int(size or 1)) for size in sizes}
@@ -272,7 +272,7 @@ class Diagnosis:
         }
         launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
         if launch is not None and launch < compute / self.most_speedup:
-            # These modes add CUDA graphs to another mode, which save launching alone.
+            # These modes add CUDA graphs to another mode, which only save launching.
             graphs = {"reduce-overhead"}
             if "max-autotune-no-cudagraphs" in offered:
                 graphs.add("max-autotune")
@@ -340,8 +340,8 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
         "copy to device": stages.transfer_seconds,
         "launch": stages.launch_seconds or 0.0,
         "compute": stages.compute_seconds,
-        "kernels in it": stages.busy_seconds or 0.0,
-        "update in it": stages.optimizer_seconds,
+        "compute, kernels": stages.busy_seconds or 0.0,
+        "compute, update": stages.optimizer_seconds,
     }
     return {name: stages.samples / s for name, s in seconds.items() if s > 0}
 
@@ -398,7 +398,7 @@ def _own(domain: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.
 _PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
-_NOT_TOLD = "the stages of this script cannot be told apart"
+_NOT_TOLD = "the phases of this script's steps cannot be separated"
 
 
 def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | None:
@@ -435,7 +435,7 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process; a script's are observed."""
     if context.observed is not None:
         if context.processes > 1:
-            return Rejected("the stages of a script's processes are not timed apart")
+            return Rejected("with several processes, the phases of a script's steps are not timed")
         return context.observed.stages or Rejected(_NOT_TOLD)
     on_host = context.options.resources.on_host or context.processes
     cores = max(1, context.machine.host.usable_cores // on_host)

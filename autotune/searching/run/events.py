@@ -151,7 +151,7 @@ class CandidateRefused:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSetAside:
-    """Another candidate goes on instead: a faster one, or one as fast with fewer changes."""
+    """Another candidate continues instead: a faster one, or one as fast with fewer changes."""
 
     trial: FinishedTrial
     other: FinishedTrial

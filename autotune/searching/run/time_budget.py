@@ -112,7 +112,7 @@ _DIAGNOSIS_SECONDS = 5.0
 LIMITS_SECONDS = 6.0
 """Approximate seconds to count the arithmetic of the result, and to time that of the machine."""
 FEWEST_TRIALS = 4
-"""Fewest configurations beside the baseline that must be measured to claim "nothing was faster"."""
+"""Fewest other configurations that must be measured to claim "nothing was faster"."""
 OVERTIME = 1 / 10
 """Share of the time budget by which what has begun may exceed it."""
 _CHOOSING_OF_TRIALS, _CHOOSING_OF_BUDGET = 1 / 2, 1 / 10
@@ -291,7 +291,7 @@ class TimeBudget:
 
         A first process of its kind may take far longer than others: files are read and kernels are
         chosen. Where one step takes longer than the baseline's whole process, compiling aside, one
-        more timing of the candidate tells.
+        more timing of the candidate shows.
         """
         one = self.candidate
         run = None if one is None else one.details.measurement
@@ -391,7 +391,7 @@ class TimeBudget:
 
 
 def needs_accuracy(context: SearchContext) -> bool:
-    """Return whether configurations may train worse, and seeds can tell."""
+    """Return whether configurations may train worse, and seeds can show it."""
     space = context.space
     exact = all(space.effect(name) == "exact" for name in space.varied())
     return not exact and context.judge.has_quality

@@ -137,7 +137,7 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
     if cut_by_budget(search, rule):
         is_printed = search.context.judge.by == "metric_regex"
         until = ", until the script prints what --metric-regex finds" if is_printed else ""
-        raise ran_out(search, f"measuring the accuracy of your settings{until}")
+        raise ran_out(search, f"measuring the quality of your settings{until}")
     if isinstance(rule, OutOfMemory | TimedOut):
         return f"short training: {why_unmeasured(rule)}"
     if not isinstance(rule, AccuracyRule):
@@ -147,7 +147,7 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
 
 
 def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
-    """Check that a script's training does not go on from where an earlier run of it ended.
+    """Check that a script's training does not continue where an earlier run of it ended.
 
     Its first losses, with the seed that it was observed with, are compared with those of that run.
 
@@ -228,7 +228,7 @@ def costs(search: SearchRun, runs: Runs) -> CostsMeasured:
 def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     """Refuse a time budget that is too short for enough trials.
 
-    The quickest process tells how long a trial takes. The first one alone refuses nothing if there
+    The quickest process shows how long a trial takes. The first one refuses nothing if there
     is time for a second: it may have read libraries and data that are in memory from then on.
 
     Raises:
@@ -246,10 +246,10 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     seconds = suggested(SPARE * (search.clock.elapsed + enough))
     each = span(time_budget.process_seconds(run))
     raise NotSearchedEnoughError(
-        f"not searched enough: a process of your settings takes {each}, so that the other "
-        f"processes for them, {wanted} trial{'s' if wanted > 1 else ''} and the confirmation need "
-        f"about {span(least)}, and {span(max(0.0, search.clock.left))} of the time budget are "
-        f"left. Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
+        f"not searched enough: a process of your settings takes {each}. The others, "
+        f"{wanted} trial{'s' if wanted > 1 else ''} and the confirmation need about {span(least)}; "
+        f"{span(max(0.0, search.clock.left))} of the time budget are left. "
+        f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
         measured=0,
         seconds=seconds,
     )

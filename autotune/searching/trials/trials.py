@@ -1,7 +1,7 @@
-"""The study loop: ask for a configuration, measure it, judge it, tell the study.
+"""The study loop: ask for a configuration, measure it, judge it, store it in the study.
 
 On several devices of one host, each has a thread, a runner, a folder and drift checks of its own.
-The first one alone measures the baseline and confirms candidates. The threads share the study, the
+Only the first one measures the baseline and confirms candidates. The threads share the study, the
 breaker and the request to stop, which are safe to share.
 """
 
@@ -207,7 +207,7 @@ def _time_made(search: SearchRun) -> bool:
 def _run_trial(
     search: SearchRun, number: int, config: TrainingConfig
 ) -> Generator[TrialStarted, None, FinishedTrial | str]:
-    """Measure one configuration and tell the study; return the reason if the trial was lost."""
+    """Measure one configuration and store it; return the reason if the trial was lost."""
     try:
         yield TrialStarted(number, config)
         start = time.monotonic()
@@ -267,7 +267,7 @@ def _judge(
         return verdict, None
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
-        return Verdict(verdict.value, failed.margins, f"accuracy probe: {failed.reason}"), None
+        return Verdict(verdict.value, failed.margins, f"short training: {failed.reason}"), None
     return judge(outcome, objective, limit, found.margin, found.reason), found
 
 

@@ -182,7 +182,7 @@ def _compare(options: WorkerOptions, joined: Joined, found: Inspected | None = N
             f"study {options.study!r} was made for something else:\n"
             + "\n".join(changed)
             + "\nWorkers need the same model and the same kind of machine. Where machines "
-            "differ, search on each kind under a name of its own."
+            "differ, search on each kind under another --study NAME."
         )
 
 

@@ -1,4 +1,4 @@
-"""The processes that train together: how they meet, and what they tell each other.
+"""The processes that train together: their meeting and their messages.
 
 Those of a model.py meet here, a script's by themselves. Rank 0 decides: it tells the others how
 many steps a block has, and when a timing ends. All of it goes through a group of its own (gloo), so
@@ -75,7 +75,7 @@ class World:
     rank: int = 0
     size: int = 1
     control: Any = None
-    """Process group for what they tell each other; None alone."""
+    """Process group for their messages; None for a single process."""
 
     @property
     def is_alone(self) -> bool:
@@ -119,7 +119,7 @@ class World:
         return tuple(map(max, zip(*self.shares(own_seconds), strict=False)))
 
     def on_first(self, action: Callable[[], Told]) -> Told:
-        """Return what `action` gives on rank 0, which alone calls it; the others wait for it."""
+        """Return the result of `action` on rank 0; only it calls it, and the others wait."""
         return self.told(action() if self.rank == 0 else None)  # type: ignore[return-value]
 
 
@@ -129,7 +129,7 @@ ALONE = World()
 def device_of_rank(device: str) -> str:
     """Return the device of this process: one accelerator for each rank on this host, or the CPU.
 
-    A launcher may let each process see its own alone.
+    A launcher may let each process see only its own.
     """
     kind = torch.device(device).type
     if kind == "cpu":
@@ -139,7 +139,7 @@ def device_of_rank(device: str) -> str:
 
 
 def join(processes: int, device: torch.device, deadline_seconds: float) -> World:
-    """Meet the other processes of a trial, which a launcher started beside this one.
+    """Meet the other processes of a trial, which a launcher started as well.
 
     Raises:
         ValueError: no launcher started this process: torch finds no variable of it.

@@ -66,7 +66,7 @@ def test_what_arguments_of_another_library_leave_out_is_said():
     assert [line.split(":")[0] for line in lines] == ["  channels_last=true"]
     assert sections["optimizer"] == {"fused": True}
     assert sections["torch"]["compile_mode"] == "default"
-    with pytest.warns(MismatchWarning, match="optimizer_impl=null: optim=adamw_torch where yours"):
+    with pytest.warns(MismatchWarning, match="optimizer_impl=null: optim=adamw_torch if yours"):
         Best(best_config(own, own)).arguments("hf")
 
 

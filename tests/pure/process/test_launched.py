@@ -97,7 +97,7 @@ def test_a_host_that_does_not_see_the_folder_says_so(tmp_path, monkeypatch):
     assert f"does not see {gone}: No such file or directory" in done.stderr
     TrialFolder(tmp_path).stderr.write_text(done.stderr)
     lost = Ranks(launching(2), TrialFolder(tmp_path)).of_exit(1)
-    assert "All hosts have to see the folder of the study" in lost.detail
+    assert "All hosts must see the directory of the study" in lost.detail
 
 
 def launching(processes):

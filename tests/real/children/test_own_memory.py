@@ -72,7 +72,7 @@ def test_a_comparison_without_float64_fits_where_one_with_it_passes_the_limit(ga
     found = gate("large_in_double", 800)
     assert isinstance(found, OutOfMemory), found
     assert found.during == NUMERICS_CHECK
-    assert "during numerics check (not during training)" in describe(found)
+    assert "during numerical check (not during training)" in describe(found)
     assert isinstance(gate("large_in_double", 800, in_double=False), Gated)
 
 

@@ -1,4 +1,4 @@
-"""The commands that only tell: knobs, spaces, doctor."""
+"""The commands that only tell: settings, spaces, doctor."""
 
 import multiprocessing
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("one_host")
 
 
 def test_knobs_lists_every_knob_and_why_one_is_frozen_here():
-    done = command("knobs", "--device", "cpu")
+    done = command("settings", "--device", "cpu")
     assert done.code == 0
     assert all(knob.name in done.out for knob in ALL_KNOBS)
     assert "frozen: there is no accelerator to copy to" in done.out
@@ -21,7 +21,9 @@ def test_knobs_lists_every_knob_and_why_one_is_frozen_here():
 def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     monkeypatch.setattr(process, "library", lambda _: None)
-    rows = [" ".join(row.split()) for row in command("knobs", "--device", "cpu").out.splitlines()]
+    rows = [
+        " ".join(row.split()) for row in command("settings", "--device", "cpu").out.splitlines()
+    ]
     at = next(n for n, row in enumerate(rows) if row.startswith("cpu_allocator null frozen"))
     assert rows[at + 1].startswith("not jemalloc: libjemalloc is not installed: apt-get install")
     assert rows[at + 2].startswith("not tcmalloc: libtcmalloc is not installed: apt-get install")
@@ -32,7 +34,7 @@ def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
 
 
 def test_knobs_with_a_model_says_what_it_has_no_use_for():
-    done = command("knobs", WORKLOADS / "stream.py", "--device", "cpu")
+    done = command("settings", WORKLOADS / "stream.py", "--device", "cpu")
     assert done.code == 0
     assert "frozen: no 4-D or 5-D tensors in the batches" in done.out
 
@@ -55,4 +57,4 @@ def test_a_device_on_which_nothing_can_train_is_refused(device):
 def test_a_file_that_reads_arguments_finds_its_own_defaults(tmp_path):
     text = "import argparse\nargparse.ArgumentParser().parse_args()\n"
     (tmp_path / "mine.py").write_text(text + (WORKLOADS / "plain.py").read_text())
-    assert autotune(tmp_path, "knobs", "mine.py").returncode == 0
+    assert autotune(tmp_path, "settings", "mine.py").returncode == 0

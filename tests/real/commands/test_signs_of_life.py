@@ -36,7 +36,7 @@ def options_of(folder, model=PLAIN, **changes):
     ("words", "said"),
     [
         (["doctor"], "inspecting the machine"),
-        (["knobs", PLAIN], "inspecting the machine and the file"),
+        (["settings", PLAIN], "inspecting the machine and the file"),
         (["search", PLAIN, "--dry-run"], "inspecting the machine and the file"),
         (["profile", PLAIN], "the profile"),
     ],

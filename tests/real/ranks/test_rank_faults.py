@@ -203,7 +203,7 @@ def test_a_port_in_use_is_named(tmp_path):
     ("launcher", "said"),
     [
         (STARTS_ONE, "the launcher started 1 of 2 processes within 1 s, without rank 1"),
-        (HIDES, "All hosts have to see the folder of the study"),
+        (HIDES, "All hosts must see the directory of the study"),
     ],
 )
 def test_a_launcher_that_starts_too_few_processes_is_named(launcher, said, tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ COMMANDS = [
     "run best.yaml train.py",
     "profile train.py",
     "worker name --storage postgresql://x --model train.py",
-    "knobs",
+    "settings",
     "doctor",
 ]
 TRAIN = """\

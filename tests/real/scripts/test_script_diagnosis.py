@@ -66,7 +66,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "bottleneck of your settings is loading." in done.stdout
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
-    assert re.search(r"^update in it +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
+    assert re.search(r"^compute, update +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
     assert re.search(r"Training reaches [\d.]+/s, \d+ % of that phase by itself", done.stdout)
     assert "aten::" in done.stdout
     assert (tmp_path / "starts.txt").read_text() == "started ", "one run tells all"
@@ -120,7 +120,7 @@ def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path):
         "loader, num_workers=0": "160,000 →",
         "copy to device": "1,600 →",
         "compute": "160",
-        "update in it": "800 →",
+        "compute, update": "800 →",
     }
 
 
@@ -139,7 +139,7 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
     events = events_of(options, ScriptedRunner(observed=seen))
     timed = next(event for event in events if isinstance(event, StagesTimed))
     assert timed.diagnosis.bound == "computing"
-    assert timed.diagnosis.limits() == pytest.approx({"compute": 160.0, "update in it": 160_000})
+    assert timed.diagnosis.limits() == pytest.approx({"compute": 160.0, "compute, update": 160_000})
     assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
     stages = events[-1].best.evidence.baseline.stages
     assert (stages.bound, stages.loading, stages.computing) == ("computing", None, 160.0)
@@ -159,7 +159,7 @@ def test_without_stages_nothing_is_left_out(tmp_path):
     options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=6)
     events = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
     (unknown,) = [event for event in events if isinstance(event, StagesUnknown)]
-    assert "the stages of this script cannot be told apart" in unknown.reason
+    assert "the phases of this script's steps cannot be separated" in unknown.reason
 
 
 @pytest.mark.parametrize("words", [("--device", "cpu"), ("--baseline", "batch_size=4")])

@@ -95,7 +95,7 @@ def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_
     assert done.returncode == 0, done.stderr
     why = (
         "trying only settings that preserve results; the training loss cannot compare quality: it "
-        "trains several models on losses of their own, as a GAN does"
+        "trains several models with separate losses, as a GAN does"
     )
     assert f"amp_dtype stays null: it changes the arithmetic: {NEEDED}" in done.stderr
     accuracy = answer(tmp_path).constraints.accuracy

@@ -18,7 +18,7 @@ from tuned_scripts import report_of, run
 
 LOADERLESS = "no torch DataLoader feeds training"
 BY_HAND = "the script updates its weights without a torch optimizer"
-OPPONENTS = "it trains several models on losses of their own, as a GAN does"
+OPPONENTS = "it trains several models with separate losses, as a GAN does"
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def test_a_loader_with_an_iterator_of_its_own_keeps_its_settings(ask, way, kind)
     if way == "torchdata":
         installed("torchdata")
     seen = observed(ask("own_iterator.py", way))
-    assert seen.fixed["num_workers"] == f"{kind} gives out batches by an __iter__ of its own"
+    assert seen.fixed["num_workers"] == f"{kind} has its own __iter__"
     assert seen.training_loader == ""
     assert seen.workload.baseline["batch_size"] == 16
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)

@@ -250,7 +250,7 @@ def test_a_regular_expression_that_captures_no_number_is_named_as_the_fault(
 ):
     task = Probe(samples, (0,))
     outcome = ask("plain_loop.py", "--epochs", "9", task=task, settings={}, metric=pattern)
-    assert reason(outcome).startswith(f"--metric-regex captures {captured}, which is no number")
+    assert reason(outcome).startswith(f"--metric-regex captures {captured}, which is not a number")
 
 
 def test_batches_of_an_optimizer_step_are_observed(ask):
