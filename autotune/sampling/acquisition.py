@@ -8,7 +8,6 @@ least tried values: see `trials_without_gain` and `times_tried`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -180,11 +179,6 @@ def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
     z = (mean - best) / deviation
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     return np.asarray(deviation * (z * normal_below(z) + density))
-
-
-def best_first(values: Array) -> Sequence[int]:
-    """Return the positions in descending order of their acquisition values."""
-    return [int(place) for place in np.argsort(-values, kind="stable")]
 
 
 def best_row(seen: Observations) -> Indices | None:

@@ -26,7 +26,6 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.acquisition import (
     Acquisition,
     Observations,
-    best_first,
     best_row,
     times_tried,
     trials_without_gain,
@@ -191,7 +190,7 @@ class Proposals:
     def _first(self, rows: Indices, worth: Worth) -> TrainingConfig | None:
         """Return the best row that is unknown and preferred, or else the best unknown one."""
         second = None
-        for place in best_first(worth(rows)):
+        for place in np.argsort(-worth(rows), kind="stable"):
             config = self._encoding.config(rows[place])
             if self._oracle.is_known(config):
                 continue

@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.race import LOOKS
-from autotune.configuration.constraints import AccuracyRule
 from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
@@ -118,28 +117,11 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
         yield events.TrialsEnded(end_reason(search) or "")
         yield emit(search, known)
         return
-    judged = ", then their quality" if search.context.judge.tries_numerics else ""
-    text = f"your settings in {RUNS} processes{judged}"
-    yield events.PhaseStarted("baseline", text, search.clock.known_left)
-    runs = yield from measure_reference(search)
-    if isinstance(runs, str):
-        yield events.NothingFeasible({f"your settings: {runs}": 1})
+    begun = yield from _measured_baseline(search, is_diagnosed=noted is not None)
+    if isinstance(begun, str):
+        yield events.NothingFeasible({f"your settings: {begun}": 1})
         return
-    search = with_package_seconds(search, runs)
-    if uneven := uneven_text(together(run.steps for run in runs)):
-        yield events.Warned(f"your settings: {uneven}")
-    rule = yield from _told_first_rule(search, runs)
-    if isinstance(rule, str):
-        yield events.NothingFeasible({f"your settings: {rule}": 1})
-        return
-    yield costs(search, runs)
-    if noted is None and not study.finished():
-        search = yield from _diagnosed(search)
-    baseline = tell_baseline(search, runs, rule)
-    yield search.trial_ended(baseline)
-    if not baseline.verdict.feasible:
-        yield events.NothingFeasible({f"your settings: {baseline.verdict.reason}": 1})
-        return
+    search, runs = begun
     eta = search.time_budget.eta_seconds()
     yield events.PhaseStarted("search", f"{search.context.trials} trials in total", eta)
     admit(search)
@@ -149,6 +131,39 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     eta = search.time_budget.conclusion_seconds()
     yield events.PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
     yield from conclude(search, runs, cut_short=reason in FOR_LACK_OF_TIME)
+
+
+def _measured_baseline(
+    search: SearchRun, *, is_diagnosed: bool
+) -> Generator[events.Event, None, tuple[SearchRun, Runs] | str]:
+    """Measure the user's settings with their accuracy and their stages, and add the first trial.
+
+    Returns:
+        The search, narrowed by the diagnosis, and the baseline's processes; or the reason why the
+        settings are no feasible reference.
+    """
+    judged = ", then their quality" if search.context.judge.tries_numerics else ""
+    text = f"your settings in {RUNS} processes{judged}"
+    yield events.PhaseStarted("baseline", text, search.clock.known_left)
+    runs = yield from measure_reference(search)
+    if isinstance(runs, str):
+        return runs
+    search = with_package_seconds(search, runs)
+    if uneven := uneven_text(together(run.steps for run in runs)):
+        yield events.Warned(f"your settings: {uneven}")
+    is_new = not search.study.finished()
+    if is_new:
+        yield events.StepStarted("accuracy")
+    with search.noting_seconds(ACCURACY):
+        rule = first_rule(search, runs)
+    if isinstance(rule, str):
+        return rule
+    yield costs(search, runs)
+    if is_new and not is_diagnosed:
+        search = yield from _diagnosed(search)
+    baseline = tell_baseline(search, runs, rule)
+    yield search.trial_ended(baseline)
+    return (search, runs) if baseline.verdict.feasible else baseline.verdict.reason
 
 
 def _diagnosed(
@@ -165,15 +180,6 @@ def _diagnosed(
     search = search.narrowed_by(found)
     yield events.StagesTimed(found, search.context.space)
     return search
-
-
-def _told_first_rule(
-    search: SearchRun, runs: Runs
-) -> Generator[events.StepStarted, None, AccuracyRule | str]:
-    if not search.study.finished():
-        yield events.StepStarted("accuracy")
-    with search.noting_seconds(ACCURACY):
-        return first_rule(search, runs)
 
 
 def _warnings(context: SearchContext) -> Iterator[events.Warned]:

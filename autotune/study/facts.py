@@ -37,7 +37,6 @@ from autotune.values.outcome import Diagnosed, TrialOutcome
 from autotune.values.statistics import Decision, Interval
 from autotune.values.strict_json import fault_of
 
-K = TypeVar("K")
 T = TypeVar("T")
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Rate = Annotated[FiniteFloat, Field(ge=0)]
@@ -166,32 +165,28 @@ class Fact(_Stored[T | None]):
         return None if fact is None else self.adapter.validate_python(fact)
 
 
-class Entries(_Stored[MutableMapping[K, T]]):
+class Entries(_Stored[MutableMapping[str, T]]):
     """A mapping, of which each entry is an attribute `PREFIX:KEY`; setting one writes it."""
 
-    def __init__(self, prefix: str, kind: Any, key_of: Callable[[str], K]) -> None:
-        super().__init__(prefix, kind)
-        self._key_of = key_of
-
-    def read(self, study: StudyFacts) -> MutableMapping[K, T]:
+    def read(self, study: StudyFacts) -> MutableMapping[str, T]:
         """Return the entries."""
         start = f"{self.key}:"
         found = {
-            self._key_of(name.removeprefix(start)): self.adapter.validate_python(fact)
+            name.removeprefix(start): self.adapter.validate_python(fact)
             for name, fact in study.attributes.items()
             if name.startswith(start)
         }
         return _Written(found, lambda key, value: study.store(f"{start}{key}", value))
 
 
-class _Written(dict[K, T]):
+class _Written(dict[str, T]):
     """Entries as they were read; one that is set is written, and there when they are read again."""
 
-    def __init__(self, entries: Mapping[K, T], write: Callable[[K, T], None]) -> None:
+    def __init__(self, entries: Mapping[str, T], write: Callable[[str, T], None]) -> None:
         super().__init__(entries)
         self._write = write
 
-    def __setitem__(self, key: K, value: T) -> None:
+    def __setitem__(self, key: str, value: T) -> None:
         self._write(key, value)
 
 
@@ -225,19 +220,17 @@ class StudyFacts:
     """The baseline's held-out loss before training, where the allowed loss depends on it."""
     confirmation = Fact[Confirmation](Confirmation)
     answer = Fact[Answer](Answer)
-    qualities = Entries[str, Sequence[float]]("seeds", list[FiniteFloat], str)
+    qualities = Entries[Sequence[float]]("seeds", list[FiniteFloat])
     """Quality of each known seed, by training."""
-    numerics_checks = Entries[str, TrialOutcome](
-        "check", Annotated[TrialOutcome, Discriminator("kind")], str
-    )
+    numerics_checks = Entries[TrialOutcome]("check", Annotated[TrialOutcome, Discriminator("kind")])
     """Outcome of each numerics check, by its settings."""
-    matmul_rates = Entries[str, float]("rate", PositiveFloat, str)
+    matmul_rates = Entries[float]("rate", PositiveFloat)
     """FLOP/s of the machine's matrix products, by number format."""
-    seconds_again = Entries[int, float]("again_seconds", Seconds, int)
+    seconds_again = Entries[float]("again_seconds", Seconds)
     """Seconds of one more timing of a trial whose first one had a long step, by its number."""
-    drift_checks = Entries[str, Sequence[DriftCheck]]("drift", list[DriftCheck], str)
+    drift_checks = Entries[Sequence[DriftCheck]]("drift", list[DriftCheck])
     """Drift checks by device: `OWN`, or the name of an extra device or worker."""
-    phase_seconds = Entries[str, float]("seconds", Seconds, str)
+    phase_seconds = Entries[float]("seconds", Seconds)
     """Seconds of each phase besides the trials."""
 
     def __init__(
@@ -251,30 +244,26 @@ class StudyFacts:
             attributes: the attributes.
             write: writes an attribute into the storage; None if nothing is written.
         """
-        self._attributes = attributes or {}
+        self.attributes: Mapping[str, Any] = attributes or {}
+        """The study's attributes in Optuna, by key."""
         self._write = write
         self._parsed: dict[str, Any] = {}
         self._lock = threading.RLock()
 
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """The study's attributes in Optuna, by key."""
-        return self._attributes
-
     def refresh(self, read: Callable[[], Mapping[str, Any]]) -> None:
         """Take the attributes that the storage has now, from `read`."""
         with self._lock:  # no other thread writes between reading and taking
-            self._attributes, self._parsed = read(), {}
+            self.attributes, self._parsed = read(), {}
 
     def store(self, key: str, value: Any) -> None:
         """Write an attribute as JSON, unless it is there already."""
         fact = _JSON.dump_python(value, mode="json")
         with self._lock:
-            if self._attributes.get(key) == fact:
+            if self.attributes.get(key) == fact:
                 return
             assert self._write is not None, "these facts are only read"
             self._write(key, fact)
-            self._attributes = {**self._attributes, key: fact}
+            self.attributes = {**self.attributes, key: fact}
             self._parsed.pop(key.partition(":")[0], None)
 
     def parsed(self, name: str, read: Callable[[StudyFacts], T]) -> T:

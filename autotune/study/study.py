@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -121,10 +121,9 @@ class TuningStudy:
         self.notes = StudyFacts(attributes, study.set_user_attr)
         self._running: dict[int, TrainingConfig] = {}
         """Configurations of the trials that this process runs, by number."""
-        self._elsewhere: dict[int, TrainingConfig] = {}
+        self._elsewhere: dict[int, TrainingConfig | None] = {}
+        """Those of other processes; None for one that is being chosen."""
         self._others_seen: set[int] = set()
-        self._choosing: Set[int] = frozenset()
-        """Running trials of other processes that have no configuration yet."""
         self._knowledge = Knowledge()
         self._seen: set[int] = set()
         self._heart: _Heart | None = None
@@ -206,21 +205,20 @@ class TuningStudy:
         known = self._knowledge
         if not self.is_shared:
             return was_queued and (known.is_known(config) or known.is_given_up(config))
-        self._wait_for_others_before(number)
-        if known.is_known(config) or known.is_given_up(config):
-            return True
-        before = [other for other in self._elsewhere if other < number]
-        is_full = len(self._knowledge.finished) + len(self._running) - 1 + len(before) >= total
-        is_known = config in (self._elsewhere[other] for other in before)
+        before = self._begun_before(number)
+        is_full = len(known.finished) + len(self._running) - 1 + len(before) >= total
+        is_known = known.is_known(config) or known.is_given_up(config) or config in before
         return is_full or is_known or self.is_closed
 
-    def _wait_for_others_before(self, number: int) -> None:
-        """Catch up until the trials begun before this one have their configurations."""
+    def _begun_before(self, number: int) -> list[TrainingConfig | None]:
+        """Return the configurations of other processes' earlier trials, once they are chosen."""
         end = time.monotonic() + _PROPOSAL_SECONDS
-        self.catch_up()
-        while any(other < number for other in self._choosing) and time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
+        while True:
             self.catch_up()
+            before = [config for other, config in self._elsewhere.items() if other < number]
+            if None not in before or time.monotonic() >= end:
+                return before
+            time.sleep(_LOOK_SECONDS)
 
     def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
         """Start a trial with `wanted` or a proposal of the sampler; return number and settings.
@@ -310,18 +308,17 @@ class TuningStudy:
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 optuna.storages.fail_stale_trials(self._study)
             self.notes.refresh(lambda: self._storage.get_study_user_attrs(self._study_id))
-            running = {}
+            self._elsewhere = {}
             for trial in self._study.get_trials(deepcopy=False):
                 self._see(trial)
                 if trial.state == TrialState.RUNNING and trial.number not in self._running:
-                    running[trial.number] = trial.user_attrs.get(CONFIG)
-            for number in running.keys() - self._others_seen:
+                    chosen = trial.user_attrs.get(CONFIG)
+                    config = None if chosen is None else TrainingConfig.of(chosen)
+                    self._elsewhere[trial.number] = config
+            for number in self._elsewhere.keys() - self._others_seen:
                 # Optuna takes no trial from a process that died before its first heartbeat.
                 self._storage.record_heartbeat(self._id_of(number))
                 self._others_seen.add(number)
-            begun = {n: config for n, config in running.items() if config is not None}
-            self._elsewhere = {n: TrainingConfig.of(config) for n, config in begun.items()}
-            self._choosing = running.keys() - begun.keys()
 
     def others_run(self) -> bool:
         """Return True if any process still runs a trial, or is about to."""

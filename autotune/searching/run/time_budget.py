@@ -295,7 +295,7 @@ class TimeBudget:
         """
         one = self.candidate
         run = None if one is None else one.details.measurement
-        if one is None or run is None or one.number in self.study.notes.seconds_again:
+        if one is None or run is None or str(one.number) in self.study.notes.seconds_again:
             return None
         longest = max(run.warmup_step_seconds, default=0.0) - run.compile_seconds
         return one if longest > self.run_seconds() else None
@@ -305,7 +305,7 @@ class TimeBudget:
 
         Its compiled code is in the cache. An earlier trial may have filled that for it, too.
         """
-        noted = self.study.notes.seconds_again.get(trial.number)
+        noted = self.study.notes.seconds_again.get(str(trial.number))
         if noted is not None:
             return noted
         earlier = (one for one in self.study.finished() if one.number < trial.number)

@@ -179,4 +179,4 @@ def time_candidate_again(search: SearchRun) -> None:
     runs = timed_calmly(run, may_start=lambda: not search.clock.is_over)
     least = process_seconds(runs[-1]) if runs else budget.seconds_again(one)
     taken = round(max(seconds, least), 3)
-    search.study.notes.seconds_again[one.number] = taken
+    search.study.notes.seconds_again[str(one.number)] = taken
