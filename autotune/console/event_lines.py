@@ -117,7 +117,7 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def bound_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return lines on the GPU's busy share, and on ranks that exchange and wait for each other."""
+    """Return lines on the GPU's busy share, and on the exchange of several processes."""
     if diagnosis.doubt:
         return []
     lines = []
@@ -128,12 +128,6 @@ def bound_lines(diagnosis: Diagnosis) -> list[str]:
         lines.append(f"{line}.")
     if (share := diagnosis.exchange_share) is not None:
         lines.append(f"The gradient all-reduce takes {100 * share:.2g} % of a step.")
-    if (slow := diagnosis.slow_rank) is not None:
-        low, high = slow.interval
-        lines.append(
-            f"Rank {slow.rank} takes {slow.ratio:.2f} times as long to compute as the others "
-            f"({low:.2f} to {high:.2f}), which wait for it."
-        )
     return lines
 
 

@@ -41,8 +41,6 @@ _LAUNCHES = 5
 # Steps that the profiler records.
 _PROFILED = 5
 _MOST_OPERATORS = 15
-# Blocks that show if a rank is slower than others: the fewest with a 95 % interval.
-_RANK_BLOCKS = 6
 # Steps that a process tries by itself; the second one has the optimizer's state in memory.
 _TRIED_STEPS = 2
 
@@ -60,14 +58,15 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     setup.model.train()
     raw = next(iter(setup.loader))
     batches = itertools.repeat(setup.transfer(raw))  # the same one for each step, without loading
-    compute = _seconds_of_training(setup, batches, plan)
-    apart, by_rank = _seconds_apart(setup, batches, plan)
+    compute, exchange = _seconds_of_training(setup, batches, plan), None
+    if setup.ddp is not None:
+        step, each = step_apart(setup), setup.batches_per_step
+        exchange = max(0.0, compute - _seconds(setup, step, batches, plan, each))
     return Diagnosed(
         batch_size=setup.loader.batch_size or 1,
         compute_seconds=compute,
         processes=setup.world.size,
-        exchange_seconds=max(0.0, compute - apart) if by_rank else None,
-        rank_seconds=by_rank,
+        exchange_seconds=exchange,
         transfer_seconds=0.0
         if setup.device.type == "cpu"
         else _seconds(setup, lambda _: setup.transfer(raw), batches, plan),
@@ -88,18 +87,13 @@ def _seconds(
     source: Iterable[Any],
     plan: MeasurePlan,
     batches_per_step: int = 1,
-    watch: Callable[[tuple[float, ...]], object] = lambda _: None,
 ) -> float:
     """Return the mean seconds of a step for each of its batches.
 
-    Several processes take such steps at the same time, each with batches of its own. `watch` gets
-    the seconds of each process, by rank, for the warm-up's steps and for each block.
+    Several processes take such steps at the same time, each with batches of its own.
     """
     batches = Batches(source, time.perf_counter, partial(synchronize, setup.device))
-    timer = replace(
-        timer_on(batches, setup.device, setup.world),
-        watch=lambda laps: watch(tuple(lap.seconds for lap in laps)),
-    )
+    timer = timer_on(batches, setup.device, setup.world)
 
     def timing() -> StepRequests[tuple[Block, ...]]:
         warm_up = yield from timer.together(timer.warming_up(plan))
@@ -112,21 +106,6 @@ def _seconds(
 def _seconds_of_training(setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan) -> float:
     """Return the seconds a batch of training steps."""
     return _seconds(setup, setup.step, batches, plan, setup.batches_per_step)
-
-
-def _seconds_apart(
-    setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan
-) -> tuple[float, tuple[tuple[float, ...], ...]]:
-    """Time steps in which processes do not wait for each other.
-
-    Return the seconds a batch, and those of each process's blocks; none if it is alone.
-    """
-    if setup.ddp is None:
-        return math.inf, ()
-    laps: list[tuple[float, ...]] = []
-    blocks = replace(plan, looks=(_RANK_BLOCKS,))
-    step, each = step_apart(setup), setup.batches_per_step
-    return _seconds(setup, step, batches, blocks, each, laps.append), tuple(laps[-_RANK_BLOCKS:])
 
 
 def _launch(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:

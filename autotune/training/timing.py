@@ -108,8 +108,6 @@ class Timer:
     """Remarks on the timing so far, see `Measurement.flags`."""
     world: World = ALONE
     """The processes that take the steps together; rank 0 decides for all."""
-    watch: Callable[[Sequence[Lap]], object] = lambda _: None
-    """Function that gets the laps of all processes, by rank, before they become one."""
     sees_steps: bool = False
     """True if the clock shows when each step has ended, as on a CPU; else only blocks are timed."""
     log: StepLog = field(default_factory=StepLog)
@@ -127,7 +125,7 @@ class Timer:
         while steps := self.world.begins():
             lap = yield from self._own_lap(steps)
             noise = self.noise()
-            self.watch(self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu)))
+            self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu))
         return self.world.told(None)  # type: ignore[return-value]
 
     def warming_up(self, plan: MeasurePlan, step_samples: float = 1) -> StepRequests[WarmUp]:
@@ -310,9 +308,7 @@ class Timer:
         """
         self.world.begins(steps)
         lap = yield from self._own_lap(steps)
-        laps = self.world.shares(lap)
-        self.watch(laps)
-        return slowest(laps)
+        return slowest(self.world.shares(lap))
 
     def _own_lap(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps of this process."""

@@ -5,7 +5,6 @@ A child writes its outcome as JSON. If it could not, the runner writes what it o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -15,7 +14,6 @@ from pydantic import ConfigDict, Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.statistics import Interval, ratio_interval, ratio_of
 from autotune.values.strict_json import fault_of
 
 
@@ -186,37 +184,8 @@ class FirstLosses:
     kind: Literal["first_losses"] = "first_losses"
 
 
-# A rank that takes this many times as long as the others is beyond what timings of equals differ.
-_SLOWER = 1.03
 # A smaller difference of waits, as a share of the timed seconds, is taken for noise.
 _LONGER = 0.03
-
-
-@dataclass(frozen=True, slots=True)
-class SlowRank:
-    """A process that takes longer than the others with which it trains."""
-
-    rank: int
-    ratio: float
-    """Its seconds over the median of the others'."""
-    interval: Interval
-
-
-def slow_rank(seconds: Sequence[Sequence[float]]) -> SlowRank | None:
-    """Return the rank that is slower than the others beyond the noise, or None.
-
-    Args:
-        seconds: for each block, the seconds of each rank; they are compared within a block.
-    """
-    if not seconds or len(seconds[0]) < 2:  # noqa: PLR2004 (one process has no others)
-        return None
-    found = {
-        rank: [(one[rank], median((*one[:rank], *one[rank + 1 :]))) for one in seconds]
-        for rank in range(len(seconds[0]))
-    }
-    rank = max(found, key=lambda one: ratio_of(found[one]))
-    interval = ratio_interval(found[rank])
-    return SlowRank(rank, ratio_of(found[rank]), interval) if interval[0] > _SLOWER else None
 
 
 def waiting_text(run: Measurement) -> str:
@@ -286,8 +255,6 @@ class Diagnosed:
     exchange_seconds: float | None = None
     """Part of `compute_seconds` that exchanging gradients adds; None for one process, and if the
     model is sharded."""
-    rank_seconds: tuple[tuple[float, ...], ...] = ()
-    """For each block of computing without an exchange, the seconds of each process."""
     kind: Literal["diagnosed"] = "diagnosed"
 
     @property

@@ -1,4 +1,4 @@
-"""Several processes in an answer, and in a diagnosis: the exchange, a rank that others wait for."""
+"""Several processes in an answer, and the exchange in a diagnosis."""
 
 from dataclasses import replace
 
@@ -9,23 +9,11 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import bound_lines
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
-from autotune.values.outcome import Diagnosed, Inspected, Loading, RankFacts, slow_rank
+from autotune.values.outcome import Diagnosed, Inspected, Loading, RankFacts
 from factories import best_config, cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, at, events_of, unstored_in
 
 BOTH = RankFacts(comm_dtypes=("float16",))
-
-
-def test_equals_within_the_noise_have_no_straggler():
-    seconds = [(1.0, 1.02), (1.03, 1.0), (1.0, 1.06), (1.0, 1.05), (1.02, 1.0), (1.0, 1.04)]
-    assert slow_rank(seconds) is None
-    assert slow_rank([(1.0, 1.1)] * 6).rank == 1
-    assert slow_rank([(1.0,)] * 6) is None
-
-
-def test_of_four_ranks_the_slowest_is_held_against_the_others():
-    slow = slow_rank([(1.0, 1.1, 2.0, 1.0)] * 6)
-    assert (slow.rank, slow.ratio) == (2, 2.0)
 
 
 def searched(folder, measure=lambda config, phase: at(100), runner=None, **options):
@@ -60,7 +48,7 @@ def test_an_answer_says_how_many_trained_together():
     assert said == "2, 128 samples a step: batch_size 64 in each"
 
 
-def diagnosis(exchange, **changes):
+def diagnosis(exchange):
     stages = Diagnosed(
         batch_size=32,
         compute_seconds=0.1,
@@ -70,7 +58,6 @@ def diagnosis(exchange, **changes):
         optimizer_seconds=0.01,
         processes=2,
         exchange_seconds=exchange,
-        **changes,
     )
     return Diagnosis(stages, cpu_machine(4), TrainingConfig.of({}), 32)
 
@@ -91,8 +78,7 @@ def test_an_exchange_that_takes_next_to_nothing_is_not_worth_a_trial():
     )
 
 
-def test_a_diagnosis_names_the_exchange_and_the_straggler():
-    exchange, rank = bound_lines(diagnosis(0.02, rank_seconds=((0.1, 0.2),) * 6))
+def test_a_diagnosis_names_the_exchange():
+    (exchange,) = bound_lines(diagnosis(0.02))
     assert "20 % of a step" in exchange
-    assert rank.startswith("Rank 1 takes 2.00 times as long")
     assert bound_lines(diagnosis(None)) == []

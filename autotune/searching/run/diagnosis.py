@@ -22,15 +22,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
-from autotune.values.outcome import (
-    Diagnosed,
-    Failure,
-    Rejected,
-    SlowRank,
-    as_failure,
-    describe,
-    slow_rank,
-)
+from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, describe
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
@@ -170,11 +162,6 @@ class Diagnosis:
         if self.stages.exchange_seconds is None:
             return None
         return self.stages.exchange_seconds / self.stages.compute_seconds
-
-    @property
-    def slow_rank(self) -> SlowRank | None:
-        """The process that computes for longer than the others beyond the noise; None if none."""
-        return slow_rank(self.stages.rank_seconds)
 
     @property
     def compute_limit(self) -> float:

@@ -15,7 +15,6 @@ from autotune.values.outcome import (
     Measured,
     NotApplied,
     describe,
-    slow_rank,
 )
 from children import SETTINGS, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
@@ -188,5 +187,3 @@ def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
     assert found.compute_seconds < 0.2
     assert found.exchange_seconds is not None
     assert [one.num_workers for one in found.loading] == [0, 1]
-    slow = slow_rank(found.rank_seconds)
-    assert slow.rank == 1
