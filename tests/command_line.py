@@ -6,7 +6,6 @@ import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 from unittest.mock import patch
 
 from autotune.cli import main
@@ -21,9 +20,9 @@ class Done:
     err: str
 
 
-def command(*words: object, stdout: TextIO | None = None) -> Done:
-    """Give `autotune WORDS` in this process; `stdout` replaces the text in memory."""
-    out, err = stdout or io.StringIO(), io.StringIO()
+def command(*words: object) -> Done:
+    """Give `autotune WORDS` in this process."""
+    out, err = io.StringIO(), io.StringIO()
     argv = ["autotune", *map(str, words)]
     code, on_sigterm = 0, signal.getsignal(signal.SIGTERM)
     with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
@@ -33,8 +32,7 @@ def command(*words: object, stdout: TextIO | None = None) -> Done:
             code = int(ended.code or 0)
         finally:
             signal.signal(signal.SIGTERM, on_sigterm)
-    said = out.getvalue() if isinstance(out, io.StringIO) else ""
-    return Done(code, said, err.getvalue())
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 def told(folder: Path, *words: object) -> Done:

@@ -44,7 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests their tiers, and in several processes the order in which they end soonest."""
-    tiers.mark(items)
+    are_whole_files = not config.getoption("lf", False) and "::" not in "".join(config.args)
+    tiers.mark(items, are_whole_files)
     covering.note(items)
     if hasattr(config, "workerinput"):
         durations.longest_first(items)

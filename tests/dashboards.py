@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import optuna
-
 from children import stop
-from finished_study import NAME
 
 
 @dataclass(frozen=True)
@@ -99,8 +96,3 @@ def _ready(process: subprocess.Popen[str]) -> RunningDashboard:
             url = next(word for word in line.split() if word.startswith("http://"))
             return RunningDashboard(url, "".join(said), process)
     raise AssertionError(f"the dashboard did not start:\n{''.join(said)}")
-
-
-def study_of(folder: Path) -> optuna.Study:
-    """Return the study of `finished_study` in a folder."""
-    return optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")

@@ -40,11 +40,11 @@ def study_of(
 
 
 def opened(
-    url: str, space: SearchSpace, sampler: BaseSampler | str = "RandomSampler", seed: int = 0
+    url: str, space: SearchSpace, sampler: BaseSampler | str = "RandomSampler"
 ) -> TuningStudy:
     """Open the study `s` of a database, or create it."""
     study = open_study("s", url, space, THROUGHPUT)
-    study.use_sampler(sampler, seed)
+    study.use_sampler(sampler, seed=0)
     return study
 
 

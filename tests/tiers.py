@@ -18,13 +18,20 @@ import pytest
 _TESTS = Path(__file__).parent
 
 
-def mark(items: Iterable[pytest.Item]) -> None:
-    """Mark tests as `real` or `long`."""
+def mark(items: Iterable[pytest.Item], are_whole_files: bool) -> None:
+    """Mark tests as `real` or `long`; refuse an entry that names no test of a whole file."""
     listed = _listed()
+    files, named = set(), set()
     for item in items:
-        tier = next((listed[name] for name in _names(item) if name in listed), _own(item))
+        files.add(str(_path(item)))
+        entries = [name for name in _names(item) if name in listed]
+        named.update(entries)
+        tier = listed[entries[0]] if entries else _own(item)
         if tier != "test":
             item.add_marker(tier)
+    idle = [each for each in listed if each.partition("::")[0] in files and each not in named]
+    if are_whole_files and idle:
+        raise pytest.UsageError("\n".join(["tests/tiers.txt names no test by:", *idle]))
 
 
 def _listed() -> dict[str, str]:

@@ -1,20 +1,15 @@
 """Fixtures of the tests of devices: `pytest -m gpu tests/gpu` runs those that need a GPU."""
 
 import os
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Job
 from autotune.process.runner import SubprocessRunner
 from autotune.training.inspection import describe_machine
-from autotune.values.outcome import TrialOutcome
 from gpus import CUDA, on_cuda
 from restored import process_state
-
-Ask = Callable[[Job], TrialOutcome]
 
 
 @pytest.fixture(params=["cpu", on_cuda(CUDA)])

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,7 @@ from autotune.training.batches import endless
 from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
-from autotune.values.machine import Machine
-from autotune.values.outcome import (
-    CountedFlops,
-    Inspected,
-    Measured,
-    OutOfMemory,
-    Probed,
-    TrialOutcome,
-)
+from autotune.values.outcome import CountedFlops, Inspected, Measured, OutOfMemory, Probed
 from covering import covers
 from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
@@ -33,9 +24,6 @@ from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
 DEVICE_HOG = Path(__file__).parent.parent / "workloads" / "cuda_hog.py"
 LIMIT = 1 << 29
 COMPILING = [value for value in KNOBS["compile_mode"].suggestions(cuda_machine()) if value]
-
-Ask = Callable[[Job], TrialOutcome]
-MachineOf = Callable[[str], Machine]
 
 
 # With tests of their own, as those of several processes: `test_cuda_prefetch.py`,

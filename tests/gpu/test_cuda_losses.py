@@ -1,6 +1,5 @@
 """Losses of an unchanged script are recorded on each device as the script has them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -9,13 +8,12 @@ import pytest
 from autotune.configuration.job import Job, TakeFirstSteps
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import FirstLosses, TrialOutcome
+from autotune.values.outcome import FirstLosses
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 STEPS = 1100
 """More than the losses for which memory on a device is allocated at once."""
 
-Ask = Callable[[Job], TrialOutcome]
 
 pytestmark = pytest.mark.slow
 

@@ -1,18 +1,15 @@
 """Batches that are copied ahead arrive whole, and while the device is at work."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from autotune.configuration.job import Job, Measure
+from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.loader import CopiedAhead
 from autotune.training.apply_settings import Settings
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import Measured
 from gpus import CUDA, QUICK, cuda_only, job_on
 
-Ask = Callable[[Job], TrialOutcome]
 ROWS, BATCHES = 1 << 22, 24
 # Enough work for the copy of a batch to be over long before it.
 PRODUCTS, SIZE = 40, 4096

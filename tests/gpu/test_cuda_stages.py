@@ -1,14 +1,13 @@
 """Diagnosis and profile on each device."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autotune.configuration.job import Diagnose, Job, Observe, Profile
 from autotune.configuration.script import Script
-from autotune.values.outcome import Diagnosed, Observed, Profiled, TrialOutcome
+from autotune.values.outcome import Diagnosed, Observed, Profiled
 from factories import written
 from gpus import CUDA, QUICK, cuda_only, job_on
 
@@ -27,7 +26,6 @@ def compute_loss(model, batch):
     return model(batch[0]).square().mean()
 """
 SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
-Ask = Callable[[Job], TrialOutcome]
 
 pytestmark = pytest.mark.slow
 

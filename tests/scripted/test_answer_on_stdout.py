@@ -2,16 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable
 
 import pytest
 
 from children import WORKLOADS
-from command_line import Done, command
+from command_line import command
 from factories import written
 from scripted_runner import ScriptedRunner, at, batch_of
 
-Search = Callable[..., Done]
 FASTER, KEPT = "2.00x faster than your settings", "Keep your settings"
 
 

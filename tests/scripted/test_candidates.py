@@ -14,7 +14,7 @@ from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation import confirm
 from autotune.searching.confirmation.confirm import Candidate, State
 from autotune.searching.run.search_run import SearchRun
-from factories import IMAGE_FACTS, cpu_machine
+from factories import IMAGE_FACTS, cpu_machine, measurement
 from scripted_runner import ScriptedRunner
 from study_factories import SMALL, add, rounds, study_of, trial
 
@@ -51,17 +51,37 @@ def test_nothing_is_told_of_a_candidate_that_was_not_tested(pair):
 
 
 @pytest.fixture
-def late(nine, tmp_path):
+def search_of(nine, tmp_path):
+    """A function that returns a search whose trials had these rates and speeds of the machine."""
+
+    def search(*trials):
+        options = SearchOptions.of(
+            model_path=Path("m.py"), study="s", storage=None, folder=tmp_path, out=tmp_path / "b"
+        )
+        study, configs = study_of(nine), list(nine.configurations())
+        for config, (rate, speed) in zip(configs, trials, strict=False):
+            run = replace(measurement(rate), machine_speed=speed)
+            told = {"samples_per_second": rate, "stored_measurement": asdict(run)}
+            add(study, config, rate / speed, seconds=1.0, **told)
+        context = SearchContext(options, cpu_machine(), IMAGE_FACTS, configs[0], nine, 9, 1 << 32)
+        return SearchRun(context, ScriptedRunner(), study)
+
+    return search
+
+
+@pytest.fixture
+def late(search_of):
     """A search whose time is over, with trials 0.5 % and 50 % above the baseline."""
-    options = SearchOptions.of(
-        model_path=Path("model.py"), study="s", storage=None, folder=tmp_path, out=tmp_path / "b"
-    )
-    study, configs = study_of(nine), list(nine.configurations())
-    for config, value in zip(configs, (100.0, 100.5, 150.0), strict=False):
-        add(study, config, value, seconds=1.0, samples_per_second=value)
-    context = SearchContext(options, cpu_machine(), IMAGE_FACTS, configs[0], nine, 9, 1 << 32)
-    context = replace(context, time_budget_seconds=1.0)
-    return SearchRun(context, ScriptedRunner(), study, started=time.monotonic() - 100)
+    search = search_of((100.0, 1.0), (100.5, 1.0), (150.0, 1.0))
+    context = replace(search.context, time_budget_seconds=1.0)
+    return replace(search, context=context, started=time.monotonic() - 100)
+
+
+def test_a_trial_on_a_machine_that_had_slowed_comes_where_its_full_speed_would_be(search_of):
+    search = search_of((100.0, 1.0), (150.0, 1.0), (100.0, 0.5))
+    costs = SimpleNamespace(fixed_seconds=lambda config, run: 0.0)
+    found = confirm.candidates(search, costs)
+    assert [one.trial.number for one in found] == [2, 1]
 
 
 def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(late, monkeypatch):

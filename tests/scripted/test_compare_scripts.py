@@ -3,7 +3,6 @@
 import json
 from contextlib import chdir
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,6 @@ from scripted_runner import SEEN_SETTINGS as OWN
 from scripted_runner import ScriptedRunner, at
 
 NOT_FASTER, USAGE, WORKLOAD = 8, 2, 4
-SCRIPTS = Path(__file__).parents[1] / "scripts"
-WORKFLOW = Path(__file__).parents[2] / "docs" / "workflow.yaml"
 SEEN = replace(scripted_runner.SEEN, fixed={"channels_last": "the script does so itself"})
 
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -13,16 +12,14 @@ import pytest
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Noise
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import Measured
 from children import WORKLOADS
-from command_line import Done, command
+from command_line import command
 from factories import best_config, found_here
 from scripted_runner import ScriptedRunner, at, batch_of
 
 SMALL, LARGE = (TrainingConfig.of({"batch_size": size}) for size in (8, 64))
 NOT_FASTER = 8
-Timing = Callable[[int], TrialOutcome]
-"""The timing of the large batch, by how often it was timed before."""
 
 
 class Runner(ScriptedRunner):
@@ -37,9 +34,6 @@ class Runner(ScriptedRunner):
         if job.config is not None:
             self.names.append(folder.name)
         return super().run(job, folder)
-
-
-Compare = Callable[..., tuple[Done, Runner]]
 
 
 @pytest.fixture

@@ -16,15 +16,6 @@ from scripted_runner import FACTS, ScriptedRunner, at, events_of, unstored_in
 BOTH = RankFacts(comm_dtypes=("float16",))
 
 
-def searched(folder, measure=lambda config, phase: at(100), runner=None, **options):
-    """The answer of a scripted search of two processes on four cores."""
-    runner = runner or ScriptedRunner(measure)
-    runner.inspected = Inspected(cpu_machine(4), replace(FACTS, ranks=BOTH))
-    space = "batch_size: [8, 16]\n"
-    events_of(unstored_in(folder, space, nproc_per_node=2, trials=2, **options), runner)
-    return read_best(folder / "best.yaml"), runner
-
-
 @pytest.mark.parametrize(("on_host", "told"), [(2, 2), (4, None)])
 def test_an_answer_of_several_hosts_says_how_many_processes_each_has(tmp_path, on_host, told):
     found = Inspected(cpu_machine(8), replace(FACTS, ranks=BOTH), processes=4, on_host=on_host)

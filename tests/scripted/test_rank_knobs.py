@@ -31,8 +31,8 @@ def space_for(ranks, name="full", **baseline):
     return narrow(read_space(find_space(name)), cpu_machine(4), facts, config)
 
 
-def two(ranks=BOTH):
-    return ScriptedRunner(inspected=Inspected(cpu_machine(4), replace(FACTS, ranks=ranks)))
+def two():
+    return ScriptedRunner(inspected=Inspected(cpu_machine(4), replace(FACTS, ranks=BOTH)))
 
 
 def test_several_processes_vary_what_their_backend_and_model_allow():

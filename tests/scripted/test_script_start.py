@@ -3,7 +3,6 @@
 import json
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,6 @@ from factories import measurement
 from scripted_runner import ScriptedRunner, events_of, options_in
 from search_clock import use_clock
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "num_workers: [0, 2]\n"
 SEEN = replace(scripted_runner.SEEN, start_seconds=4.0)
 

@@ -1,10 +1,8 @@
 """Faults of a storage are told in a line with what helps; nothing is overwritten."""
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -14,8 +12,6 @@ from autotune.study import storage as database
 from autotune.values.errors import StorageError, UsageError
 from covering import covers
 from study_factories import HOLDS, finish, opened, tell
-
-Reopened = Callable[[], Any]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The default sampler: what it proposes, what it learns, and Optuna's contract with it."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +23,6 @@ channels_last: [false, true]
 num_threads: [2, 1]
 """
 SMALL = {**HOLDS, "memory": -0.99}
-Law = Callable[[TrainingConfig], float | None]
 
 
 @pytest.fixture

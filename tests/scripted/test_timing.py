@@ -1,6 +1,5 @@
 """Warm-up and blocks, on a clock that moves only when a test says so."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,9 +14,6 @@ from covering import covers
 PLAN = MeasurePlan(
     warmup_steps=3, block_seconds=10.0, looks=(6, 9, 12), precision=0.02, max_seconds=1e9
 )
-
-
-MakeBench = Callable[..., Bench]
 
 
 @pytest.fixture

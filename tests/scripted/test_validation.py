@@ -8,7 +8,12 @@ import pytest
 
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import TrialEnded, TrialsEnded, TrialStarted
+from autotune.searching.run.events import (
+    CandidateRefused,
+    TrialEnded,
+    TrialsEnded,
+    TrialStarted,
+)
 from autotune.searching.search import search
 from autotune.study.archive import warm_start_from
 from autotune.values.outcome import NonFinite
@@ -114,6 +119,23 @@ def test_what_does_not_lead_has_one_seed(tmp_path):
     runner = ScriptedRunner(alike, quality)
     options = options_for(tmp_path, warm_start=in_order(64, 32))
     assert seeds_before(3, options, runner, size=32) == [0]
+
+
+def test_further_seeds_refuse_in_the_confirmation_what_had_one_among_the_trials(tmp_path):
+    def quality(config, seed):
+        return 0.9 - (0.05 if batch_of(config) == 32 and seed else 0.0)
+
+    def first_alike(config, phase):
+        rates = {8: 80.0, 32: 640.0, 64: 70.0 if phase == "confirmation" else 640.0}
+        return at(rates[batch_of(config)])
+
+    options = options_for(tmp_path, warm_start=in_order(64, 32))
+    events = events_of(options, ScriptedRunner(first_alike, quality))
+    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    assert all(trial.verdict.feasible for trial in trials)
+    reasons = [event.reason for event in events if isinstance(event, CandidateRefused)]
+    assert any(reason.startswith("accuracy: evaluate is ") for reason in reasons), reasons
+    assert events[-1].best.keeps_baseline
 
 
 @pytest.mark.parametrize("sampler", ["auto", "TPESampler", "RandomSampler"])

@@ -7,10 +7,9 @@ import time
 
 import plain
 from plain import BASELINE, build_dataset, compute_loss, evaluate  # noqa: F401
-from torch import nn
 
 
-def build_model() -> nn.Module:
+def build_model():
     atexit.register(os.abort)
     threading.Thread(target=time.sleep, args=(3600,)).start()
     return plain.build_model()

@@ -4,7 +4,7 @@ from tiny_conv import BASELINE, build_dataset, build_optimizer, compute_loss  # 
 from torch import nn
 
 
-def build_model() -> nn.Module:
+def build_model():
     return nn.Sequential(
         nn.Conv2d(3, 8, kernel_size=3),
         nn.BatchNorm2d(8),

@@ -1,15 +1,13 @@
 """Raises an error whose text would retitle and clear a terminal."""
 
 import torch  # noqa: F401
-from torch import nn
-from torch.utils.data import Dataset
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     raise ValueError("\x1b]0;owned\x07\x1b[2J\x9b31mÄrger\r\x08")
 
 
-def build_model() -> nn.Module:
+def build_model():
     raise AssertionError("never asked for")
 
 

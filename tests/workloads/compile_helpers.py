@@ -8,7 +8,7 @@ from torch import nn
 from torch._inductor.async_compile import AsyncCompile
 
 
-def build_model() -> nn.Module:
+def build_model():
     AsyncCompile.process_pool()
     print(f"{len(psutil.Process().children(recursive=True))} helpers", flush=True)
     time.sleep(600)

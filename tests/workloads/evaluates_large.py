@@ -4,10 +4,9 @@ import time
 
 import torch
 from plain import BASELINE, build_dataset, build_model, compute_loss  # noqa: F401
-from torch import nn
 
 
-def evaluate(model: nn.Module, device: torch.device) -> float:
+def evaluate(model, device):
     if torch.get_num_threads() == 2:
         raise MemoryError
     held = b"x" * (600 << 20)

@@ -3,8 +3,7 @@
 import os
 
 from plain import BASELINE, build_dataset, compute_loss  # noqa: F401
-from torch import nn
 
 
-def build_model() -> nn.Module:
+def build_model():
     os._exit(7)

@@ -9,14 +9,13 @@ from collections.abc import Callable
 import plain
 import torch
 from plain import BASELINE, build_dataset, build_model, build_optimizer, evaluate  # noqa: F401
-from torch import Tensor, nn
 
 
 class StrangeError(BaseException):
     """Not even an Exception."""
 
 
-def _raise(error: BaseException) -> None:
+def _raise(error):
     raise error
 
 
@@ -42,7 +41,7 @@ NOT_FINITE = {64: "nan", 65: "inf"}
 steps = []
 
 
-def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(model, batch):
     steps.append(1)
     loss = plain.compute_loss(model, batch)
     size = len(batch[0])

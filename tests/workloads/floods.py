@@ -4,10 +4,9 @@ import os
 
 import plain
 from plain import BASELINE, build_dataset, compute_loss  # noqa: F401
-from torch import nn
 
 
-def build_model() -> nn.Module:
+def build_model():
     os.write(1, b"the first line\n")
     for _ in range(100):
         os.write(1, b"x" * 999_999 + b"\n")

@@ -1,7 +1,7 @@
 """Loses its momentum after the first step where it is told to fuse."""
 
 from tiny_conv import BASELINE, build_dataset, build_model, compute_loss  # noqa: F401
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
 
 class Forgetful(SGD):
@@ -15,5 +15,5 @@ class Forgetful(SGD):
         return loss
 
 
-def build_optimizer(parameters, **options) -> Optimizer:
+def build_optimizer(parameters, **options):
     return Forgetful(parameters, lr=0.01, momentum=0.9, **options)

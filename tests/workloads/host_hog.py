@@ -4,12 +4,11 @@ import time
 
 import plain
 from plain import BASELINE, build_dataset, build_model, evaluate  # noqa: F401
-from torch import Tensor, nn
 
 _kept: list[bytes] = []
 
 
-def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(model, batch):
     samples = len(batch[0])
     if samples > 32 and not _kept:
         _kept.append(b"x" * (samples << 24))

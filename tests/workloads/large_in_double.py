@@ -5,10 +5,9 @@ import time
 import plain
 import torch
 from plain import BASELINE, build_dataset, build_model, build_optimizer  # noqa: F401
-from torch import Tensor, nn
 
 
-def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(model, batch):
     loss = plain.compute_loss(model, batch)
     if loss.dtype is torch.float64:
         held = b"x" * (600 << 20)

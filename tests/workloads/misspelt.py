@@ -4,9 +4,9 @@ from plain import BASELINE, build_dataset, compute_loss  # noqa: F401
 from torch import nn
 
 
-def build_modle() -> nn.Module:
+def build_modle():
     return nn.Linear(8, 2)
 
 
-def evalute(model: nn.Module, device: object) -> float:
+def evalute(model, device):
     return 1.0

@@ -2,8 +2,7 @@
 
 import plain
 from plain import BASELINE, build_dataset, build_model  # noqa: F401
-from torch import Tensor, nn
 
 
-def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(model, batch):
     return plain.compute_loss(model, batch) * float("nan")

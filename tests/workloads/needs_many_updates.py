@@ -6,33 +6,33 @@ the squared error per update: after 64 updates none, after 16 about 3 %, after 4
 
 import torch
 from plain import BASELINE  # noqa: F401
-from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
-from torch.utils.data import Dataset, TensorDataset
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import TensorDataset
 
 WEIGHTS = torch.arange(1.0, 9.0)
 
 
-def build_model() -> nn.Module:
+def build_model():
     model = nn.Linear(8, 1, bias=False)
     nn.init.zeros_(model.weight)
     return model
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return TensorDataset(torch.randn(512, 8, generator=torch.Generator().manual_seed(0)))
 
 
-def compute_loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
+def compute_loss(model, batch):
     (points,) = batch
     return (model(points).squeeze(1) - points @ WEIGHTS).square().mean()
 
 
-def build_optimizer(parameters, **options) -> Optimizer:
+def build_optimizer(parameters, **options):
     return SGD(parameters, lr=0.05, **options)
 
 
-def evaluate(model: nn.Module, device: torch.device) -> float:
+def evaluate(model, device):
     """The share of the weights' square length that was learnt."""
     error = (model.weight[0] - WEIGHTS).square().sum() / WEIGHTS.square().sum()
     return float(1 - error)

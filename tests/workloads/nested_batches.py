@@ -1,10 +1,10 @@
 """Batches are dicts with a namedtuple, a list and text in them."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plain
 from plain import BASELINE, build_model  # noqa: F401
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Dataset
 
@@ -17,19 +17,19 @@ class Pair(NamedTuple):
 
 
 class Nested(Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 64
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         points, label = POINTS[index]
         return {"pair": Pair(points, label), "weights": [1.0, 2.0], "name": str(index)}
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return Nested()
 
 
-def compute_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+def compute_loss(model, batch):
     assert isinstance(batch["pair"], Pair)
     assert isinstance(batch["name"][0], str)
     points, labels = batch["pair"]

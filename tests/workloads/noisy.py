@@ -5,7 +5,6 @@ import sys
 
 import plain
 from plain import BASELINE, build_dataset, compute_loss, evaluate  # noqa: F401
-from torch import nn
 
 RUBBISH = b'\xff\xfe\x00\x1b[2J\x1b]0;title\x07{"kind": "measured"}\n'
 
@@ -14,7 +13,7 @@ for descriptor in (1, 2):
 print("a flood " * 640_000)
 
 
-def build_model() -> nn.Module:
+def build_model():
     sys.stderr.buffer.write(RUBBISH)
     sys.stdout.close()
     return plain.build_model()

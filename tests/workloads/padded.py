@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
 BASELINE = {"batch_size": 8}
@@ -17,27 +17,27 @@ SHORT, LONG = 10, 1000
 class Sequences(Dataset):
     """Every fiftieth is long."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 20_000
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index):
         return torch.ones(SHORT if index % 50 else LONG), torch.tensor(0.0)
 
 
-def build_model() -> nn.Module:
+def build_model():
     return nn.Linear(1, 1)
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return Sequences()
 
 
-def collate_fn(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def collate_fn(samples):
     rows = [row for row, _ in samples]
     return nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.stack([y for _, y in samples])
 
 
-def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(model, batch):
     rows, targets = batch
     if "LENGTHS" in os.environ:
         lengths = rows.sum(dim=1).int().tolist()

@@ -7,12 +7,11 @@ the three is left in it, since libraries would put what they keep there.
 import tiny_conv
 import torch
 from tiny_conv import BASELINE, build_dataset, build_model, build_optimizer  # noqa: F401
-from torch import Tensor, nn
 
 HALF = 400 << 20
 
 
-def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def compute_loss(model, batch):
     device = batch[0].device
     empty_cache(device)
     halves = [torch.empty(HALF, dtype=torch.uint8, device=device) for _ in range(2)]
@@ -22,6 +21,6 @@ def compute_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     return tiny_conv.compute_loss(model, batch)
 
 
-def empty_cache(device: torch.device) -> None:
+def empty_cache(device):
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -9,13 +9,13 @@ HELD = torch.ones(MEBIBYTES << 20, dtype=torch.uint8)
 
 
 class Reading(Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 100_000
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index):
         HELD[::4096].sum()  # touches every page, and writes none
         return torch.full((8,), float(index % 2)), index % 2
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return Reading()

@@ -1,7 +1,7 @@
 """Halves its learning rate after the first step where it is told to fuse."""
 
 from tiny_conv import BASELINE, build_dataset, build_model, compute_loss  # noqa: F401
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
 RATE = 1e-3
 
@@ -17,5 +17,5 @@ class Slowing(AdamW):
         return loss
 
 
-def build_optimizer(parameters, **options) -> Optimizer:
+def build_optimizer(parameters, **options):
     return Slowing(parameters, lr=RATE, **options)

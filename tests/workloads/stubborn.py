@@ -12,10 +12,10 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Hanging(Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 64
 
-    def __getitem__(self, index: int) -> object:
+    def __getitem__(self, index):
         if get_worker_info() is not None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # PyTorch's workers reset it
             print("a worker hangs", flush=True)
@@ -23,5 +23,5 @@ class Hanging(Dataset):
         return plain.build_dataset()[index]
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return Hanging()

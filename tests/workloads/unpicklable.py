@@ -4,13 +4,12 @@ import multiprocessing
 
 import plain
 from plain import build_model, compute_loss  # noqa: F401
-from torch.utils.data import Dataset
 
 BASELINE = {"batch_size": 8, "num_workers": 1, "num_threads": 1}
 multiprocessing.set_start_method("spawn", force=True)
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     dataset = plain.build_dataset()
     dataset.transform = lambda points: points
     return dataset

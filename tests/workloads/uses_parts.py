@@ -10,11 +10,11 @@ KIND = os.environ.get("AUTOTUNE_TEST_KIND", "unused")
 
 
 class Parts(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.always, self.other = nn.Linear(8, 2), nn.Linear(8, 2)
 
-    def forward(self, points: torch.Tensor) -> torch.Tensor:
+    def forward(self, points):
         first = self.always(points)
         if KIND == "fails" and os.environ.get("RANK") == "1":
             raise ValueError("rank 1 is too small")
@@ -23,5 +23,5 @@ class Parts(nn.Module):
         return first
 
 
-def build_model() -> nn.Module:
+def build_model():
     return Parts()

@@ -8,14 +8,14 @@ from torch.utils.data import Dataset, get_worker_info
 
 
 class Deadly(Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 64
 
-    def __getitem__(self, index: int) -> object:
+    def __getitem__(self, index):
         if get_worker_info() is not None:
             os._exit(9)
         return plain.build_dataset()[index]
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return Deadly()

@@ -6,14 +6,14 @@ from torch.utils.data import Dataset
 
 
 class Damaged(Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 8
 
-    def __getitem__(self, index: int) -> object:
+    def __getitem__(self, index):
         if index == 5:
             raise ValueError("sample 5 is damaged")
         return plain.build_dataset()[index]
 
 
-def build_dataset() -> Dataset:
+def build_dataset():
     return Damaged()

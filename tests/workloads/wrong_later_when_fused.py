@@ -1,7 +1,7 @@
 """Takes the first step as it should where it is told to fuse, and the others uphill."""
 
 from plain import BASELINE, build_dataset, build_model, compute_loss, evaluate  # noqa: F401
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
 
 class Turning(SGD):
@@ -15,5 +15,5 @@ class Turning(SGD):
         return loss
 
 
-def build_optimizer(parameters, **options) -> Optimizer:
+def build_optimizer(parameters, **options):
     return Turning(parameters, lr=0.01, **options)

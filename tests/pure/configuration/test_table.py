@@ -18,14 +18,14 @@ BASELINE = TrainingConfig.of({"batch_size": 8})
 LARGER = TrainingConfig.of({"batch_size": 16})
 
 
-def header(limit=1 << 30):
+def header():
     return Header(
         name="digits",
         machine=cpu_machine(),
         workload=IMAGE_FACTS,
         space=whole_space({"batch_size": (8, 16)}, BASELINE),
         baseline=BASELINE.as_dict(),
-        memory_limit_bytes=limit,
+        memory_limit_bytes=1 << 30,
         model_sha256="0" * 64,
         about="made for a test",
     )

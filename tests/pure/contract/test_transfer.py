@@ -4,7 +4,6 @@ The device "meta" stands for an accelerator: what lies there has really been mov
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.training.training_setup import TrainingSetup, apply, build_dataset
+from autotune.training.training_setup import apply, build_dataset
 
 IMAGES = torch.zeros(2, 3, 4, 4)
 LABELS = torch.tensor([0, 1])
@@ -33,9 +32,6 @@ class OwnBatch:
 
     def to(self, device):
         return OwnBatch(self.tensor.to(device))
-
-
-MakeSetup = Callable[[str, bool], TrainingSetup]
 
 
 @pytest.fixture

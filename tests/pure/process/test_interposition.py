@@ -24,7 +24,7 @@ FUSABLE = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 def failures():
     """Let optimizers be fused from now on, collect their refusals, and restore them at the end."""
     found = []
-    change_optimizers({"fused": True}, lambda name, error: found.append(f"{name}: {error}"))
+    change_optimizers({"fused": True}, False, lambda name, error: found.append(f"{name}: {error}"))
     yield found
     undo_all()
 

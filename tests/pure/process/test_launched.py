@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,9 +101,6 @@ def test_a_host_that_does_not_see_the_folder_says_so(tmp_path, monkeypatch):
 
 def launching(processes):
     return Job(Inspect(), "cpu", processes=processes, launch=("srun", "--ntasks", "2"))
-
-
-Begins = Callable[..., None]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from autotune.values.outcome import Measured, outcome_from_json, outcome_to_json
 from factories import measurement
 
 
-def blocks(*seconds, samples=100):
-    return tuple(Block(each, samples, wait_seconds=0.0) for each in seconds)
+def blocks(*seconds):
+    return tuple(Block(each, 100, wait_seconds=0.0) for each in seconds)
 
 
 def of(*seconds):
@@ -86,6 +86,13 @@ def test_a_disturbed_fourth_block_after_three_slow_ones_does_not_count():
     assert run.samples_per_second == 100
     mostly = replace(run, blocks=(*blocks(*[1.0] * 3), *disturbed(*[9.0] * 4)))
     assert mostly.is_disturbed
+
+
+def test_of_uneven_steps_disturbed_blocks_count_and_those_of_a_stopped_process_do_not():
+    stopped = Block(60.0, 100, 0.0, noise=Noise(stopped=1))
+    timed = (*blocks(*[1.0] * 6), *disturbed(2.0), stopped)
+    run = replace(measurement(), blocks=timed, flags=("uneven",))
+    assert run.seconds_per_sample == pytest.approx(8.0 / 700)
 
 
 def test_a_run_is_disturbed_where_the_blocks_that_it_rests_on_are():

@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from autotune.values.measurement import TokenCount
 from autotune.values.outcome import (
     CountedFlops,
     Crashed,
@@ -111,6 +112,29 @@ def test_a_text_that_is_no_outcome_is_lost_and_says_why(text):
 def test_numbers_that_are_not_finite_are_lost(number):
     text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
     assert isinstance(outcome_from_json(text), Lost)
+
+
+BLOCK = measurement().blocks[0]
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"blocks": ()},
+        {"blocks": (replace(BLOCK, seconds=0.0),)},
+        {"blocks": (replace(BLOCK, stock_samples=BLOCK.samples),)},
+        {"blocks": (replace(BLOCK, wait_seconds=-0.1),)},
+        {"boundary_seconds": (-1.0,)},
+        {"warmup_step_seconds": (-1.0,)},
+        {"compile_seconds": -1.0},
+        {"epoch_samples": 0},
+        {"machine_speed": 0.0},
+        {"token_count": TokenCount(0, 32)},
+    ],
+)
+def test_a_measurement_that_cannot_be_is_lost(impossible):
+    run = replace(measurement(), **impossible)
+    assert "makes no sense" in outcome_from_json(outcome_to_json(Measured(run))).detail
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=kind)

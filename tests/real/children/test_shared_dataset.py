@@ -49,10 +49,10 @@ def own_host(tmp_path):
         yield runner
 
 
-def workload(folder, body="", base=PLAIN):
+def workload(folder, body=""):
     """A model.py that borrows from plain.py, notes each build, and then is changed by `body`."""
     shutil.copy(WORKLOADS / "plain.py", folder)
-    return written(folder, NOTE.format(folder=str(folder)) + base + body, "model.py")
+    return written(folder, NOTE.format(folder=str(folder)) + PLAIN + body, "model.py")
 
 
 def noted(folder, name="builds"):

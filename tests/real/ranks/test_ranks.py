@@ -4,7 +4,6 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +34,6 @@ wait -n || exit 1
 wait -n
 """
 MODEL, SCRIPT = "a model.py", "a script"
-Launcher = Callable[[str], tuple[str, ...]]
 
 
 @pytest.fixture

@@ -123,9 +123,9 @@ def test_gradients_that_vanish_in_float16_are_a_fault(tmp_path):
     assert "gradients differ" in fault.reason
 
 
-def ranks_of(folder, name, processes=2):
-    job = job_for(WORKLOADS / name, task=Inspect())
-    outcome = run_child(folder, replace(job, config=None, processes=processes))
+def ranks_of(folder, name):
+    job = of_two(WORKLOADS / name, {}, task=Inspect())
+    outcome = run_child(folder, replace(job, config=None))
     assert isinstance(outcome, Inspected), describe(outcome)
     return outcome.workload.ranks
 

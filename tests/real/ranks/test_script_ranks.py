@@ -30,8 +30,8 @@ def ask(runner, tmp_path):
     return Ask(InTwo(runner), tmp_path / "trial")
 
 
-def log_of(ask, rank, name="stdout"):
-    return (ask.folder / (f"{name}.rank{rank}.log" if rank else f"{name}.log")).read_text()
+def log_of(ask, rank):
+    return (ask.folder / (f"stdout.rank{rank}.log" if rank else "stdout.log")).read_text()
 
 
 def variant(folder, *changes):

@@ -1,6 +1,5 @@
 """A compiled model in production: evaluations run eager, and what is kept stays what it was."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +19,6 @@ from factories import best_config
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 BASELINE = TrainingConfig.of({"batch_size": 16})
 GRAPHS = BASELINE.replace(compile_mode="reduce-overhead")
-
-Prepare = Callable[[nn.Module], nn.Module]
 
 
 class Says(nn.Module):

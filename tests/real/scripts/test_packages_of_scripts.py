@@ -1,7 +1,5 @@
 """A warm host imports what the observed run of a script has imported, wherever that was named."""
 
-from collections.abc import Callable
-
 import pytest
 
 from autotune.configuration.job import Job, Observe, Probe
@@ -29,7 +27,6 @@ import installed_here
 def build():
     import installed_here.late
 """
-Runs = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Measured, Observed, ScriptFlag, Surroundings
 from children import QUICK
 from needs import installed
-from scripted_runner import SEEN, SEEN_SETTINGS, ScriptedRunner, at, batch_of, events_of, options_in
+from scripted_runner import SEEN, ScriptedRunner, at, batch_of, events_of, options_in
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "parses_flags.py"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
@@ -130,18 +130,9 @@ def test_what_the_script_writes_overwrites_and_deletes_is_seen(runner, folder):
     assert set(again.overwritten) == {str(folder / "runs" / "last.pt"), str(folder / "log.txt")}
 
 
-def planned(
-    folder: Path,
-    around: Surroundings,
-    script: ScriptOptions,
-    space: str = SPACE,
-    own: dict[str, int] | None = None,
-    loader: str = "train.py:9#0",
-) -> tuple[Planned, ScriptedRunner]:
+def planned(folder, around, script, space=SPACE):
     """The plan of a search of a script with these flags, and the runner that was asked."""
-    today = {**SEEN_SETTINGS, **(own or {})}
-    workload = replace(SEEN.workload, baseline=today)
-    observed = replace(SEEN, training_loader=loader, workload=workload, surroundings=around)
+    observed = replace(SEEN, surroundings=around)
     rates = lambda config, _: at(100.0 * batch_of(config))  # noqa: E731
     runner = ScriptedRunner(measure=rates, observed=observed)
     events = events_of(options_in(folder, space, script=script, trials=8), runner)
@@ -296,6 +287,15 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(tmp_path, monkeypa
     assert "use --temp-workdir to" in text
 
 
+def seen_after(lines, runner, folder):
+    """What is seen of the script that begins with these lines."""
+    script = SCRIPT.read_text().replace("from __future__ import annotations\n", "")
+    (folder / "train.py").write_text("\n".join([*lines, script]))
+    found = seen(runner, folder, "argparse", "--epochs", "99")
+    shutil.copy(SCRIPT, folder / "train.py")
+    return found
+
+
 def test_trackers_write_into_the_trials_folder(folder, runner):
     installed("tensorboard")
     lines = [
@@ -316,11 +316,8 @@ def test_trackers_write_into_the_trials_folder(folder, runner):
         f"assert os.environ['CLEARML_CACHE_DIR'].startswith({str(folder)!r})",
         f"assert os.environ['NEPTUNE_DATA_DIRECTORY'].startswith({str(folder)!r})",
         "open('place', 'w').write(os.environ['MLFLOW_TRACKING_URI'])",
-        SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
     ]
-    (folder / "train.py").write_text("\n".join(lines))
-    found = seen(runner, folder, "argparse", "--epochs", "99")
-    shutil.copy(SCRIPT, folder / "train.py")
+    found = seen_after(lines, runner, folder)
     assert found.trackers == ("TensorBoard",)
     unused = {str(folder / "runs" / name) for name in ("real", "named")}
     assert not any(Path(one).exists() for one in unused), "nothing is written into them"
@@ -400,11 +397,8 @@ def test_trackers_whose_mode_or_server_the_script_names_send_nothing_either(
         "mlflow.set_registry_uri('http://host.invalid')",
         "mlflow.tracking.set_tracking_uri('http://host.invalid')",
         "mlflow.MlflowClient('http://host.invalid')",
-        SCRIPT.read_text().replace("from __future__ import annotations\n", ""),
     ]
-    (folder / "train.py").write_text("\n".join(lines))
-    found = seen(runner, folder, "argparse", "--epochs", "99")
-    shutil.copy(SCRIPT, folder / "train.py")
+    found = seen_after(lines, runner, folder)
     assert found.trackers == ("wandb", "MLflow", "Trackio")
     kept = (folder / "trial" / "trackio").absolute()
     assert (folder / "trackio_said").read_text().splitlines() == [

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
 
 TESTS = Path(__file__).parents[2]
-Words = Callable[[TrainingConfig], tuple[str, ...]]
 HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot compare that, so it needs --metric-regex"
 BOTH = "amp_dtype: [null, bfloat16]\n"
