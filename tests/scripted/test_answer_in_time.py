@@ -21,6 +21,8 @@ num_threads: [2, 1]
 ACCEPTED_AT_SIX = (0.0, 0.009, 0.004, 0.003, 0.003, 0.002)
 """Losses of quality by seed: three leave open what six accept."""
 REFUSED = (0.02, 0.03, 0.02, 0.03, 0.02, 0.03)
+SCATTERED = (0.0, 0.017) * 3
+"""Six seeds do not decide."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Digits:
                 "inspection": 0.0,
                 "accuracy": seeds * (6.0 + self.evaluation),
                 "diagnosis": 5.0,
-                "confirmation": 2.0,
+                "confirmation": 8.0,
             }
             return 0.5 + self.dataset + training.get(phase, 3.0)
 
@@ -74,12 +76,19 @@ class Digits:
 @pytest.mark.parametrize(
     ("workload", "least", "trials"),
     [
-        (Digits(evaluation=12.0), 2.0, 4),
+        (Digits(evaluation=12.0), 1.2, 4),
         (Digits(evaluation=12.0, losses=REFUSED), 1.2, 4),
         (Digits(dataset=10.0), 1.2, 3),
         (Digits(dataset=10.0, losses=REFUSED), 1.2, 3),
+        (Digits(evaluation=12.0, losses=SCATTERED), 1.2, 4),
     ],
-    ids=["evaluation", "evaluation, refused", "dataset", "dataset, refused"],
+    ids=[
+        "evaluation",
+        "evaluation, refused",
+        "dataset",
+        "dataset, refused",
+        "evaluation, scattered",
+    ],
 )
 def test_a_search_with_a_winner_in_hand_ends_with_an_answer(
     workload, least, trials, monkeypatch, tmp_path

@@ -233,6 +233,16 @@ class TimeBudget:
         seeds = self.seeds_seconds(trial)
         return not seeds or self.clock.left >= seeds + self.rounds_seconds(trial)
 
+    def has_seeds(self, training: str, look: int) -> bool:
+        """Return whether the time left has the seeds of a training up to `look`, and what follows.
+
+        That is the confirmation of the current candidate, or without one the training's own rounds.
+        """
+        seeds = seeds_until(self.context, self.study, training, look)
+        one = self.candidate
+        after = self.rounds_seconds(one) + (self.seeds_seconds(one) if one else 0.0)
+        return self.clock.left >= seeds * seed_seconds(self.context, self.study) + after
+
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""
         return self.gain(trial) > max(_LEAST_GAIN, self.noise)

@@ -276,15 +276,23 @@ def _accuracy_of(
 ) -> AccuracyVerdict | Failure:
     """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds.
 
-    So does a configuration that `leads`, which the search is going to follow, if the time has them.
+    So does a configuration that `leads`, which the search is going to follow, as far as the time
+    has them beside the confirmation of the candidate so far.
     """
     prober = search.prober
     found = prober.verdict(config, most_seeds=1)
     if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
         return found
-    if leads and search.time_budget.fits(None):
-        return prober.verdict(config, INCUMBENT_SEEDS)
-    return prober.verdict(config, len(SEEDS)) if found.margin > 0 else found
+    if found.margin > 0 and not leads:
+        return prober.verdict(config, len(SEEDS))
+    training = prober.training_equivalent(config).quality_key()
+    for look in (len(SEEDS), INCUMBENT_SEEDS) if leads else ():
+        if not search.time_budget.has_seeds(training, look):
+            break
+        found = prober.verdict(config, look)
+        if not isinstance(found, AccuracyVerdict) or found.is_final:
+            break
+    return found
 
 
 def _could_win(best: FinishedTrial | None, outcome: Measured) -> bool:
