@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.comparison.rounds import (
-    PLAN,
+    Conditions,
     Course,
     PairedComparison,
     Participant,
@@ -97,7 +97,7 @@ def main() -> None:
         runs = [searched(name, arguments.seconds) for _ in range(arguments.runs)]
         ratios = common_ratios(name, [one.config for one in runs], arguments.rounds)
         rows = [
-            row(name, number, one, ratio, max(ratios))
+            row(name, number, one, ratio, max(1.0, *ratios))
             for number, (one, ratio) in enumerate(zip(runs, ratios, strict=True), start=1)
         ]
         for each in rows:
@@ -128,7 +128,7 @@ def searched(name: str, seconds: int | None) -> Run:
 
 
 def common_ratios(name: str, answers: Sequence[TrainingConfig | None], rounds: int) -> list[float]:
-    """Return the median ratio of each answer to the user's settings, in rounds of all of them.
+    """Return the speed-up of each answer over the user's settings, in rounds of all of them.
 
     It is 1 for the user's settings, and 0 for settings that fail in a round.
     """
@@ -160,8 +160,10 @@ def course_of(name: str, folder: Path, runner: SubprocessRunner) -> Course:
     )
     context = survey(options, runner)
 
-    def timed(config: TrainingConfig, place: Path, host: str | None) -> Measurement | Failure:
-        return time_in_round(runner, replace(context.job(Measure(PLAN), config), host=host), place)
+    def timed(config: TrainingConfig, place: Path, conditions: Conditions) -> Measurement | Failure:
+        job = context.job(Measure(conditions.plan), config)
+        job = replace(job, host=conditions.host, seed=conditions.seed)
+        return time_in_round(runner, job, place)
 
     return Course(
         time=timed,
@@ -190,8 +192,8 @@ def play(
             for one, comparison in list(comparisons.items()):
                 timed = counted.get(one.name)
                 if isinstance(own, Measurement) and isinstance(timed, Measurement):
-                    ratio = course.ratio(one.config, timed, own)
-                    comparisons[one] = comparison.after(own, timed, ratio)
+                    costs = course.costs(one.config, timed, own)
+                    comparisons[one] = comparison.after(own, timed, costs)
                 else:
                     print(f"{one.name} failed: {timed or own}", file=sys.stderr)
                     del comparisons[one]
