@@ -213,7 +213,7 @@ def save(name: str, rows: Sequence[Sequence[str]], load: float) -> None:
     table = json.loads(RESULTS.read_text(encoding="utf-8"))
     others = [each for each in table["rows"] if each[0] != name]
     table |= {
-        "command": f"python -m benchmarks.repeat {' '.join(sys.argv[1:])}",
+        "command": "python -m benchmarks.repeat --save",
         "recorded": time.strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores",
         "load": f"{load:.2f} before the first search",

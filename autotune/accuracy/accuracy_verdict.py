@@ -251,8 +251,11 @@ class AccuracyProber:
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Return whether the known seeds show a loss beyond the tolerance; runs nothing.
 
-        It is False as long as fewer than `SEEDS` of the baseline are known.
+        It is False as long as fewer than `SEEDS` of the baseline are known, and for what trains as
+        the baseline does: its scatter over seeds is not held against it.
         """
+        if not self.needs_probe(config):
+            return False
         qualities = self.known(config)
         enough = max(len(qualities), len(SEEDS))
         if not qualities or len(self.known(self.context.baseline)) < enough:

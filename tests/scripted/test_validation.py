@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import optuna
 import pytest
 
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import (
@@ -98,10 +99,10 @@ def test_a_leader_has_seeds_until_a_look_decides(losses, seeds, tmp_path):
     assert seeds_before(2, options, runner_with(losses, FOR_HOURS)) == list(range(seeds))
 
 
-@pytest.mark.parametrize(("budget", "seeds"), [(4000.0, [0, 1, 2]), (600.0, [0])])
+@pytest.mark.parametrize(("budget", "seeds"), [(4000.0, [0, 1, 2]), (680.0, [0])])
 def test_but_one_where_the_time_has_no_further_ones(budget, seeds, tmp_path, clock):
     def quality(config, seed):
-        clock.now += 100.0
+        clock.now += 250.0 if batch_of(config) == 64 else 100.0
         return 0.9
 
     runner = ScriptedRunner(speed, quality, seed_seconds=100.0)
@@ -226,3 +227,21 @@ def test_a_leader_whose_further_seed_fails_is_infeasible_alone(tmp_path):
     assert len(refused) == 2
     assert all("the loss is nan" in trial.verdict.reason for trial in refused)
     assert events[-1].best.config["batch_size"] == 32
+
+
+def test_scattered_seeds_do_not_speak_against_what_trains_as_the_baseline(tmp_path):
+    scatter = (0.5, 0.9, 0.7, 0.2, 0.9, 0.8)
+
+    def quality(config, seed):
+        larger = 0.2 * (-1) ** seed if batch_of(config) > 8 else 0.0
+        return scatter[seed % 6] + larger
+
+    def speed(config, phase):
+        return at(100.0 * (1.5 if config["num_workers"] else 1.0) * batch_of(config) ** 0.5)
+
+    options = options_for(
+        tmp_path, accuracy_tolerance=Tolerance(0.0, relative=False), warm_start=in_order(64)
+    )
+    *_, last = search(options, ScriptedRunner(speed, quality))
+    assert last.best.config["num_workers"] == 1, last.best
+    assert last.best.evidence.speedup.ratio == pytest.approx(1.5)

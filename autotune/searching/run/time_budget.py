@@ -238,10 +238,10 @@ class TimeBudget:
 
         That is the confirmation of the current candidate, or without one the training's own rounds.
         """
-        seeds = seeds_until(self.context, self.study, training, look)
+        seeds = self.prober.missing_seeds(training, look) * self.prober.seed_seconds
         one = self.candidate
         after = self.rounds_seconds(one) + (self.seeds_seconds(one) if one else 0.0)
-        return self.clock.left >= seeds * seed_seconds(self.context, self.study) + after
+        return self.clock.left >= seeds + after
 
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""

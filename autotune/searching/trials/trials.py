@@ -285,7 +285,7 @@ def _accuracy_of(
         return found
     if found.margin > 0 and not leads:
         return prober.verdict(config, len(SEEDS))
-    training = prober.training_equivalent(config).quality_key()
+    training = prober.training_of(config)
     for look in (len(SEEDS), INCUMBENT_SEEDS) if leads else ():
         if not search.time_budget.has_seeds(training, look):
             break
