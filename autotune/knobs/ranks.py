@@ -49,6 +49,10 @@ class _DdpKnob(Knob):
         """Return the reason why this knob stays as it is in several processes, or None."""
         return None
 
+    def stays(self, setup: Setup) -> str:
+        # Others are a promise about the model.
+        return "" if self.argument and self.effect == "exact" else super().stays(setup)
+
     def read_back(self, setup: Setup) -> Value:
         return self.default if setup.ddp is None else self.read_ddp(setup.ddp)
 

@@ -98,7 +98,8 @@ class Interposition:
         self.config = Settings(self.config).config
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
         self.loaders.may_fall_back = not self.is_trial
-        self.wrappings = Wrappings(self.config, self.asked, self._lay_out, self._fail)
+        parts = (self._lay_out, self._fail, self._replaces)
+        self.wrappings = Wrappings(self.config, self.asked, *parts)
 
     def install(self) -> None:
         """Set up the hooks and apply the process-wide settings, just after torch was imported."""

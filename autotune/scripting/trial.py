@@ -119,9 +119,8 @@ class Trial:
             case jobs.Observe():
                 seed_everything(self._job.seed)
                 deadline = process_start + self._job.deadline_seconds
-                self._observation = Observation(
-                    self._interposition, self._stream, self._losses, self._job, deadline
-                )
+                parts = (self._interposition, self._stream, self._losses, self._job)
+                self._observation = Observation(*parts, deadline, CompileClock())
                 return self._observation.observing
             case jobs.Profile() as task:
                 return partial(self._profiling, task)

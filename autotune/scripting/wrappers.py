@@ -305,6 +305,7 @@ class Wrappings:
         asked: Iterable[str],
         before: Callable[[nn.Module], None],
         fail: Callable[[str, BaseException], None],
+        replaces: Callable[[str], bool],
     ) -> None:
         """Prepare to apply the settings.
 
@@ -314,7 +315,10 @@ class Wrappings:
             before: called with each module that is about to be wrapped, because DDP lays out its
                 buckets for the parameters as it finds them.
             fail: notes that a knob could not be applied.
+            replaces: tells of a knob whether arguments of the script's own give way to it.
         """
+        ours = (_arguments(knob) for knob in DDP_KNOBS if replaces(knob.name))
+        self._replaced = frozenset[str]().union(*ours)
         left = {knob.name: knob.default for knob in DDP_KNOBS if knob.name not in asked}
         self._settings = Settings(config.replace(**left))
         self._before, self._fail = before, fail
@@ -324,7 +328,8 @@ class Wrappings:
     def watch(self, observed: ObservedTraining) -> None:
         """Apply the settings to every DDP from now on; `observed` gets the first one.
 
-        Arguments that the script passes stay. Side effect: patches the constructor of DDP.
+        Arguments that the script passes stay, except for those that are to be replaced. Side
+        effect: patches the constructor of DDP.
         """
         signature = inspect.signature(DistributedDataParallel.__init__)
 
@@ -334,14 +339,16 @@ class Wrappings:
             with suppress(TypeError):
                 given = set(signature.bind_partial(ddp, module, *args, **kwargs).arguments)
             taken = given | (_SAME if given & _SAME else set())
-            added = {n: v for n, v in self._settings.ddp_kwargs().items() if n not in taken}
+            theirs = {n: v for n, v in kwargs.items() if n not in self._replaced}
+            mine = self._settings.ddp_kwargs()
+            added = {n: v for n, v in mine.items() if n not in taken - self._replaced}
             try:
-                original(ddp, module, *args, **kwargs, **added)
+                original(ddp, module, *args, **theirs, **added)
             except Exception as error:
-                if not added:
+                if theirs | added == kwargs:
                     raise
                 for knob in DDP_KNOBS:
-                    if _arguments(knob) & added.keys():
+                    if _arguments(knob) & (added.keys() | self._replaced):
                         self._fail(knob.name, error)
                 original(ddp, module, *args, **kwargs)
             self._given[ddp] = frozenset(taken)

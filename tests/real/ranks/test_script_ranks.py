@@ -109,16 +109,15 @@ def test_settings_of_ddp_reach_it(ask):
     assert isinstance(outcome, Measured), outcome
 
 
-def test_what_the_script_passes_to_ddp_stays(ask, tmp_path):
-    own = ("--bucket-cap-mb", "3")
-    seen = observed(ask("ddp_loop.py", *LONG, *own))
+def test_what_the_script_passes_to_ddp_gives_way_to_other_values_alone(ask):
+    words = ("ddp_loop.py", *LONG, "--bucket-cap-mb", "3")
+    seen = observed(ask(*words))
     assert seen.workload.baseline["ddp_bucket_mb"] == 3
-    assert seen.fixed == {"ddp_bucket_mb": "the script passes it to DistributedDataParallel itself"}
-    settings = {"ddp_bucket_mb": 5}
-    outcome = ask(
-        "ddp_loop.py", *LONG, *own, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP
-    )
-    assert outcome == NotApplied("ddp_bucket_mb", "5", "3")
+    assert (seen.own, seen.fixed) == (("ddp_bucket_mb",), {})
+    asked = {"task": Measure(QUICK), "settings": {"ddp_bucket_mb": 5}, "asked": OF_DDP}
+    assert ask(*words, **asked) == NotApplied("ddp_bucket_mb", "5", "3")
+    ask.own = {"ddp_bucket_mb": 3}
+    assert isinstance(ask(*words, **asked), Measured)
 
 
 def test_a_hook_of_the_script_s_own_comes_before_ours(ask, tmp_path):

@@ -205,3 +205,30 @@ def test_a_run_replaces_autocast_in_training_alone(tmp_path):
     printed, (applied,) = ran(tmp_path, *words, own=own, amp_dtype=None)
     assert printed == "torch.float32\nevaluates in torch.bfloat16\n"
     assert "amp_dtype=null" in applied
+
+
+def test_a_script_that_sets_everything_by_hand_is_tried_with_other_settings(ask):
+    """One that sets what loops of today set: nothing but the batch size would be left."""
+    own = {
+        "amp_dtype": "bfloat16",
+        "compile_mode": "default",
+        "compile_dynamic": None,
+        "optimizer_impl": "fused",
+        "float32_matmul_precision": "high",
+    }
+    seen = observed(ask("tuned_gpt.py", ENDLESS))
+    assert set(seen.own) == own.keys()
+    assert {name: seen.workload.baseline[name] for name in own} == own
+    settings = {
+        "amp_dtype": None,
+        "compile_mode": None,
+        "optimizer_impl": "foreach",
+        "float32_matmul_precision": "highest",
+    }
+    outcome = replacing(ask, "tuned_gpt.py", ENDLESS, settings=settings, own=own)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.compile_seconds == 0
+    assert dtypes_said(ask) == "torch.float32"
+    outcome = replacing(ask, "tuned_gpt.py", ENDLESS, settings={"amp_dtype": None}, own=own)
+    assert isinstance(outcome, Measured), outcome
+    assert dtypes_said(ask) == "torch.float32"
