@@ -98,7 +98,7 @@ def test_further_seeds_of_the_baseline_that_fail_are_no_fault_of_another(failure
     runner = Failing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
     with pytest.raises(WorkloadError, match=said) as raised:
         events_of(options_in(tmp_path), runner)
-    assert "accuracy cannot be measured with your own settings" in str(raised.value)
+    assert "quality cannot be measured with your own settings" in str(raised.value)
     trials = read_archive(f"sqlite:///{tmp_path / 'study.db'}").finished
     assert [trial.number for trial in trials if not trial.verdict.feasible] == []
 
