@@ -75,7 +75,7 @@ class EventLines:
                 self.doing = "choosing the next trial"
 
     def _trial_line(self, trial: FinishedTrial, baseline: FinishedTrial) -> str:
-        settings = self.differences(trial.config) if trial.number else _OWN_TRIAL
+        settings = self.differences(trial.config)
         rate, memory = trial.details.samples_per_second, trial.details.peak_memory_bytes
         columns = [f"{trial.number:4d}", f"{rate:9.1f}/s" if rate else f"{'-':>11}"]
         if baseline.details.tokens_per_second is not None:
@@ -94,9 +94,6 @@ class EventLines:
         notes = [f"  {note}" for note in space.notes if note not in known]
         left = [f"  {space.size} configurations remain"] if notes else []
         return [*stage_lines(event.diagnosis), *notes, *left]
-
-
-_OWN_TRIAL = "your settings, in the search"
 
 
 def waiting_line(seconds: float, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import fill
+from textwrap import TextWrapper
 
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,8 @@ from autotune.values.text import clean, size
 _WIDTH_OF_A_PIPE = 100_000
 # As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
 _INDENT_OF_FACTS = 14 * " "
+# Facts with a command, which is copied as one line.
+_UNFOLDED = ("  use it ", "  next ")
 
 
 def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
@@ -162,9 +164,12 @@ def folded(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines folded to the terminal's width; the rest of a fact stands below its text."""
     width = width_of_stdout()
     for line in lines:
-        if len(line) > width and "\n" not in line:
+        if len(line) > width and "\n" not in line and not line.startswith(_UNFOLDED):
             indent = _INDENT_OF_FACTS if line.startswith("  ") else ""
-            line = fill(line, width, subsequent_indent=indent, break_on_hyphens=False)  # noqa: PLW2901
+            wrapper = TextWrapper(
+                width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+            )
+            line = wrapper.fill(line)  # noqa: PLW2901
         yield line
 
 

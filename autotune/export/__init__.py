@@ -25,17 +25,15 @@ FORMATS: dict[str, Callable[[BestConfig], Exported]] = {
     "json": to_json,
     "python": to_python,
 }
-WITHOUT_COMMENTS = "json"
-"""Form that has no comments, and so no header."""
 
 
 def export(best: BestConfig, form: str) -> Exported:
     """Return the settings of `best` in one of `FORMATS`.
 
-    A comment above them has their origin, their use and the settings left out.
+    A comment above them, except in JSON, has their origin, their use and the settings left out.
     """
     exported = FORMATS[form](best)
-    if form == WITHOUT_COMMENTS:
+    if form == "json":
         return exported
     machine, source = best.machine, best.provenance
     lines = [

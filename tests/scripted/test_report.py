@@ -1,7 +1,10 @@
 """The report of a study that a whole search made, in every form, from the command line."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import optuna
 import pytest
@@ -16,6 +19,7 @@ from factories import best_config
 from reporting import OWN, Page, report_of, searched, trial
 from stored_study import lost, stored
 from study_factories import CRASHED
+from terminals import Terminal
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
 SECTIONS = {
@@ -96,6 +100,19 @@ def test_the_explanation_names_what_won_and_what_did_not(folder):
     assert f"Trial {best.provenance.trial} was confirmed" in out
     assert "amp_dtype=bfloat16 is 1.5" in out
     assert "is infeasible: accuracy" in out
+
+
+def test_a_terminal_gets_folded_facts_and_commands_as_one_line(folder):
+    terminal = Terminal(columns=80)
+    words = [sys.executable, "-m", "autotune", "report", folder]
+    environ = {**os.environ, "COLUMNS": "80"}
+    subprocess.run(words, env=environ, stdout=terminal.far, check=True, timeout=60)
+    lines = terminal.seen().splitlines()
+    (used,) = [line for line in lines if line.startswith("  next ")]
+    assert used.endswith(f"autotune export {folder}/best.yaml --format python")
+    facts = [line for line in lines if line.startswith("  ") and line != used]
+    assert max(map(len, facts)) <= 80
+    assert any(line.startswith(14 * " ") for line in facts)
 
 
 def test_every_section_is_on_the_page_and_every_diagram_has_a_name(html):
