@@ -21,6 +21,7 @@ from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_
 
 MEASURES = """
 import sys
+from pathlib import Path
 from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import TrialFolder
@@ -34,6 +35,7 @@ print(tasks.measure(loaded, plan).measurement.allocator_retries)
 """
 LIMITS = """
 import sys
+from pathlib import Path
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
