@@ -36,7 +36,7 @@ from autotune.searching.trials.trial_plan import least_samples
 from autotune.study.facts import CandidateLog, Confirmation
 from autotune.study.finished import FinishedTrial
 from autotune.values import statistics
-from autotune.values.measurement import UNSTEADY, Measurement
+from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
 from autotune.values.text import readable
 
@@ -368,10 +368,8 @@ def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
     ]
     feasible = [
         trial
-        for trial, run in measured[1:]
-        if trial.verdict.feasible
-        and UNSTEADY not in run.flags
-        and not search.prober.speaks_against(trial.config)
+        for trial, _ in measured[1:]
+        if trial.verdict.feasible and not search.prober.speaks_against(trial.config)
     ]
     if not feasible:
         return []
