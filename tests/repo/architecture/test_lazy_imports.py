@@ -40,7 +40,7 @@ def test_importing_loads_nothing_that_it_does_not_need(steps):
     ]
     subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         timeout=120,
         check=True,
     )

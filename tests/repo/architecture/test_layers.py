@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "autotune"
+PACKAGE = Path(__file__).parents[3] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
     "both": "values process.stand_in process.common knobs calling configuration",

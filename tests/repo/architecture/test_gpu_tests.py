@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
 
 COLLECT = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "autotune"
+PACKAGE = Path(__file__).parents[3] / "autotune"
 CHILD = ("training/", "numerics/", "scripting/", "process/child/", "knobs/")
 TORCH_PRIVATE = "knobs/torch_private.py"
 PRIVATE = re.compile(r"\._(?!_)")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 def test_the_file_of_every_entry_is_there():
@@ -15,4 +15,4 @@ def test_the_file_of_every_entry_is_there():
 
 def test_every_test_lies_in_a_folder_that_has_a_tier():
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
-    assert folders <= {"architecture", "gpu", "pure", "real", "repo", "scripted"}
+    assert folders <= {"gpu", "pure", "real", "repo", "scripted"}

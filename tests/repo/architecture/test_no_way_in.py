@@ -6,7 +6,7 @@ from pathlib import Path
 from autotune.sampling.samplers import sampler_names
 from covering import covers
 
-PACKAGE = Path(__file__).parents[2] / "autotune"
+PACKAGE = Path(__file__).parents[3] / "autotune"
 TREES = {
     str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted(PACKAGE.rglob("*.py"))

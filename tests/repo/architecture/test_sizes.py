@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "autotune"
+PACKAGE = Path(__file__).parents[3] / "autotune"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES, MOST_MODULES = 38_355, 195
 MOST_PARAMETERS = 6

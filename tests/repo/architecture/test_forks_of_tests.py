@@ -9,7 +9,7 @@ import pytest
 import fork_server
 import forking
 
-PACKAGE = Path(__file__).parents[2] / "autotune"
+PACKAGE = Path(__file__).parents[3] / "autotune"
 CHILDREN = {
     name
     for path in PACKAGE.rglob("*.py")
