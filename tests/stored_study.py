@@ -124,8 +124,3 @@ def confirmed(number: int = 1) -> BestConfig:
 def answered(url: str, *others: Any, **notes: Any) -> str:
     """Store a study whose trial 1 was confirmed, and return its URL."""
     return stored(url, [*TRIALS, *others], confirmed(), **notes)
-
-
-def explained(source: str) -> str:
-    """Return what `autotune report --explain` prints."""
-    return report(source, "--explain")

@@ -9,9 +9,7 @@ from pathlib import Path
 import click
 
 from autotune.commands.common import flag, option, write_new
-from autotune.console.tables import folded
 from autotune.report.data import read_report
-from autotune.report.explain import explanation
 from autotune.report.html import page
 from autotune.report.tables import csv_text, json_text
 from autotune.report.terminal import show_report
@@ -30,20 +28,17 @@ _FORMS = {"html": page, "csv": csv_text, "json": json_text}
         option("--html", "Write one page that opens offline.", metavar="FILE"),
         option("--csv", "Write one row for each trial; -: to stdout.", metavar="FILE|-"),
         option("--json", "Write all data for programs; -: to stdout.", metavar="FILE|-"),
-        flag("--explain", "Explain the result in sentences."),
         flag("--force", "Overwrite existing files."),
     ]
 )
-def report(
-    study: str | None, name: str | None, explain: bool, force: bool, **outputs: str | None
-) -> None:
+def report(study: str | None, name: str | None, force: bool, **outputs: str | None) -> None:
     """Report the results of STUDY: a name, directory, study.db, best.yaml or storage URL.
 
     STUDY may be left out if there is only one here. Without an option, print a table. A search may
     run at the same time.
     """
     wanted = {form: target for form, target in outputs.items() if target is not None}
-    if faults := [*_faults(wanted, explain, force)]:
+    if faults := [*_faults(wanted, force)]:
         raise UsageError("\n".join(faults))
     data = read_report(find_study(study), name)
     for form, target in wanted.items():
@@ -54,13 +49,11 @@ def report(
         else:
             write_new(Path(target), text, force)
             click.echo(f"Wrote {target}", err=True)
-    if explain:
-        sys.stdout.write(clean("\n\n".join(folded(explanation(data)))) + "\n")
-    elif not wanted:
+    if not wanted:
         show_report(data)
 
 
-def _faults(wanted: Mapping[str, str], explain: bool, force: bool) -> Iterator[str]:
+def _faults(wanted: Mapping[str, str], force: bool) -> Iterator[str]:
     """Yield why outputs exist, collide or cannot be written, before the study is read."""
     files = {form: Path(target) for form, target in wanted.items() if target != _STDOUT}
     for form, file in files.items():
@@ -69,7 +62,6 @@ def _faults(wanted: Mapping[str, str], explain: bool, force: bool) -> Iterator[s
         if not file.parent.is_dir():
             yield f"--{form} {file}: there is no directory {file.parent}. Make it first."
     piped = [f"--{form} -" for form, target in wanted.items() if target == _STDOUT]
-    piped += ["--explain"] if explain else []
     if len(piped) > 1:
         yield f"{' and '.join(piped)} all write to stdout. Name a file for all but one."
     if len({file.resolve() for file in files.values()}) < len(files):

@@ -28,7 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
 from autotune.report.data import read_report
-from autotune.report.explain import explanation
+from autotune.report.headline import headline, next_step
 from autotune.study.archive import StudyPlace, study_names
 from autotune.study.storage import disconnect, existing
 from autotune.values.errors import AutotuneError, StorageError, UsageError
@@ -120,7 +120,11 @@ def _write_note(place: StudyPlace, name: str, storage: RDBStorage) -> None:
     study = optuna.load_study(study_name=name, storage=storage)
     before = optuna_dashboard.get_note(study)
     try:
-        found = [_MARKUP.sub(r"\\\1", clean(one)) for one in explanation(read_report(place, name))]
+        data = read_report(place, name)
+        facts = (f"{what[0].upper()}{what[1:]}: {told}." for what, told in data.facts)
+        text, commands = next_step(data)
+        lines = [headline(data), *data.remarks, *facts, f"{text} {', or '.join(commands)}"]
+        found = [_MARKUP.sub(r"\\\1", clean(line)) for line in lines]
         folder = "its directory on the host that searched" if place.folder is None else place.folder
         files = (
             f"best.yaml and the logs of each trial (`trials/`) are in {folder}. "

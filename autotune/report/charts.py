@@ -1,4 +1,4 @@
-"""Charts of the page in pixels: the confirmed speed-up, the search, speed-up against memory.
+"""Charts of the page in pixels: the search, and speed-up against memory.
 
 template/charts.html draws them as SVG.
 """
@@ -98,47 +98,6 @@ class Plot:
     limit: Limit | None = None
     lane: float = 0.0
     """Height of the lane for trials without a rate, below the lowest one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """Confirmed speed-up with its interval and rounds, on one axis."""
-
-    label: str
-    own: float
-    """Place of 1, the rate of the user's settings."""
-    ratio: float
-    interval: tuple[float, float]
-    rounds: Sequence[float]
-    texts: Sequence[tuple[float, str, str]]
-    """Place, alignment and words."""
-
-
-def confirmed(data: ReportData) -> Strip | None:
-    """Return the confirmed speed-up and each recorded round; None without a speed-up."""
-    if data.best is None or data.best.keeps_baseline:
-        return None
-    speedup = data.best.evidence.speedup
-    low, high = speedup.ci95
-    rounds = () if data.answer is None else data.candidate_log(data.answer).ratios or ()
-    ends = (low, high, 1.0, *rounds)
-    x = Scale(min(ends) * 0.97, max(ends) * 1.03, 8, 752)
-    words = f"{low:.2f} to {high:.2f}" + (", one line for each round" if rounds else "")
-    middle = x.at((low + high) / 2)
-    return Strip(
-        f"{speedup.ratio:.2f} times your settings, 95 % interval {low:.2f} to {high:.2f}",
-        x.at(1.0),
-        x.at(speedup.ratio),
-        (x.at(low), x.at(high)),
-        [x.at(ratio) for ratio in rounds],
-        [(x.at(1.0), _side(x.at(1.0)), "1x: your settings"), (middle, _side(middle), words)],
-    )
-
-
-def _side(x: float) -> str:
-    """Return the alignment of words with which they do not leave the drawing."""
-    left, right = 120, 640
-    return "start" if x < left else "end" if x > right else "middle"
 
 
 def history(data: ReportData) -> Plot | None:

@@ -18,7 +18,7 @@ from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.evidence import Searched
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.effects import KnobEffect, knob_effects
+from autotune.report.effects import Effect, effects_of
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.study.archive import Archive, StudyPlace, read_archive
@@ -129,10 +129,10 @@ class ReportData:
         return tuple(best)
 
     @cached_property
-    def effects(self) -> tuple[KnobEffect, ...]:
-        """Return the effect of each knob that trials vary; none without the user's settings."""
+    def effects(self) -> tuple[Effect, ...]:
+        """Return the effects that trials tell apart; none without the user's settings."""
         own = self.baseline_config
-        return () if own is None else knob_effects(self.trials, own)
+        return () if own is None else effects_of(self.trials, own)
 
     @cached_property
     def failures(self) -> list[FailureKind]:

@@ -18,8 +18,8 @@ from autotune.knobs import knob_named
 from autotune.knobs.base import Value, spelled
 from autotune.report import charts
 from autotune.report.data import ReportData
-from autotune.report.effects import Effect, comes_with
-from autotune.report.explain import explanation, headline, next_step
+from autotune.report.effects import Effect
+from autotune.report.headline import headline, next_step
 from autotune.report.terminal import row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.study.finished import FinishedTrial
@@ -38,8 +38,6 @@ class Change:
     own: str
     chosen: str
     effect: Effect | None
-    note: str
-    """Reason for a missing effect."""
     why: str
     """Sentence on when such a change pays or hurts."""
 
@@ -62,10 +60,8 @@ def page(data: ReportData) -> str:
         best=best,
         figure=_figure(data),
         lead=_lead(data),
-        sentences=explanation(data)[1:],
         changes=_changes(data),
         next_step=next_step(data),
-        confirmed=charts.confirmed(data),
         history=charts.history(data),
         memory=charts.against_memory(data),
         stages=stages,
@@ -137,16 +133,8 @@ def _changes(data: ReportData) -> list[Change]:
 def _change(data: ReportData, name: str, own: Value, changed: Mapping[str, Value]) -> Change:
     """Return one of the changes, with its effect in the trials and when it pays."""
     knob, value = knob_named(name), changed[name]
-    effect = next((one.of(value) for one in data.effects if one.knob == name), None)
-    follows = knob.needs in changed and value in (knob.default, knob.idle)
-    if needed := knob.needs if follows else comes_with(data.trials, name, value):
-        note = f"comes with {needed}"
-    else:
-        note = "too few trials to tell"
-        for one in data.effects:
-            if any(name in each.together and each.together[name] == value for each in one.effects):
-                note = f"always tried with {one.knob}"
-    if follows:
+    effect = next((e for e in data.effects if (e.knob, e.value) == (name, value)), None)
+    if knob.needs in changed and value in (knob.default, knob.idle):
         why = knob.summary
     elif effect is not None and effect.interval[1] < 1:
         why = "Gains nothing by itself, but was confirmed together with the other changes."
@@ -154,7 +142,7 @@ def _change(data: ReportData, name: str, own: Value, changed: Mapping[str, Value
         why = f"More can hurt: {knob.hurts}"
     else:
         why = knob.pays
-    return Change(name, spelled(own), spelled(value), effect, note, why)
+    return Change(name, spelled(own), spelled(value), effect, why)
 
 
 def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, ...]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from autotune.configuration.answer_words import fact_lines, start_text
 from autotune.configuration.training_config import render
 from autotune.console.tables import folded, print_rows, width_of_stdout
+from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
-from autotune.report.explain import headline, next_step
+from autotune.report.headline import headline, next_step
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
 from autotune.values.text import clean, size, span
@@ -56,6 +57,8 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
         lines.append(f"unfinished (running or killed): trial {', '.join(running)}")
+    if told := list(_effects(data)):
+        lines += ["\nby itself, by a model of all trials, everything else equal:", *told]
     if data.failures:
         lines.append("\nfailed and infeasible trials:")
         lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]
@@ -65,6 +68,18 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if data.script_start is not None:
         lines.append(f"  {start_text(data.script_start)}")
     return lines
+
+
+def _effects(data: ReportData) -> Iterator[str]:
+    """Yield a line on each change of the result, or of the fastest trial, with a visible effect."""
+    found = data.answer or data.incumbent
+    for one in data.effects:
+        if found is not None and one.is_significant and found.config[one.knob] == one.value:
+            low, high = one.interval
+            yield (
+                f"  {one.knob}={spelled(one.value)} is {one.ratio:.2f}x as fast as "
+                f"{spelled(one.own)} ({low:.2f} to {high:.2f})"
+            )
 
 
 def _chosen_trials(data: ReportData) -> list[FinishedTrial]:
@@ -83,7 +98,9 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     rate, bounds = details.samples_per_second, details.samples_per_second_ci95
     memory, seconds = details.peak_memory_bytes, details.seconds
     mark, reason = _MARKS.get(data.standing(trial), ""), trial.verdict.reason
-    said = (mark, reason or data.candidate_log(trial).refused)
+    log = data.candidate_log(trial)
+    other = None if log.set_aside_for is None else f"confirmed trial {log.set_aside_for} instead"
+    said = (mark, reason or log.refused or other)
     busy = None if details.measurement is None else details.measurement.gpu_busy_share
     remarks = [*conditions(details), "" if busy is None else f"GPU busy {100 * busy:.0f} %"]
     return (

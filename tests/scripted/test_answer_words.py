@@ -49,7 +49,7 @@ def test_every_output_gives_the_same_reason(best, reason, url):
     source = stored(url, [trial(0)], best)
     assert answer_lines(Answered(best, Path("best.yaml")))[0] == first
     assert Best(best).explain().splitlines()[0] == first
-    assert first in report(source, "--explain")
+    assert first in report(source)
     assert f"{capital} The search space has 96 configurations." in as_page(source).text
 
 

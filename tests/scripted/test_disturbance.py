@@ -16,7 +16,6 @@ import yaml
 
 from autotune.configuration.best_config import read_best
 from autotune.report.data import read_report
-from autotune.report.explain import explanation
 from autotune.report.html import page
 from autotune.report.tables import json_text
 from autotune.report.terminal import row_of
@@ -391,7 +390,7 @@ def test_it_is_told_wherever_the_answer_is(tmp_path):
     assert written["baseline"]["joules_per_sample"] == 2.0
     assert written["best"]["joules_per_sample"] == 0.125
     data = read_report(find_study(str(tmp_path)))
-    assert "Energy: 2 -> 0.125 J per sample" in " ".join(explanation(data))
+    assert ("energy", "2 -> 0.125 J per sample (the GPU)") in data.facts
     trials = json.loads(json_text(data))["trials"]
     assert {one["joules_per_sample"] for one in trials} == {2.0, 1.0, 0.5, 0.25, 0.125}
     assert "0.125 Jyours 2, of the GPU" in " ".join(Page(page(data)).text.split())

@@ -113,7 +113,7 @@ def test_beside_a_program_that_stays_all_rounds_count_and_the_answer_says_so(tmp
     assert as_json(tmp_path / "study.db")["best"]["evidence"]["speedup"] == written
     said = "(1.60 to 1.60, 18 rounds, 18 of them disturbed)"
     assert any(said in line for line in lines_of(events))
-    assert said in report(tmp_path / "study.db", "--explain").partition("\n\n")[0]
+    assert said in report(tmp_path / "study.db")
 
 
 def test_a_refusal_by_disturbed_rounds_says_so(tmp_path):
@@ -126,7 +126,7 @@ def test_a_refusal_by_disturbed_rounds_says_so(tmp_path):
     said = "beyond the noise. 18 of the rounds that show this were disturbed."
     assert any(line.endswith(said) for line in lines_of(events))
     study = tmp_path / "study.db"
-    assert report(study, "--explain").partition("\n\n")[0].endswith(said)
+    assert f"{said}\n" in report(study)
     (log,) = as_json(study)["confirmation"]["candidates"].values()
     assert log["disturbed"] == 18
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.report.effects import in_order, knob_effects
+from autotune.report.effects import effects_of
 from reporting import OWN, trial
 from study_factories import CRASHED
 
@@ -13,7 +13,7 @@ BASELINE = TrainingConfig.of(OWN)
 
 
 def found(trials):
-    return {effect.knob: effect for effect in knob_effects(trials, BASELINE)}
+    return {(effect.knob, effect.value): effect for effect in effects_of(trials, BASELINE)}
 
 
 def factorial(noise=0.0):
@@ -31,8 +31,8 @@ def factorial(noise=0.0):
 
 def test_factors_of_settings_are_told_apart():
     effects = found(factorial())
-    half, last = effects["amp_dtype"].of("bfloat16"), effects["channels_last"].of(True)
-    batch = effects["batch_size"].of(64)
+    half, last = effects["amp_dtype", "bfloat16"], effects["channels_last", True]
+    batch = effects["batch_size", 64]
     assert half.ratio == pytest.approx(1.6, rel=0.05)
     assert last.ratio == pytest.approx(1.1, rel=0.05)
     assert batch.ratio == pytest.approx(0.5, rel=0.05)
@@ -40,15 +40,14 @@ def test_factors_of_settings_are_told_apart():
 
 
 def test_the_interval_holds_the_factor_and_widens_with_noise():
-    quiet, noisy = (found(factorial(noise))["amp_dtype"].of("bfloat16") for noise in (0.0, 0.3))
-    assert noisy is not None
+    quiet, noisy = (found(factorial(noise))["amp_dtype", "bfloat16"] for noise in (0.0, 0.3))
     assert quiet.interval[0] < 1.6 < quiet.interval[1]
     widths = [effect.interval[1] / effect.interval[0] for effect in (quiet, noisy)]
     assert widths[0] < widths[1]
 
 
 def test_the_most_influential_knob_comes_first():
-    order = [effect.knob for effect in knob_effects(factorial(), BASELINE)]
+    order = [effect.knob for effect in effects_of(factorial(), BASELINE)]
     assert order[2] == "channels_last"
     assert set(order) == {"amp_dtype", "batch_size", "channels_last"}
 
@@ -58,17 +57,7 @@ def test_an_effect_is_not_credited_to_what_always_came_with_it():
     trials = [trial(n, 100.0) for n in range(3)]
     workers = {"num_workers": 2, "persistent_workers": True}
     trials += [trial(3 + n, 200.0, **workers) for n in range(3)]
-    assert set(found(trials)) == {"num_workers"}
-
-
-def test_a_knob_that_means_nothing_for_the_user_is_compared_with_its_default():
-    trials = [trial(0), trial(1, 150.0, num_workers=2)]
-    trials += [trial(2, 165.0, num_workers=2, prefetch_factor=8)] * 3
-    effects = found(trials)
-    assert effects["prefetch_factor"].reference == 2
-    assert not effects["prefetch_factor"].is_own
-    assert effects["num_workers"].is_own
-    assert [effect.value for effect in effects["prefetch_factor"].effects] == [8]
+    assert set(found(trials)) == {("num_workers", 2)}
 
 
 def always_together():
@@ -82,41 +71,32 @@ def always_together():
     return trials
 
 
-def test_values_that_were_always_tried_together_have_one_effect():
+def test_nothing_is_claimed_of_values_that_were_always_tried_together():
     effects = found(always_together())
-    assert set(effects) == {"amp_dtype", "optimizer_impl"}
-    both = effects["amp_dtype"].of("bfloat16")
-    assert both.together == {"channels_last": True}
-    assert both.ratio == pytest.approx(2.0, rel=0.05), "of both, not the root of it for each"
-    assert both.is_significant
-    alone = effects["optimizer_impl"].of("fused")
-    assert not alone.together
-    assert not alone.is_significant
+    assert set(effects) == {("optimizer_impl", "fused")}
+    assert not effects["optimizer_impl", "fused"].is_significant, "nor of others in their place"
 
 
 def test_one_trial_with_one_of_two_values_tells_their_effects_apart():
     effects = found([*always_together(), trial(8, 200.0, amp_dtype="bfloat16")])
-    half, last = effects["amp_dtype"].of("bfloat16"), effects["channels_last"].of(True)
-    assert not half.together
-    assert half.ratio > last.ratio
+    assert effects["amp_dtype", "bfloat16"].ratio > effects["channels_last", True].ratio
 
 
-def test_knobs_that_are_told_apart_come_before_those_that_are_not():
-    noisy = [trial(8, 60.0, batch_size=8), trial(9, 190.0, batch_size=8)]
-    order = [(one.knob, one.is_significant) for one in knob_effects(always_together(), BASELINE)]
-    assert order == [("amp_dtype", True), ("optimizer_impl", False)]
-    told = [one.is_significant for one in knob_effects([*always_together(), *noisy], BASELINE)]
-    assert told == sorted(told, reverse=True)
+def test_a_value_is_compared_with_the_user_s_only_if_that_was_measured():
+    silent = trial(0, None, CRASHED)
+    others = [trial(n, 100.0 * (n % 2 + 1), batch_size=32 << n % 2) for n in range(1, 9)]
+    assert found([silent, *others]) == {}
+    assert ("batch_size", 64) in found([trial(0, 90.0), *others])
+
+
+def test_significant_effects_come_before_others():
+    told = effects_of([trial(8, 100.1, optimizer_impl="fused"), *factorial()], BASELINE)
+    assert [one.is_significant for one in told] == [True, True, True, False]
+    assert told[-1].knob == "optimizer_impl"
 
 
 def test_trials_without_a_rate_and_few_trials_tell_nothing():
     silent = [trial(n, None, CRASHED, amp_dtype="bfloat16") for n in range(9)]
-    assert knob_effects([trial(0), *silent], BASELINE) == ()
-    assert knob_effects(factorial()[:3], BASELINE) == ()
-    assert knob_effects([trial(n) for n in range(9)], BASELINE) == ()
-
-
-def test_values_stand_in_an_order_that_people_expect():
-    assert in_order({8, None, 2, 16}) == (None, 2, 8, 16)
-    assert in_order({True, False}) == (False, True)
-    assert in_order({"high", None, "highest"}) == (None, "high", "highest")
+    assert effects_of([trial(0), *silent], BASELINE) == ()
+    assert effects_of(factorial()[:3], BASELINE) == ()
+    assert effects_of([trial(n) for n in range(9)], BASELINE) == ()

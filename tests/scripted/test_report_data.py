@@ -53,7 +53,7 @@ def test_finished_lost_and_running_trials_are_read_from_a_storage(url):
 def test_reading_changes_nothing(url, tmp_path):
     stored(url, [trial(0)])
     before = (tmp_path / "study.db").read_bytes()
-    for flags in ([], ["--explain"], ["--html", "-"]):
+    for flags in ([], ["--html", "-"]):
         report(url, *flags)
     assert (tmp_path / "study.db").read_bytes() == before
 

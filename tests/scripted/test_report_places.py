@@ -10,7 +10,7 @@ from autotune.searching.run.events import Answered
 from factories import best_config
 from reporting import Page, trial
 from shown_search import lines_of
-from stored_study import BASELINE, explained, report, stored
+from stored_study import BASELINE, report, stored
 
 
 def unmeasured():
@@ -26,7 +26,6 @@ def unmeasured():
 # What people read of an answer, wherever they do; best.yaml itself is for programs.
 PLACES = {
     "terminal": lambda url, best: report(url),
-    "sentences": lambda url, best: explained(url),
     "page": lambda url, best: (
         Page(report(url, "--html", "-").partition('aria-labelledby="yaml"')[0]).text
     ),

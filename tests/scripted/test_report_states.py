@@ -12,7 +12,6 @@ from stored_study import (
     answered,
     as_json,
     confirmed,
-    explained,
     lost,
     report,
     running,
@@ -50,7 +49,6 @@ def assert_every_output_is_there(source):
     written = [report(source, *flags) for flags in (["--html", "-"], ["--csv", "-"], [])]
     assert all(written)
     assert "None" not in written[-1]
-    assert report(source, "--explain")
     assert as_json(source)["schema_version"] == 1
 
 
@@ -77,5 +75,4 @@ def test_every_output_is_there_of_an_answer_alone(tmp_path):
 )
 def test_the_headline_says_how_far_the_search_is(state, sentence, url):
     source = STATES[state](url)
-    assert sentence in explained(source).partition("\n\n")[0]
     assert sentence in report(source)

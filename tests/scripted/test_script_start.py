@@ -12,7 +12,6 @@ from autotune.configuration.job import Measure
 from autotune.configuration.script import ScriptOptions
 from autotune.console.answer_lines import answer_lines, result
 from autotune.report.data import read_report
-from autotune.report.explain import explanation
 from autotune.report.terminal import after_table
 from autotune.searching.run.events import Answered
 from autotune.study.archive import find_study
@@ -63,7 +62,6 @@ def test_answer_and_report_say_how_much_of_the_search_was_start(tmp_path, monkey
     report = read_report(find_study(str(tmp_path)))
     text = said.removeprefix("  time        ")
     assert f"  {text}" in after_table(report, len(report.trials))
-    assert f"{text}." in explanation(report)
 
 
 def test_a_model_py_has_no_such_start(tmp_path, monkeypatch):

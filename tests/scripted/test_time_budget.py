@@ -265,7 +265,6 @@ def test_the_report_says_so_too_also_before_there_is_an_answer(tmp_path):
     for measured in (3, 5):
         assert as_json(source)["searched"]["measured"] == measured
         assert f"  searched    {measured} of 16 configurations: " in report(source)
-        assert f"Searched: {measured} of 16 configurations: " in report(source, "--explain")
         events_of(options, ScriptedRunner(larger_is_faster))
 
 
