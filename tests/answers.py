@@ -64,12 +64,6 @@ def sharded() -> BestConfig:
     return _of_four(sharding="fsdp", reshard_after_forward=False)
 
 
-def on_two_hosts() -> BestConfig:
-    """Eight processes on each of two hosts, with GPUs."""
-    placed = {"processes": 16, "processes_per_host": 8}
-    return _of_four(gradient_as_bucket_view=True).model_copy(update=placed)
-
-
 def _of_four(**settings: bool | int | str | None) -> BestConfig:
     best = best_config(_BASELINE.replace(**settings), _BASELINE)
     machine = best.machine.model_copy(update={"device": "Test GPU", "driver": "580.82.07"})
@@ -81,5 +75,4 @@ ANSWERS = {
     "cpu": on_cpu,
     "four_gpus": on_four_gpus,
     "sharded": sharded,
-    "two_hosts": on_two_hosts,
 }

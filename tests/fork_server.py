@@ -201,11 +201,11 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
     match words:
         case ["-m", "autotune.process.child.main", folder, *_] | [
             "-m",
-            "autotune.process.child.launchers",
-            "torch",
-            _,
-            folder,
+            "autotune.process.child.launcher",
             *_,
+            folder,
+            _,
+            _,
         ]:
             job = json.loads((Path(folder) / "job.json").read_bytes())
             file = job["model_path"] and Path(job["model_path"])
@@ -239,6 +239,8 @@ def _be(request: dict[str, Any], kind: str, base: dict[str, str]) -> None:
     own = sys.path[1:]
     if kind == "training" and words[:3] == ["-m", "autotune", "run"]:
         _become_within(base)
+    if words[:2] == ["-m", "autotune.process.child.launcher"]:
+        os.execvp = _become_launcher
     while True:
         _set_environment(words, environ)
         first = str(Path(words[0]).parent) if words[0].endswith(".py") else request["cwd"]
@@ -249,6 +251,11 @@ def _be(request: dict[str, Any], kind: str, base: dict[str, str]) -> None:
             words, environ = other.args
         else:
             return
+
+
+def _become_launcher(_: str, argv: list[str]) -> NoReturn:
+    """Let this process be torch's launcher, which would replace it."""
+    raise Become(argv[1:], dict(os.environ))
 
 
 def _become_within(base: dict[str, str]) -> None:

@@ -56,7 +56,7 @@ def server_for(words: Sequence[str]) -> str | None:
             return TRAINING
         case ["-m", "autotune", *_]:
             return COMMANDS
-        case ["-m", "autotune.process.child.launchers", "own", *_]:
+        case ["-m", "autotune.process.child.launcher", _, program, *_] if program != sys.executable:
             return None
         case ["-m", name, *_] if name.startswith("autotune.process.child."):
             return TRAINING

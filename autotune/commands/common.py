@@ -89,7 +89,7 @@ PROCESSES = option(
 )
 LAUNCHER = option(
     "--launcher",
-    "Start the processes of each trial with this command, also on several hosts: 'torchrun ...', "
+    "Start the processes of each trial on this host with this command: 'torchrun ...', "
     "'srun ...', 'mpirun ...', 'accelerate launch ...'.",
     metavar="COMMAND",
 )

@@ -14,12 +14,11 @@ from autotune.commands import script_options as scripts
 from autotune.comparison.compare import FEWEST_ROUNDS, ComparisonOptions, side_of
 from autotune.comparison.compare import compare as states_of
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import read_best
 from autotune.console.answer_lines import comparison_line, comparison_result, last_round_line
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.plan_lines import written_lines
 from autotune.console.progress import answer, kept_files, signs_of_life
-from autotune.values.errors import UsageError
 from autotune.values.outcome import Observed
 
 _NOT_FASTER = 8
@@ -66,7 +65,6 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
     answers = [read_best(path) for path in files]
     known = [text for answer in answers for text in answer.maps]
-    _check_hosts(answers[0], flags)
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)
     for best in files:
@@ -76,22 +74,6 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     unwind_on_sigterm()
     is_met = execute_comparison(ComparisonOptions(model, a, b, **flags, script=script), as_json)
     sys.exit(_NOT_FASTER if require_faster and not is_met else 0)
-
-
-def _check_hosts(answer: BestConfig, flags: dict[str, Any]) -> None:
-    """Refuse to start processes on this host that A spread over several.
-
-    Raises:
-        UsageError: neither flag says where the processes are.
-    """
-    on_each = answer.processes_per_host
-    if on_each is None or flags["launcher"] is not None or flags["nproc_per_node"] is not None:
-        return
-    raise UsageError(
-        f"{flags['a']} was measured with {answer.processes} processes, at most {on_each} on a "
-        "host. Start them on several hosts with --launcher COMMAND, or on this one with "
-        "--nproc-per-node N."
-    )
 
 
 def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:

@@ -160,9 +160,8 @@ def _processes_text(best: BestConfig, count: int) -> str:
     config = best.training_config
     size, steps = config["batch_size"], int(config["accumulation_steps"] or 1)
     accumulated = "" if steps == 1 else f" x {steps} batches"
-    hosts = "" if best.processes_per_host is None else f", at most {best.processes_per_host} a host"
     samples = count * config.effective_batch
-    return f"{count}{hosts}, {samples} samples a step: batch_size {size}{accumulated} in each"
+    return f"{count}, {samples} samples a step: batch_size {size}{accumulated} in each"
 
 
 def not_proven_texts(best: BestConfig) -> list[str]:

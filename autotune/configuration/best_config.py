@@ -157,8 +157,6 @@ class BestConfig(parts.Part):
     lr_scaling: parts.LearningRate = parts.LearningRate()
     processes: Annotated[int, Field(ge=2)] | None = None
     """Processes that trained together, each with batches of batch_size; None: one process."""
-    processes_per_host: Annotated[int, Field(ge=1)] | None = None
-    """Most of these processes on one host; None: all of them."""
     machine: parts.MachineRecord
     provenance: Provenance
 

@@ -57,8 +57,8 @@ class Inspect:
     """`CUDA_VISIBLE_DEVICES` as a script sets it; None: as the process finds it."""
     baseline: dict[str, Value] = field(default_factory=dict)
     """Settings under which the workload is built; they override its BASELINE."""
-    on_host: int = 1
-    """Processes of a script on a host, each of which trains on a device of its own."""
+    processes: int = 1
+    """Processes of a script, each of which trains on a device of its own."""
     kind: Literal["inspect"] = "inspect"
 
 

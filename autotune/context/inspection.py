@@ -46,7 +46,7 @@ _MOST_PLACES = 3
 def inspection_of_device(observed: outcomes.Observed, deadline_seconds: float = 300.0) -> Job:
     """Return the job that inspects the device on which a script was seen to train."""
     job = inspection(observed.device, None, deadline_seconds)
-    return replace(job, task=Inspect(observed.visible_devices, on_host=observed.on_host))
+    return replace(job, task=Inspect(observed.visible_devices, processes=observed.processes))
 
 
 def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:

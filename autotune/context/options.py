@@ -199,9 +199,7 @@ class Resources:
     processes: int = 1
     """Processes that train together in each trial; 0: as many as `launch` starts, until told."""
     launch: str | None = None
-    """Command of a launcher that starts the processes of a trial; None for those of this host."""
-    on_host: int | None = None
-    """Processes that share a host; None: all of them."""
+    """Command of a launcher that starts the processes of a trial; None for torch's."""
 
     def started(self, job: Job) -> Job:
         """Return the job for as many processes as train together, however they are started."""

@@ -90,8 +90,7 @@ def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOpt
     """Return the options with the processes that a launcher was found to start."""
     if options.resources.launch is None:
         return options
-    told = replace(options.resources, processes=found.processes, on_host=found.on_host)
-    return replace(options, resources=told)
+    return replace(options, resources=replace(options.resources, processes=found.processes))
 
 
 def check_held(options: SearchOptions) -> None:
@@ -192,8 +191,7 @@ def space_of_each(
     processes = options.resources.processes
     if processes == 1:
         return _without_ranks(file)
-    on_host = options.resources.on_host or processes
-    cores = max(1, machine.host.usable_cores // on_host)
+    cores = max(1, machine.host.usable_cores // processes)
     notes: list[str] = []
     if held is not None:
         notes.append(
@@ -203,7 +201,7 @@ def space_of_each(
     def fits(most: int) -> Callable[[Value], bool]:
         return lambda value: type(value) is not int or value <= most
 
-    share = f"each of {on_host} processes has {cores} of the cores"
+    share = f"each of {processes} processes has {cores} of the cores"
     rules = [
         ("num_threads", fits(cores), share),
         ("num_workers", fits(cores), share),

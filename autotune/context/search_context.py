@@ -290,7 +290,7 @@ def _inspected(
     job = options.resources.started(job)
     if observed is not None:
         job = inspection_of_device(observed, deadline)
-        if options.resources.launch:  # perhaps on other hosts
+        if options.resources.launch:  # which may show it other devices
             job = options.resources.started(job)
     started = time.monotonic()
     found = inspect(runner, job, folder)

@@ -12,7 +12,6 @@ from autotune.export.form import (
     Exported,
     carried_flags,
     handler_fields,
-    hosts_of,
     is_half_on_cpu,
     left_out,
     own_words,
@@ -29,8 +28,6 @@ _USE_CPU = "ACCELERATE_USE_CPU"
 _OWN_SHAPES = "accelerate compiles again for each shape; its file has no key for torch's own choice"
 _IN_USE = "the command after `use:` has it"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
-# Of N from 0; the first host has 0.
-_ON_EACH_HOST = "--machine_rank N --main_process_ip FIRST_HOST --main_process_port 29500"
 
 
 def to_accelerate(best: BestConfig) -> Exported:
@@ -71,7 +68,7 @@ def _starts_all(best: BestConfig) -> bool:
 
 
 def _processes(best: BestConfig) -> dict[str, Any]:
-    """Return how many processes train together, and on how many hosts.
+    """Return how many processes train together.
 
     MULTI_GPU starts several on a CPU, too: MULTI_CPU asks for mpirun.
     """
@@ -80,7 +77,7 @@ def _processes(best: BestConfig) -> dict[str, Any]:
     return {
         "distributed_type": "MULTI_GPU",
         "num_processes": best.processes,
-        "num_machines": hosts_of(best)[0],
+        "num_machines": 1,
     }
 
 
@@ -94,7 +91,6 @@ def _launch(best: BestConfig) -> str:
     pairs += [f"{_USE_CPU}=true"] if several and best.machine.device == "cpu" else []
     words = [*(["env", *pairs] if pairs else []), "accelerate launch --config_file FILE"]
     words += [] if threads is None else [f"--num_cpu_threads_per_process {threads}"]
-    words += [_ON_EACH_HOST] if several and hosts_of(best)[0] > 1 else []
     return " ".join((*words, "train.py", *map(shlex.quote, own_words(best))))
 
 

@@ -12,13 +12,11 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import DDP_ARGUMENTS
-from autotune.values.errors import UsageError
 
 LR_FACTOR = "lr_factor"
 """Name of the factor on model.py's learning rates; left out if the factor is 1."""
 PROCESSES = "processes"
 """Name under which a form says that it cannot start the processes."""
-PROCESSES_PER_HOST = "processes_per_host"
 _FORMATS: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
 # Defaults of other tools' readers that differ from the knob's: a DataLoader's batch size.
 _LEFT_ALONE: dict[str, Value] = {"batch_size": 1}
@@ -59,7 +57,8 @@ def left_out(
         and value != own.get(knob.name, knob.default)
     }
     if best.processes is not None and PROCESSES not in carried:
-        dropped[PROCESSES] = f"{PROCESSES}={best.processes}: {_by_torchrun(best)}"
+        way = f"start the training by torchrun --nproc-per-node {best.processes}"
+        dropped[PROCESSES] = f"{PROCESSES}={best.processes}: {way}"
     factor = best.lr_scaling.factor
     if factor != 1 and LR_FACTOR not in carried:
         dropped[LR_FACTOR] = f"{LR_FACTOR}={factor:g}: multiply your learning rates by it"
@@ -80,31 +79,6 @@ def carried_flags(best: BestConfig) -> list[str]:
 def is_half_on_cpu(best: BestConfig) -> bool:
     """Return True for float16 on a CPU, which Accelerate refuses and Lightning replaces."""
     return best.machine.device == "cpu" and best.config.get("amp_dtype") == "float16"
-
-
-def hosts_of(best: BestConfig) -> tuple[int, int]:
-    """Return the hosts on which the processes of a result trained, and the processes on each.
-
-    Raises:
-        UsageError: the hosts have unequally many, which no form can say.
-    """
-    processes = best.processes or 1
-    on_each = best.processes_per_host or processes
-    if processes % on_each:
-        raise UsageError(
-            f"the result is of {processes} processes, at most {on_each} on a host: this format "
-            "needs equally many. Start them as the search did, and use `autotune run`."
-        )
-    return processes // on_each, on_each
-
-
-def _by_torchrun(best: BestConfig) -> str:
-    """Return how to start the processes where a form has no word for them."""
-    hosts, processes = hosts_of(best)
-    if hosts == 1:
-        return f"start the training by torchrun --nproc-per-node {processes}"
-    words = f"torchrun --nnodes {hosts} --nproc-per-node {processes}"
-    return f"start the training by {words} on each host, with --rdzv-backend and --rdzv-endpoint"
 
 
 def ddp_arguments(config: TrainingConfig) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from autotune.export.form import (
     PROCESSES,
     Exported,
     ddp_arguments,
-    hosts_of,
     is_half_on_cpu,
     left_out,
 )
@@ -62,11 +61,9 @@ def to_lightning(best: BestConfig) -> Exported:
 
 def _trainer(best: BestConfig, precision: str) -> dict[str, Any]:
     """Return the arguments of the Trainer, without those of the exchange between processes."""
-    config, (hosts, processes) = best.training_config, hosts_of(best)
+    config = best.training_config
     found: dict[str, Any] = {"accelerator": "cpu" if best.machine.device == "cpu" else "auto"}
-    found["devices"] = processes
-    if hosts > 1:
-        found["num_nodes"] = hosts
+    found["devices"] = best.processes or 1
     found |= {"precision": precision, "benchmark": config["cudnn_benchmark"]}
     if config["accumulation_steps"] != 1:
         found["accumulate_grad_batches"] = config["accumulation_steps"]

@@ -10,10 +10,8 @@ from autotune.configuration.training_config import environ_of
 from autotune.export.form import (
     LR_FACTOR,
     PROCESSES,
-    PROCESSES_PER_HOST,
     Exported,
     carried_flags,
-    hosts_of,
     left_out,
     own_words,
 )
@@ -45,7 +43,6 @@ def _beside(best: BestConfig) -> dict[str, Value]:
     factor = best.lr_scaling.factor
     found: dict[str, Value] = {
         PROCESSES: best.processes,
-        PROCESSES_PER_HOST: best.processes_per_host,
         LR_FACTOR: None if factor == 1 else factor,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -65,17 +62,10 @@ def to_torchrun(best: BestConfig) -> Exported:
     """Return a shell script; its arguments are the training script and the script's arguments."""
     pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
     words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
-    (hosts, processes), use = hosts_of(best), "sh FILE train.py --its --arguments"
-    launcher = f"torchrun --standalone --nproc-per-node {processes}"
-    if hosts > 1:
-        launcher = (
-            f"torchrun --nnodes {hosts} --nproc-per-node {processes} --rdzv-backend c10d "
-            '--rdzv-endpoint "${RDZV_ENDPOINT:?first host:port}"'
-        )
-        use = f"RDZV_ENDPOINT=FIRST_HOST:29400 {use}, on each host"
+    launcher = f"torchrun --standalone --nproc-per-node {best.processes or 1}"
     command = f'exec env {pairs}{launcher} "$@"{words}\n'
     carried = _carried(best) | {PROCESSES} | {f"flags.{name}" for name in carried_flags(best)}
-    return Exported(command, left_out(best, carried), use)
+    return Exported(command, left_out(best, carried), "sh FILE train.py --its --arguments")
 
 
 def _variables(best: BestConfig) -> dict[str, str]:

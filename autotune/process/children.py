@@ -25,10 +25,9 @@ import psutil
 
 from autotune.configuration.job import Job
 from autotune.process.common.child_ties import lifeline
-from autotune.process.common.launched import Started
 from autotune.process.common.process_tree import MemoryPeak, descendants
 from autotune.process.common.trial_folder import TIMED, TrialFolder
-from autotune.process.ranks import Ranks, write_program
+from autotune.process.ranks import Ranks, launch_command
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import (
     Crashed,
@@ -82,12 +81,9 @@ class FreshInterpreter:
     ) -> None:
         child = [str(files.path), lifeline(), repr(time.monotonic())]
         words = ["autotune.process.child.main", *child]
-        if job.launch:
-            call = [*job.launch, str(write_program(files, python, environ)), *child]
-            words = ["autotune.process.child.launchers", "own", lifeline(), *call]
-        elif job.processes > 1:
-            words = ["autotune.process.child.launchers", "torch", str(job.processes), *child]
         if job.is_of_ranks:
+            call = [*launch_command(job, python, files), *child]
+            words = ["autotune.process.child.launcher", lifeline(), *call]
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
             log.write_bytes(b"")
@@ -141,20 +137,16 @@ class Patience(NamedTuple):
     """Seconds for processes that have left the session."""
     killed: float
     """Seconds for the child to end after SIGKILL."""
-    elsewhere: float = 30.0
-    """Seconds for a launcher to end its processes on other hosts."""
 
 
 PATIENT = Patience(3.0, 1.0, 3.0, 30.0)
-HURRIED = Patience(1.0, 0.3, 2.2, 1.0, elsewhere=10.0)
+HURRIED = Patience(1.0, 0.3, 2.2, 1.0)
 """Patience for a person who waits, below five seconds in all.
 
 PyTorch's helper that frees shared memory needs two.
 """
 # Seconds in which a launcher ends the other ranks once one has failed, or rank 0 has answered.
 _LAUNCHER_SECONDS = {True: 2.0, False: 5.0}
-# Seconds in which an outcome that was written on another host is seen here.
-_ARRIVAL_SECONDS = 10.0
 
 
 class Family:
@@ -243,37 +235,30 @@ class RunningChild:
             if time.monotonic() > deadline:
                 phase = self._files.phase if self._ranks is None else self._ranks.phase
                 return TimedOut(phase, job.deadline_seconds)
-        if not self._has_outcome():
+        if not self._files.outcome.exists():
             return None
         return outcome_from_json(read_some(self._files.outcome))
-
-    def _has_outcome(self) -> bool:
-        """Return True if there is an outcome; one of another host may take seconds to be seen."""
-        if self._ranks is not None and self._ranks.elsewhere and self.process.exit_code == 0:
-            deadline = time.monotonic() + _ARRIVAL_SECONDS
-            while not self._files.is_told() and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
-        return self._files.outcome.exists()
 
     def end(self, family: Family, hosts: frozenset[int], patience: Patience) -> None:
         """End the child, then the rest of its session, then processes that left the session.
 
         Raises:
-            TooManyLostError: the child outlives SIGKILL, or a launcher has not ended its processes
-                on other hosts, so that nothing more can be run on their devices.
+            TooManyLostError: the child outlives SIGKILL, so that nothing more can be run on its
+                device.
         """
         is_stuck = False
-        left: list[Started] = []
         pids = {self.process.pid, *self._seen, *family.pids(hosts)}
         if not self.process.ended_within(0):
             self._signal(signal.SIGTERM)
             if not self.process.ended_within(patience.grace):
-                left = self._end_ranks(patience)
+                if self._ranks is not None:
+                    self._ranks.kill()
+                self._kill_apart()
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
         elif self._ranks is not None and self.process.exit_code != 0:  # it has died before them
-            self._ranks.kill_here()
+            self._ranks.kill()
             family.kill(hosts)
         # Helpers free shared memory once its users have ended: Python's at once, PyTorch's, which
         # has a session of its own, after two seconds.
@@ -286,13 +271,6 @@ class RunningChild:
             with suppress(psutil.Error):
                 process.kill()  # psutil compares start times: a reused number is not killed
         free_shared_memory(pids, self._files.job)
-        if left:
-            names = ", ".join(f"rank {one.rank} on {one.host_name}" for one in left)
-            raise TooManyLostError(
-                f"the launcher has not ended {names} within {patience.elsewhere:g} s after SIGTERM "
-                "and was killed. Processes that it left there keep their devices. Finished trials "
-                "are kept. End those processes, then rerun the command."
-            )
         if is_stuck:
             raise TooManyLostError(
                 f"process {self.process.pid} cannot be ended: {patience.killed:g} s after SIGKILL "
@@ -324,19 +302,6 @@ class RunningChild:
             shorten(log, _MOST_BYTES_MEANWHILE)
         is_timed = self._files.phase in TIMED
         self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
-
-    def _end_ranks(self, patience: Patience) -> list[Started]:
-        """Kill the ranks of a launcher on this host, and wait until it has ended those elsewhere.
-
-        Return the latter if it has not.
-        """
-        if self._ranks is not None:
-            self._ranks.kill_here()
-        if self._ranks is None or not self._ranks.elsewhere:
-            self._kill_apart()
-            return []
-        has_ended = self.process.ended_within(patience.elsewhere)
-        return [] if has_ended else self._ranks.elsewhere
 
     def _kill_apart(self) -> None:
         """Kill descendants with a session of their own, such as the ranks of a launcher."""

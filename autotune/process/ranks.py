@@ -1,18 +1,18 @@
 """The processes of one trial that train together: which have begun, and which of them failed.
 
-Torch's launcher or one of the user's starts them, perhaps on several hosts. Where one fails, the
-others fail for it: their connections break, or the launcher ends them. So the cause is looked for:
-a process that a signal killed, else the process that failed first.
+Torch's launcher or one of the user's starts them, on this host. Where one fails, the others fail
+for it: their connections break, or the launcher ends them. So the cause is looked for: a process
+that a signal killed, else the process that failed first.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,25 +30,15 @@ PATIENCE_SECONDS = 120.0
 """Seconds in which all processes have to begin once one has."""
 _END_BYTES = 1 << 16
 _SHOWN = 300
-# Words of Python, of a shell and of our own program for a path that is not there.
-_UNSEEN = ("No such file or directory", "can't open file", "does not see")
-_HINT = (
-    " All hosts must see the directory of the study: run autotune in a directory of a shared file "
-    "system."
-)
+# In what torch's launcher reports of each process that failed.
+_FAILED = re.compile(r"^ *rank *: (\d+) .*\n *exitcode *: (-?\d+)", re.MULTILINE)
 # The first lines are for a shell, and a string to Python: long paths do not fit behind a `#!`.
 _PROGRAM = """#!/bin/sh
 '''exec' {python} "$0" "$@"
 '''
-import os, socket, sys
+import os, sys
 
-folder, variables = {folder!r}, {variables!r}
-try:
-    os.chdir(folder)
-except OSError as error:
-    sys.exit(f"{tells}{{socket.gethostname()}} does not see {{folder}}: {{error.strerror}}")
-os.environ.update(variables)
-sys.path[:1] = [folder, *filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))]
+sys.path[0] = os.getcwd()
 if __name__ == "__main__":
     from autotune.process.child.main import main
 
@@ -56,18 +46,21 @@ if __name__ == "__main__":
 """
 
 
-def write_program(files: TrialFolder, python: Path, environ: Mapping[str, str]) -> Path:
-    """Write the program that a launcher of the user's starts as each rank; return its path.
+def launch_command(job: Job, python: Path, files: TrialFolder) -> Sequence[str]:
+    """Return the user's or torch's launcher, and what it starts as each rank."""
+    if job.launch:
+        return *job.launch, str(write_program(files, python))
+    options = ["--nproc-per-node", str(job.processes), "--log-dir", str(files.launcher_logs)]
+    words = ["torch.distributed.run", "--standalone", *options, "-m", "autotune.process.child.main"]
+    return str(python), "-m", *words
 
-    Launchers start it as such or as a Python script. It goes to the working directory of this
-    process and sets the variables, because few launchers do so on other hosts.
+
+def write_program(files: TrialFolder, python: Path) -> Path:
+    """Write the program that a launcher starts as each rank; return its path.
+
+    Launchers start it as such or as a Python script.
     """
-    text = _PROGRAM.format(
-        python=shlex.quote(str(python)),
-        folder=str(Path.cwd()),
-        variables=dict(environ),
-        tells=TELLS,
-    )
+    text = _PROGRAM.format(python=shlex.quote(str(python)))
     files.program.write_text(text, encoding="utf-8")
     files.program.chmod(0o700)
     return files.program
@@ -87,11 +80,6 @@ class Ranks:
         """Ranks that have not begun, as far as their number is known."""
         size = self.job.processes or next((one.size for one in self._known.values()), 0)
         return [rank for rank in range(size) if rank not in self._known]
-
-    @property
-    def elsewhere(self) -> list[Started]:
-        """Processes on other hosts, by rank."""
-        return [one for _, one in sorted(self._known.items()) if not one.is_here]
 
     @property
     def phase(self) -> str:
@@ -130,13 +118,12 @@ class Ranks:
             return None
         return self._lost(f"and ended with code {code}")
 
-    def kill_here(self) -> None:
-        """Kill the processes on this host, with all that they have started."""
+    def kill(self) -> None:
+        """Kill the processes, with all that they have started."""
         for one in self._known.values():
-            if one.is_here:
-                for pid in (one.pid, *descendants(one.pid)):
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
+            for pid in (one.pid, *descendants(one.pid)):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _lost(self, how: str) -> Lost:
         """Return the launcher's failure to start all processes, with its last words."""
@@ -147,16 +134,12 @@ class Ranks:
             told = f"the launcher started {count} {how}, without rank {names}"
         lines = [line for line in self._lines() if any(map(str.isalpha, line))]
         own = [line.removeprefix(TELLS) for line in lines if line.startswith(TELLS)]
-        unseen = [line for line in lines if any(word in line for word in _UNSEEN)]
-        last = (own or unseen or lines or ["nothing"])[-1][:_SHOWN]
-        where = f"log: {self.files.stderr.name}"
-        return Lost(f"{told}; it said: {last} ({where}).{_HINT if unseen else ''}")
+        last = (own or lines or ["nothing"])[-1][:_SHOWN]
+        return Lost(f"{told}; it said: {last} (log: {self.files.stderr.name})")
 
     def _lines(self) -> Iterator[str]:
         for log in (self.files.stdout, self.files.stderr):
-            with suppress(OSError):
-                text = log.read_bytes()[-_END_BYTES:].decode(errors="replace")
-                yield from map(str.strip, text.splitlines())
+            yield from map(str.strip, _end_of(log).splitlines())
 
 
 def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOutcome | None:
@@ -172,7 +155,7 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
     only_lost_peers = all("onnection" in outcome.describe(one) for one in told.values())
     if is_of_runner or (isinstance(found, outcome.Answer) and only_lost_peers):
         return found
-    codes = _exit_codes(files.ended)
+    codes = _exit_codes(files.stderr)
     for rank, code in codes.items():
         # A library may abort for a lost connection; nothing else kills a rank for another's fault.
         is_cause = code != -signal.SIGABRT or only_lost_peers
@@ -211,10 +194,13 @@ def _log(rank: TrialFolder) -> str:
     return f"log: {rank.stderr.name}"
 
 
-def _exit_codes(report: Path) -> dict[int, int]:
-    """Return the ranks whose processes failed, with their exit codes; empty without a report."""
-    try:
-        told = json.loads(report.read_text(encoding="utf-8"))
-        return dict(sorted((int(rank), int(code)) for rank, code in told.items()))
-    except (OSError, ValueError, AttributeError):
-        return {}
+def _exit_codes(log: Path) -> dict[int, int]:
+    """Return the ranks that failed and their exit codes, as torch's launcher reports them."""
+    return dict(sorted((int(rank), int(code)) for rank, code in _FAILED.findall(_end_of(log))))
+
+
+def _end_of(log: Path) -> str:
+    """Return the end of a log; empty if there is none."""
+    with suppress(OSError):
+        return log.read_bytes()[-_END_BYTES:].decode(errors="replace")
+    return ""

@@ -85,7 +85,6 @@ class Trial:
         self._changes = 0
         place = this_place() if job.is_of_ranks else None
         self._processes = 1 if place is None else place.size
-        self._on_host = 1
         self._is_fork = False
         if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
             os.register_at_fork(after_in_child=partial(setattr, self, "_is_fork", True))
@@ -155,7 +154,6 @@ class Trial:
                 outcome,
                 import_seconds=self._start - self._launched,
                 processes=self._losses.world.size,
-                on_host=self._on_host,
             )
         if isinstance(outcome, outcomes.Probed | outcomes.Observed):
             return replace(outcome, start_seconds=self._trains - self._launched)
@@ -206,7 +204,6 @@ class Trial:
         if why := obstacle(self._processes):
             self._leave(outcomes.UserError(why, ""))
         world = self._losses.world = joined(self._job.deadline_seconds)
-        self._on_host = world.on_host()
         assert self._task is not None
         return self._task(world)
 

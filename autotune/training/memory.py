@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-from collections import Counter
 from pathlib import Path
 
 import torch
 
-from autotune.process.common.launched import this_host
 from autotune.process.common.process_tree import MemoryPeak, private_bytes
 from autotune.training.ranks.world import World
 from autotune.values.measurement import DeviceMemory
@@ -104,17 +102,13 @@ class PeakWatch:
 def peak_of_all(world: World, device: torch.device, own_bytes: int) -> int:
     """Return the peak memory of processes that train together; every one has to call it.
 
-    Each has an accelerator of its own, so the largest peak counts. On a CPU it is the sum of a
-    host, the largest of several hosts; pages of files, which are the same libraries, count once.
+    Each has an accelerator of its own, so the largest peak counts. On a CPU it is the sum; pages of
+    files, which are the same libraries, count once.
     """
     if device.type != "cpu" or world.is_alone:
         return max(world.shares(own_bytes))
-    files: dict[str, list[int]] = {}
-    private: Counter[str] = Counter()
-    for host, own, file in world.shares((this_host(), own_bytes, file_bytes())):
-        files.setdefault(host, []).append(file)
-        private[host] += max(0, own - file)
-    return max(private[host] + max(files[host]) for host in files)
+    shares = world.shares((own_bytes, file_bytes()))
+    return sum(max(0, own - file) for own, file in shares) + max(file for _, file in shares)
 
 
 def allocator_retries(device: torch.device) -> int:

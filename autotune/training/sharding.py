@@ -76,30 +76,6 @@ def workers_obstacle(stream: IterableDataset[Any]) -> str:
         return f"{_UNTOLD}: reading it failed ({lines[-1]})"
 
 
-def beginning(stream: IterableDataset[Any]) -> list[bytes]:
-    """Return digests of the first samples of an epoch, as this process reads them."""
-    return _read(stream, 0).by_worker[0]
-
-
-def ranks_obstacle(beginnings: list[list[bytes]]) -> str:
-    """Return why several processes must not load a stream, given what each read; "" if they may.
-
-    All read with the same random numbers, so what differs between them differs by rank. As in
-    `finding`, a few equal samples are padding or chance.
-    """
-    first, *others = beginnings
-    for rank, other in enumerate(others, start=1):
-        pairs = min(len(first), len(other))
-        same = (Counter(first[:pairs]) & Counter(other[:pairs])).total()
-        is_chance = same < _FEWEST_COMMON or any(map(_repeats, (first, other)))
-        if same > _TOLERANCE * pairs or not is_chance:
-            return (
-                "the dataset is an IterableDataset, all of which each process would load: "
-                f"{same} of the first {pairs} samples of ranks 0 and {rank} are the same"
-            )
-    return ""
-
-
 def finding(alone: Reading, shared: Reading) -> str:
     """Return why workers must not be used, given readings without and with two; "" if they may.
 

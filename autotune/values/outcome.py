@@ -317,7 +317,7 @@ class Inspected:
     device_uuid: str = ""
     """Identity of the accelerator, independent of its index; empty if torch gives none."""
     rank_uuids: tuple[str, ...] = ()
-    """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
+    """The same for each process of a trial; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
     """Free memory of the accelerator; None on a CPU, or if the device does not report it."""
     import_seconds: float = 0.0
@@ -327,9 +327,7 @@ class Inspected:
     is_shared: bool = False
     """True if a warm host paid those seconds, once for all processes forked from it."""
     processes: int = 1
-    """Processes that a launcher started, on all hosts."""
-    on_host: int = 1
-    """Most of them on one host."""
+    """Processes that a launcher started."""
     kind: Literal["inspected"] = "inspected"
 
 
@@ -414,9 +412,7 @@ class Observed:
     """Those of `start_seconds` until torch was imported, by the warm host if it had one."""
     surroundings: Surroundings = field(default_factory=Surroundings)
     processes: int = 1
-    """Processes in which it trains, on all hosts."""
-    on_host: int = 1
-    """Most of them on one host."""
+    """Processes in which it trains."""
     kind: Literal["observed"] = "observed"
 
 

@@ -22,7 +22,6 @@ from held import LONG, place, told, trials_in
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "cluster"
 WITH_WORKERS = [EXAMPLES / "search.sbatch", EXAMPLES / "worker.sbatch"]
-LAUNCH = EXAMPLES / "launch.sbatch"
 TRIALS, TERMINATED = 5, 143
 SRUN = '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"\n'
 SCONTROL = '#!/bin/bash\necho "$@" >> requeued\n'
@@ -90,31 +89,6 @@ def test_the_arguments_of_a_training_script_reach_search_and_workers(script, tmp
         assert context.params["study"] == "train"
         assert context.params["storage"] == environ["AUTOTUNE_STORAGE"]
         assert list(context.meta.values()) == [("--epochs", "9")]
-
-
-@pytest.mark.parametrize(("code", "requeued"), [(0, ""), (3, ""), (143, "requeue 7\n")])
-def test_a_search_on_all_nodes_has_srun_start_torch_s_launcher(code, requeued, tmp_path, environ):
-    """The stand-in of autotune writes down what it is told, and ends as one that was stopped."""
-    programs = tmp_path / "bin"
-    told = tmp_path / "told"
-    (programs / "autotune").write_text(f'#!/bin/bash\nprintf "%s\\0" "$@" > {told}\nexit {code}\n')
-    (programs / "scontrol").write_text(
-        '#!/bin/bash\n[[ $1 == show ]] && printf "a\\nb\\n" || echo "$@" >> requeued\n'
-    )
-    job = {**environ, "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "[a-b]", "PROCESSES": "4"}
-    words = ["bash", LAUNCH, "train.py", "--trials", "3", "--", "--epochs", "9"]
-    done = subprocess.run(words, cwd=tmp_path, env=job, check=False)
-    assert done.returncode == code
-    requests = tmp_path / "requeued"
-    assert (requests.read_text() if requests.exists() else "") == requeued
-    name, *words_told = told.read_text().rstrip("\0").split("\0")
-    context = cli.commands[name].make_context(name, words_told)
-    launch = context.params["launcher"].split()
-    assert launch[0] == "srun"
-    assert {"--ntasks=2", "--kill-on-bad-exit=1"} <= set(launch)
-    torchrun = launch[launch.index("torchrun") :]
-    assert {"--nnodes=2", "--nproc-per-node=4", "--rdzv-endpoint=a:29500"} <= set(torchrun)
-    assert list(context.meta.values()) == [("--epochs", "9")]
 
 
 def measured(url):

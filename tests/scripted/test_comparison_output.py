@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured
@@ -77,23 +77,6 @@ def test_the_result_is_one_sentence_and_one_json_object(compare):
     assert result["confirmed_faster"] is True
     assert result["a"]["samples_per_second"] == pytest.approx(150)
     assert result["b"]["settings"] == "small.yaml"
-
-
-@pytest.mark.parametrize(
-    ("words", "is_refused"),
-    [((), True), (("--nproc-per-node", "2"), False), (("--launcher", "env"), False)],
-)
-def test_processes_of_several_hosts_are_not_all_started_on_this_one(compare, words, is_refused):
-    path = Path("large.yaml")
-    placed = {"processes": 16, "processes_per_host": 8}
-    write_best(read_best(path).model_copy(update=placed), path)
-    done, runner = compare(lambda _: at(150), *words)
-    if not is_refused:
-        assert runner.names
-        return
-    assert (done.code, runner.names) == (2, [])
-    assert "large.yaml was measured with 16 processes, at most 8" in done.err
-    assert "--launcher COMMAND" in done.err
 
 
 def test_a_disturbed_round_is_repeated_and_told(compare):

@@ -17,13 +17,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
-from autotune.process.common.launched import this_host
 from autotune.training import inspection, memory
 from autotune.training.apply_settings import Settings
 from autotune.training.before_fork import Prepared, with_dataset
 from autotune.training.ranks.facts import comm_dtypes, graph_obstacle, unused_in, uses_in
 from autotune.training.ranks.world import ALONE, World, device_of_rank, join
-from autotune.training.sharding import beginning, ranks_obstacle
 from autotune.training.tasks import use_device
 from autotune.training.training_setup import build_model
 from autotune.training.workload import Workload, load_workload
@@ -70,7 +68,6 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     torch.set_num_threads(int(after["num_threads"] or 1))
     world, rank_uuids = _met(job, found.machine)
     workload, dataset_seconds = with_dataset(workload)
-    _check_stream(workload, world)
     facts = world.on_first(partial(inspection.describe_workload, workload, own))
     if not world.is_alone:
         device = torch.device(device_of_rank(found.machine.device))
@@ -81,7 +78,6 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
         import_seconds=import_seconds,
         dataset_seconds=dataset_seconds,
         processes=world.size,
-        on_host=world.on_host(),
         rank_uuids=rank_uuids,
     )
 
@@ -118,9 +114,7 @@ def _small_losses(workload: Workload, model: nn.Module, device: torch.device) ->
 
 
 def _met(job: Job, machine: Machine) -> tuple[World, tuple[str, ...]]:
-    """Return the processes of the job, once all are here, each on its device.
-
-    Return also the UUIDs of the accelerators of those on this host.
+    """Return the processes of the job, once all are here, each on its device, and their UUIDs.
 
     Raises:
         UsageError: there are fewer devices or cores.
@@ -133,26 +127,26 @@ def _met(job: Job, machine: Machine) -> tuple[World, tuple[str, ...]]:
     device = torch.device(device_of_rank(machine.device))
     use_device(device)
     world = join(processes, device, job.deadline_seconds)
-    _check_room(world.on_host(), machine, job)
+    _check_room(processes, machine, job)
     if not machine.has_accelerator:
         return world, ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     part = visible if "MIG-" in visible.upper() else ""  # of a GPU, whose UUID may be the whole's
-    shared = world.shares((this_host(), inspection.device_uuid(str(device)), part))
-    for (host, uuid, _), count in Counter(shared).items():
+    shared = world.shares((inspection.device_uuid(str(device)), part))
+    for (uuid, _), count in Counter(shared).items():
         if uuid and count > 1:
             raise UsageError(
-                f"{count} processes of {host} would train on one device ({device}). Let the "
-                "launcher give each its own, or start fewer."
+                f"{count} processes would train on one device ({device}). Let the launcher give "
+                "each its own, or start fewer."
             )
-    return world, tuple(uuid for host, uuid, _ in shared if host == this_host())
+    return world, tuple(uuid for uuid, _ in shared)
 
 
-def _check_room(on_host: int, machine: Machine, job: Job) -> None:
-    """Check that a host has a device or a core for each process.
+def _check_room(processes: int, machine: Machine, job: Job) -> None:
+    """Check that there is a device or a core for each process.
 
     Raises:
-        UsageError: it has fewer.
+        UsageError: there are fewer.
     """
     room, kind = machine.host.usable_cores, "cores"
     if machine.has_accelerator:
@@ -160,29 +154,14 @@ def _check_room(on_host: int, machine: Machine, job: Job) -> None:
         # A launcher may let each process see only one accelerator.
         if job.launch and room == 1:
             return
-    if on_host <= room:
+    if processes <= room:
         return
     if job.launch:
         raise UsageError(
-            f"--launcher starts {on_host} processes on a host with {room} ({kind}). Start fewer."
+            f"--launcher starts {processes} processes, and there are {room} ({kind}) here. Start "
+            "fewer."
         )
-    raise UsageError(f"--nproc-per-node {on_host}: there are {room} ({kind}) here. Give fewer.")
-
-
-def _check_stream(workload: Workload, world: World) -> None:
-    """Check that a stream gives each process samples of its own.
-
-    Raises:
-        UsageError: it gives the same to several.
-    """
-    dataset = workload.build_dataset()
-    if world.is_alone or not isinstance(dataset, IterableDataset):
-        return
-    if why := ranks_obstacle(world.shares(beginning(dataset))):
-        raise UsageError(
-            f"{workload.path}: {why}. Split the stream by torch.distributed.get_rank() and "
-            "get_world_size(), or train in one process."
-        )
+    raise UsageError(f"--nproc-per-node {processes}: there are {room} ({kind}) here. Give fewer.")
 
 
 def _described(job: Job) -> Inspected:
@@ -206,7 +185,7 @@ def _uuids_of_script(job: Job, machine: Machine) -> tuple[str, ...]:
         UsageError: there are fewer devices than processes.
     """
     assert isinstance(job.task, Inspect)
-    count = job.task.on_host
+    count = job.task.processes
     if count == 1:
         return ()
     _check_room(count, machine, job)

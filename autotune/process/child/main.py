@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from autotune.calling.target import import_folder
 from autotune.configuration import job as jobs
 from autotune.configuration.job import Job
-from autotune.process.common.child_ties import hold_lifeline, is_here, stay_on_cores
+from autotune.process.common.child_ties import hold_lifeline, stay_on_cores
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, write_atomically
@@ -51,8 +51,7 @@ def main() -> None:
     path, lifeline, start = sys.argv[1:]
     hold_lifeline(lifeline)
     stay_on_cores()
-    # Clocks of other hosts have another zero.
-    work(TrialFolder(Path(path)), float(start) if is_here(lifeline) else time.monotonic())
+    work(TrialFolder(Path(path)), float(start))
 
 
 def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:

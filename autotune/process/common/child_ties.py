@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from autotune.process.common.launched import this_host
+from autotune.process.common.launched import TELLS, this_host
 
 _CORES = "AUTOTUNE_CORES"
 _MOST_BYTES = 1 << 17
@@ -37,22 +38,17 @@ def _pipe_of(_process: int) -> int:
     return os.pipe()[0]
 
 
-def is_here(place: str) -> bool:
-    """Return True if the lifeline at `place` is one of this host."""
-    return place.partition(":")[0] == this_host()
-
-
 def hold_lifeline(place: str, number: signal.Signals = signal.SIGKILL) -> None:
     """Tie this process group's life to the lifeline at `place`; ends it if that is gone.
 
     The kernel sends it the signal of that number when the other process has ended. A program that
-    this process becomes holds the lifeline, too. On another host nothing is done: the launcher ends
-    processes there.
+    this process becomes holds the lifeline, too. On another host, where there is none, it ends.
     """
-    if not is_here(place):
-        return
+    host, _, path = place.partition(":")
+    if host != this_host():
+        sys.exit(f"{TELLS}it starts a process on {socket.gethostname()}; all must be on one host")
     try:
-        descriptor = os.open(place.partition(":")[2], os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         os.killpg(os.getpgrp(), number)
         return

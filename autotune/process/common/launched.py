@@ -36,7 +36,7 @@ class Place:
 
     rank: int
     size: int
-    """Number of processes, on all hosts."""
+    """Number of processes."""
     local_rank: int
     """Rank among those of this host."""
 
@@ -76,21 +76,12 @@ class Started:
 
     rank: int
     size: int
-    host: str
-    """See `this_host`."""
-    host_name: str
     pid: int
-
-    @property
-    def is_here(self) -> bool:
-        """True if it runs on this host."""
-        return self.host == this_host()
 
 
 def note_of(place: Place) -> str:
     """Return the note of this process on itself."""
-    here = Started(place.rank, place.size, this_host(), socket.gethostname(), os.getpid())
-    return json.dumps(asdict(here)) + "\n"
+    return json.dumps(asdict(Started(place.rank, place.size, os.getpid()))) + "\n"
 
 
 def started_from(note: Path) -> Started | None:

@@ -44,10 +44,6 @@ class TrialFolder:
         """Return the path of the child's outcome; a child that died writes none."""
         return self._own("outcome", ".json")
 
-    def is_told(self) -> bool:
-        """Return True if there is an outcome; on a network file system the folder is read again."""
-        return self.outcome.name in os.listdir(self.path)  # noqa: PTH208 - asks the file system
-
     @property
     def stdout(self) -> Path:
         """Return the path of the output of the user's code."""
@@ -84,7 +80,7 @@ class TrialFolder:
         """
         if place == TEMPORARY:
             return Path(mkdtemp(prefix=_WORKDIR, dir=self.path))
-        Path(place).mkdir(parents=True, exist_ok=True)  # on another host it may be missing
+        Path(place).mkdir(parents=True, exist_ok=True)
         return Path(mkdtemp(prefix=f"{self.path.parent.name}-{self.path.name}-", dir=place))
 
     @property
@@ -130,17 +126,12 @@ class TrialFolder:
         """Return the paths of the logs of all processes."""
         return tuple(log for one in (self, *self.others) for log in (one.stdout, one.stderr))
 
-    @property
-    def ended(self) -> Path:
-        """Return the path of the launcher's report on the exit codes of ranks that failed."""
-        return self.path / "ended.json"
-
     def remove_earlier(self) -> None:
         """Remove what an earlier run left: its outcomes and phases, and logs beside rank 0's."""
         for other in self.others:
             for path in (other.stdout, other.stderr, other.outcome, other.phase_file, other.place):
                 path.unlink(missing_ok=True)
-        for path in (self.outcome, self.phase_file, self.place, self.ended):
+        for path in (self.outcome, self.phase_file, self.place):
             path.unlink(missing_ok=True)
 
     def _own(self, stem: str, suffix: str = "") -> Path:

@@ -109,7 +109,6 @@ def build_answer(
             rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
         ),
         processes=None if context.processes == 1 else context.processes,
-        processes_per_host=_per_host(context),
         machine=_machine(context),
         provenance=_provenance(context, won),
     )
@@ -295,12 +294,6 @@ def _imports(context: SearchContext) -> dict[str, str]:
         os.path.relpath(path, folder): digest[:DIGITS]
         for path, digest in own_files(context).items()
     }
-
-
-def _per_host(context: SearchContext) -> int | None:
-    """Return the most processes on one host; None if all are on one."""
-    on_host = context.options.resources.on_host
-    return on_host if on_host is not None and on_host < context.processes else None
 
 
 def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenance:

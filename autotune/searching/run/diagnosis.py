@@ -424,8 +424,7 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
         if context.processes > 1:
             return Rejected("with several processes, the phases of a script's steps are not timed")
         return context.observed.stages or Rejected(_NOT_TOLD)
-    on_host = context.options.resources.on_host or context.processes
-    cores = max(1, context.machine.host.usable_cores // on_host)
+    cores = max(1, context.machine.host.usable_cores // context.processes)
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:
         workers = (0,)  # more would load other samples

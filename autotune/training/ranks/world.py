@@ -9,7 +9,6 @@ nothing is sent.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +18,6 @@ import torch
 from torch import distributed
 
 from autotune.process.common import patches
-from autotune.process.common.launched import this_host
 
 Told = TypeVar("Told")
 
@@ -84,7 +82,7 @@ class World:
 
     @property
     def launcher(self) -> int | None:
-        """PID of the process that started all ranks on this host; None alone."""
+        """PID of the process that started all ranks; None alone."""
         return None if self.is_alone else os.getppid()
 
     def shares(self, own: Told) -> list[Told]:
@@ -102,10 +100,6 @@ class World:
         box = [own]
         distributed.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
-
-    def on_host(self) -> int:
-        """Return the most processes on one host; every process has to call it."""
-        return max(Counter(self.shares(this_host())).values())
 
     def begins(self, steps: int = 0) -> int:
         """Return the steps that rank 0 has all processes take, 0 for no more, when all begin."""

@@ -7,12 +7,11 @@ import subprocess
 import pytest
 import yaml
 
-from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts, sharded
+from answers import on_cpu, on_four_gpus, on_gpu, sharded
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
 from autotune.knobs import ALL_KNOBS
-from autotune.values.errors import UsageError
 from covering import covers
 from factories import best_config
 
@@ -57,13 +56,6 @@ def test_no_setting_vanishes(form, knob):
     best = next(one for one in (on_gpu(), on_four_gpus(), sharded()) if is_set(knob, one))
     config = best.training_config.replace(**{knob.name: knob.default}).as_dict()
     assert export(best.model_copy(update={"config": config}), form) != export(best, form)
-
-
-@pytest.mark.parametrize("form", [form for form in FORMATS if form not in ("json", "python")])
-def test_hosts_with_unequally_many_processes_are_refused(form):
-    best = on_two_hosts().model_copy(update={"processes": 5, "processes_per_host": 4})
-    with pytest.raises(UsageError, match="5 processes, at most 4 on a host"):
-        export(best, form)
 
 
 def test_no_form_trains_a_sharded_model_by_ddp_without_a_word():

@@ -8,7 +8,6 @@ from autotune.configuration.job import Inspect, Job
 from autotune.context import ranks
 from autotune.context.options import Resources
 from autotune.process.child import inspecting
-from autotune.process.common.launched import this_host
 from autotune.training.ranks.world import World
 from autotune.values.errors import UsageError
 from factories import cuda_machine, host
@@ -24,7 +23,7 @@ class Pair(World):
 
     def shares(self, own):
         if isinstance(own, tuple):
-            return [own, (this_host(), self.other_uuid, "")]
+            return [own, (self.other_uuid, "")]
         return [own, own]
 
 
@@ -55,7 +54,7 @@ def of_two(launch=()):
 
 
 def of_script(launch=()):
-    return Job(Inspect(on_host=2), "cuda:0", None, launch=launch)
+    return Job(Inspect(processes=2), "cuda:0", None, launch=launch)
 
 
 @pytest.mark.parametrize(("seen", "launch"), [(2, ()), (2, SRUN), (1, SRUN)])
@@ -67,7 +66,7 @@ def test_the_gpus_of_all_processes_are_told(seen, launch, gpus):
 
 def test_two_processes_on_the_one_gpu_that_both_see_are_refused(gpus):
     gpus(1, other_uuid="GPU-0")
-    with pytest.raises(UsageError, match=r"2 processes of .* would train on one device"):
+    with pytest.raises(UsageError, match="2 processes would train on one device"):
         inspecting._met(of_two(SRUN), cuda_machine())
     with pytest.raises(UsageError, match=r"--nproc-per-node 2: there are 1 \(cuda\) here"):
         inspecting._met(of_two(), cuda_machine())

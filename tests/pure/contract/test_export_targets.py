@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 import yaml
 from torch.utils.data import DataLoader, TensorDataset
 
-from answers import on_cpu, on_four_gpus, on_gpu, on_two_hosts
+from answers import on_cpu, on_four_gpus, on_gpu
 from autotune.export import export
 from factories import written
 from needs import library
@@ -110,38 +109,6 @@ def test_transformers_takes_the_settings_of_several_processes(tmp_path):
     assert arguments.ddp_bucket_cap_mb == 50
     assert arguments.ddp_broadcast_buffers is False
     assert arguments.ddp_find_unused_parameters is False
-
-
-def test_accelerate_starts_its_share_of_the_processes_on_each_host(tmp_path):
-    library("accelerate")
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.utils.launch import prepare_multi_gpu_env
-
-    exported = export(on_two_hosts(), "accelerate")
-    text = exported.use.partition("accelerate launch ")[2]
-    words = text.replace("FILE", str(file_of(tmp_path, on_two_hosts(), "accelerate")))
-    words = words.replace("machine_rank N", "machine_rank 1")
-    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words.split()))
-    prepare_multi_gpu_env(arguments)
-    assert (arguments.nnodes, arguments.nproc_per_node, arguments.node_rank) == ("2", "8", 1)
-    assert arguments.rdzv_endpoint == "FIRST_HOST:29500"
-
-
-def test_torchrun_meets_other_hosts_at_the_place_that_it_is_given(tmp_path):
-    """Two hosts of one process, both on this machine."""
-    best = on_cpu().model_copy(update={"processes": 2, "processes_per_host": 1})
-    program = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'])"
-    script, command = written(tmp_path, program, "train.py"), file_of(tmp_path, best, "torchrun")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "RDZV_ENDPOINT": f"127.0.0.1:{port}"}
-    hosts = [
-        subprocess.Popen(["sh", command, script], env=environ, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = [host.communicate(timeout=200)[0].strip() for host in hosts]
-    assert sorted(said) == ["0 2", "1 2"]
 
 
 def test_lightning_takes_the_arguments_of_its_strategy():

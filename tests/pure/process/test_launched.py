@@ -1,6 +1,5 @@
 """Variables of a launcher, the processes it starts, and how its failures are named."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,9 +10,8 @@ import pytest
 
 from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
 from autotune.process import ranks as ranks_of
-from autotune.process.common import launched
-from autotune.process.common.child_ties import is_here, lifeline
-from autotune.process.common.launched import Place, Started, note_of, started_from, this_place
+from autotune.process.common.child_ties import hold_lifeline, lifeline
+from autotune.process.common.launched import Place, note_of, started_from, this_place
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, write_program
 from autotune.values.outcome import Lost
@@ -58,12 +56,13 @@ def test_torch_s_launcher_within_another_tells_the_place(monkeypatch):
     assert this_place() == Place(rank=5, size=16, local_rank=0)
 
 
-def test_a_lifeline_of_another_host_is_known_as_one(monkeypatch):
+@covers("T30")
+def test_a_process_on_another_host_ends_and_says_so(monkeypatch):
     place = lifeline()
-    assert is_here(place)
     assert f"/proc/{os.getpid()}/fd/" in place
     monkeypatch.setattr("autotune.process.common.child_ties.this_host", lambda: "another")
-    assert not is_here(place)
+    with pytest.raises(SystemExit, match=r"^autotune: it starts a process on .*; all must be on"):
+        hold_lifeline(place)
 
 
 @pytest.mark.parametrize("how", [[], [sys.executable]], ids=["as a program", "as a script"])
@@ -72,10 +71,9 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(how, tmp_pa
     files.path.mkdir()
     files.job.write_text(job_to_json(launching(2)))
     monkeypatch.chdir(tmp_path)
-    program = write_program(files, Path(sys.executable), {"AUTOTUNE_TEST": "it's \\ {here}"})
+    program = write_program(files, Path(sys.executable))
     done = subprocess.run(
-        [*how, program, files.path, "elsewhere:/nowhere", "0.0"],
-        cwd="/",
+        [*how, program, files.path, lifeline(), "0.0"],
         capture_output=True,
         text=True,
         check=False,
@@ -84,33 +82,14 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(how, tmp_pa
     assert done.stderr.startswith("autotune: it gives no rank: none of RANK, ")
 
 
-@covers("T30")
-def test_a_host_that_does_not_see_the_folder_says_so(tmp_path, monkeypatch):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    program = write_program(TrialFolder(tmp_path), Path(sys.executable), {})
-    monkeypatch.chdir(tmp_path)
-    gone.rmdir()
-    done = subprocess.run([program], capture_output=True, text=True, check=False)
-    assert f"does not see {gone}: No such file or directory" in done.stderr
-    TrialFolder(tmp_path).stderr.write_text(done.stderr)
-    lost = Ranks(launching(2), TrialFolder(tmp_path)).of_exit(1)
-    assert "All hosts must see the directory of the study" in lost.detail
-
-
 def launching(processes):
     return Job(Inspect(), "cpu", processes=processes, launch=("srun", "--ntasks", "2"))
 
 
 @pytest.fixture
 def begins(tmp_path):
-    def note(rank, size, host=None):
-        files = TrialFolder(tmp_path, rank)
-        files.place.write_text(note_of(Place(rank, size, rank)))
-        if host is not None:
-            told = json.loads(files.place.read_text())
-            files.place.write_text(json.dumps({**told, "host": host, "host_name": host}))
+    def note(rank, size):
+        TrialFolder(tmp_path, rank).place.write_text(note_of(Place(rank, size, rank)))
 
     return note
 
@@ -166,20 +145,10 @@ def test_another_number_of_processes_than_before_is_named(begins, tmp_path):
     assert Ranks(launching(0), TrialFolder(tmp_path)).look() is None, "as many as it starts"
 
 
-def test_processes_on_other_hosts_are_known_as_such(begins, tmp_path):
-    begins(0, size=2)
-    begins(1, size=2, host="b")
-    ranks = Ranks(launching(2), TrialFolder(tmp_path))
-    ranks.look()
-    assert [(one.rank, one.host_name) for one in ranks.elsewhere] == [(1, "b")]
-    assert ranks.of_exit(0) is None, "all have begun: their outcomes tell more"
-
-
 def test_a_note_that_is_no_note_is_none(tmp_path):
     for text in ("", "{}", "[]", "\xff"):
         assert started_from(written(tmp_path, text, "place")) is None
     assert started_from(tmp_path / "absent") is None
-    assert Started(0, 2, launched.this_host(), "a", 1).is_here
 
 
 @covers("T29")

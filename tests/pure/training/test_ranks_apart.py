@@ -1,6 +1,5 @@
 """Several processes: what each gets, whose time counts, and which of them is to blame."""
 
-import json
 import os
 
 import pytest
@@ -16,7 +15,6 @@ from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, outcome_of_ranks
 from autotune.training.ranks import world
 from autotune.training.ranks.world import Lap, slowest
-from autotune.training.sharding import ranks_obstacle
 from autotune.training.training_setup import WholeSteps
 from autotune.values.outcome import Crashed, Probed, TimedOut, UserError, outcome_to_json
 from command_line import command
@@ -53,15 +51,6 @@ def test_the_slowest_rank_and_its_boundary_count_and_the_steps_of_all():
     both = slowest([quick, slow])
     assert both.seconds == pytest.approx(1.2), "2.0 s from begin to end, of which 0.8 s boundary"
     assert (both.steps, both.wait_seconds, both.has_boundary) == (8, 0.4, True)
-
-
-@pytest.mark.parametrize(
-    ("common", "is_refused"), [(100, True), (50, True), (2, False), (0, False)]
-)
-def test_a_stream_is_refused_if_ranks_read_the_same(common, is_refused):
-    first = [bytes([0, n]) for n in range(100)]
-    other = [*first[:common], *(bytes([1, n]) for n in range(100 - common))]
-    assert bool(ranks_obstacle([first, other])) == is_refused
 
 
 LOST, ODD = "Connection closed by peer", "it is odd"
@@ -104,7 +93,12 @@ def test_the_rank_that_is_to_blame_is_named(found, told, codes, expected, tmp_pa
         of_rank.stderr.touch()
     if found == ANSWER:
         files.outcome.write_text(outcome_to_json(found))
-    files.ended.write_text(json.dumps(codes))
+    reports = (
+        f"[{at}]:\n  time      : 2026-11-30_06:00:00\n  host      : localhost\n"
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 70{rank})\n"
+        for at, (rank, code) in enumerate(codes.items())
+    )
+    files.stderr.write_text("Root Cause (first observed failure):\n" + "".join(reports))
     assert outcome_of_ranks(files, found) == expected
 
 

@@ -1,6 +1,5 @@
 """Two processes that train together, in each way of starting them: one outcome, nobody is left."""
 
-import os
 import shlex
 import socket
 import sys
@@ -51,16 +50,6 @@ def launcher(tmp_path, monkeypatch):
             case "accelerate":
                 installed("accelerate")
                 return tuple(shlex.split(ACCELERATE))
-            case "torchrun on hosts":  # a stand-in of ssh runs the words of both hosts here
-                programs = tmp_path / "bin"
-                programs.mkdir()
-                written(programs, '#!/bin/bash\nexec bash -c "${!#}"\n', "ssh").chmod(0o755)
-                told = {"HOSTS": "127.0.0.1 127.0.0.1", "NPROC": "1", "PORT": port}
-                told |= {"TORCHRUN": TORCHRUN.split(maxsplit=1)[0]}
-                for variable, value in told.items():
-                    monkeypatch.setenv(variable, value)
-                monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-                return (str(ROOT / "examples" / "cluster" / "torchrun_on_hosts.sh"),)
         text = MPI.replace("{port}", port)
         if name == "MPI without a place to meet":
             lines = (line for line in MPI.splitlines() if "MASTER" not in line)
@@ -95,7 +84,6 @@ def of_script(task):
     [
         (MODEL, "torch's"),
         (MODEL, "MPI"),
-        pytest.param(MODEL, "torchrun on hosts", marks=pytest.mark.long),
         pytest.param(MODEL, "accelerate", marks=pytest.mark.long),
         (SCRIPT, "torch's"),
         pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
@@ -137,7 +125,7 @@ def test_they_are_counted_before_the_first_trial(workload, name, launcher, tmp_p
     seen = run_child(tmp_path, replace(job, launch=words, processes=0 if words else 2))
     assert isinstance(seen, Inspected | Observed), seen
     assert nobody_is_left(tmp_path)
-    assert (seen.processes, seen.on_host) == (2, 2)
+    assert seen.processes == 2
     if isinstance(seen, Observed):
         assert seen.samples_per_second == pytest.approx(2 * 16 * seen.steps_per_second)
         assert seen.workload.baseline["batch_size"] == 16, "of each process"
