@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,13 @@ from autotune.commands import script_options as scripts
 from autotune.configuration.job import Measure, MeasurePlan, Profile
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.plan_lines import written_lines
-from autotune.console.progress import kept_files, signs_of_life, to_stderr
+from autotune.console.progress import kept_files, signs_of_life
 from autotune.console.tables import show_profile
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, survey
 from autotune.process.runner import Runner
 from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
-from autotune.values.errors import UsageError, WorkloadError
+from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Diagnosed, Measured, Profiled, as_failure, describe
 
 
@@ -29,35 +28,23 @@ from autotune.values.outcome import Diagnosed, Measured, Profiled, as_failure, d
     params=[
         *(common.MODEL, common.SPACE, common.DEVICE, common.PYTHON),
         *(common.BASELINE, common.PROCESSES, *scripts.CALLED),
-        common.option("--trace", "Write a Chrome trace of the steps to this file.", common.PATH),
     ],
 )
-def profile(model: Path, trace: Path | None, **flags: Any) -> None:
+def profile(model: Path, **flags: Any) -> None:
     """Show the bottleneck of MODEL's training, settings that cannot matter, and costly operators.
 
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
     module). Arguments of the script go after `--`.
     """
     model, script = scripts.called_script(model, flags)
-    _check_trace(trace)
     unwind_on_sigterm()
-    execute_profile(common.options_of(model, **flags, script=script), trace)
+    execute_profile(common.options_of(model, **flags, script=script))
 
 
-def _check_trace(trace: Path | None) -> None:
-    if trace is not None and trace.is_dir():
-        raise UsageError(
-            f"--trace {trace} is a directory. Name a file, such as {trace / 'trace.json'}."
-        )
-    if trace is not None and not trace.parent.is_dir():
-        raise UsageError(f"--trace {trace}: there is no directory {trace.parent}. Make it first.")
-
-
-def execute_profile(options: SearchOptions, trace: Path | None) -> None:
-    """Show the bottleneck of training and the costly operators; write the steps to `trace`.
+def execute_profile(options: SearchOptions) -> None:
+    """Show the bottleneck of training and the costly operators.
 
     Raises:
-        UsageError: the trace cannot be written, or there is none.
         WorkloadError: the workload fails with the user's settings.
     """
     with (
@@ -65,19 +52,16 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
         kept_files() as keep,
         execute.one_runner(folder, options.workload.interpreter, keep) as runner,
     ):
-        # The profiler does not report failed writes. It writes here; a file found here is copied.
-        written = folder / f"trace.json{'.gz' * (trace is not None and trace.suffix == '.gz')}"
-        task = Profile(trace_path=None if trace is None else str(written.resolve()))
         with signs_of_life("the profile") as write:
             script = options.workload.script
-            workload = replace(options.workload, script=script and script.profiled(task.trace_path))
+            workload = replace(options.workload, script=script and script.profiled())
             study = replace(options.study, folder=folder)
             context = survey(replace(options, study=study, workload=workload), runner)
             for line in written_lines(options.workload, context.observed, context.processes):
                 write(line)
             stages = time_stages(context, runner)
             profiled = (context.observed and context.observed.profiled) or runner.run(
-                context.job(task, context.baseline), folder / "trials" / "profile"
+                context.job(Profile(), context.baseline), folder / "trials" / "profile"
             )
             rate = _rate(context, runner, folder / "trials" / "whole")
         # A script's operators are of use without its phases.
@@ -95,8 +79,6 @@ def execute_profile(options: SearchOptions, trace: Path | None) -> None:
             show_profile(diagnosis, [note for note in notes if note not in known], profiled)
         else:
             show_profile(None, [f"{describe(stages)}."], profiled)
-        if trace is not None:
-            _keep_trace(written, trace)
 
 
 def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
@@ -105,13 +87,3 @@ def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
         return context.observed.samples_per_second
     whole = runner.run(context.job(Measure(MeasurePlan()), context.baseline), folder)
     return whole.measurement.samples_per_second if isinstance(whole, Measured) else None
-
-
-def _keep_trace(written: Path, trace: Path) -> None:
-    if not written.is_file():
-        raise UsageError(
-            f"--trace {trace}: the profiler wrote nothing to {written.parent}. Free some space "
-            "there, or set TMPDIR to another directory."
-        )
-    shutil.copyfile(written, trace)
-    to_stderr(f"Wrote {trace}")

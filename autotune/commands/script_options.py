@@ -225,8 +225,6 @@ def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
         yield "--baseline: the script's own settings are the baseline; change its arguments."
     if flags.get("lr_scaling", "none") != "none":
         yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
-    if flags.get("unit") == "tokens":
-        yield "--unit tokens needs count_tokens() of a model.py."
     if flags.get("fresh_data"):
         yield "--fresh-data is for a model.py; each process of a script builds its data anyway."
     if flags.get("min_accuracy") is not None:

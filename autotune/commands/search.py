@@ -17,7 +17,7 @@ from autotune.commands import script_options as scripts
 from autotune.commands.common import flag, option
 from autotune.configuration import flag_types
 from autotune.configuration.best_config import read_best
-from autotune.configuration.training_config import LR_RULES, TrainingConfig
+from autotune.configuration.training_config import LR_RULES
 from autotune.console.answer_lines import answer_lines, not_enough_result, result
 from autotune.console.interrupts import interrupts, unwind_on_sigterm
 from autotune.console.live import Mode, display
@@ -28,27 +28,14 @@ from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import survey
 from autotune.process.devices import Device, devices_of, seen_alone
 from autotune.process.stop import Stop
-from autotune.sampling.samplers import AUTO, sampler_names
+from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.searching.confirmation.conclusion import path_so_far
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.search import search as search_events
-from autotune.study import archive
 from autotune.study.storage import check_storage, file_of, study_lock
-from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError, UsageError
-from autotune.values.text import did_you_mean
+from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError
 
 _NOTHING_FEASIBLE = 3
-
-
-def _sampler(value: object) -> str:
-    """Return the name of a sampler; Optuna is asked for the others only if one is given."""
-    known = [AUTO] if value == AUTO else [AUTO, *sampler_names()]
-    if value not in known:
-        hint = did_you_mean(str(value), known)
-        raise click.BadParameter(
-            f"unknown sampler {str(value)!r}.{hint} Give one of {', '.join(known)}."
-        )
-    return str(value)
 
 
 FRONT = (
@@ -73,12 +60,6 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             POSITIVE,
         ),
         option("--target-epochs", "Minimise the time of a run of this many epochs.", POSITIVE),
-        option(
-            "--unit",
-            "Report throughput only in samples, or also in tokens. Default: also in tokens if "
-            "model.py defines count_tokens.",
-            click.Choice(["samples", "tokens"]),
-        ),
         flag(
             "--deterministic",
             "Run everything in torch's deterministic mode, and try only settings that keep it.",
@@ -160,14 +141,14 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         flag("--new-study", "If the study was made for something else, use NAME-2, NAME-3 ..."),
         option(
             "--warm-start",
-            "Try the best configurations of an earlier search first, even of another machine or "
-            "model. Name it as for `autotune report`, or by its name in --storage.",
-            metavar="STUDY|BEST.yaml",
+            "Try the result of an earlier search first, even of another machine or model.",
+            common.PATH,
+            metavar="BEST.yaml",
         ),
         option(
             "--sampler",
-            "Propose trials with this class of optuna.samplers, such as TPESampler.",
-            _sampler,
+            "Propose trials with this class of optuna.samplers.",
+            click.Choice([AUTO, *SAMPLERS]),
             AUTO,
             metavar="NAME",
         ),
@@ -277,7 +258,7 @@ def search_options(
         arguments: the script's arguments. None: the file's content decides if it is a script.
 
     Raises:
-        UsageError: a flag cannot be used; see `warm_start_from` too.
+        UsageError: a flag cannot be used.
     """
     given = dict(flags)
     device, source = given["device"], given.pop("warm_start")
@@ -291,7 +272,7 @@ def search_options(
     else:
         given["device"] = device
     common.check_processes(given, device if devices else "")
-    warm_start = warm_start_from(source, given["storage"]) if source else ()
+    warm_start = () if source is None else (read_best(source).training_config,)
     options = common.options_of(model, **given, script=script, warm_start=warm_start)
     return options, devices
 
@@ -382,32 +363,3 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
     if context.observed is None:
         to_stderr(estimate(context))
     to_stderr("the search also drops settings that its diagnosis shows cannot matter")
-
-
-def warm_start_from(source: str, storage: str | None = None) -> tuple[TrainingConfig, ...]:
-    """Return the best configurations of an earlier search, the best first.
-
-    Args:
-        source: a STUDY as for other commands, or the name of a study in `storage`.
-        storage: URL of the search's own storage, if the user gave one.
-
-    Raises:
-        UsageError, StorageError: there is no such study, or it cannot be read.
-    """
-    try:
-        if storage is not None and _holds(storage, source):
-            return archive.warm_start_from(storage, source)
-        found = archive.find_study(source)
-        if found.url is None:
-            assert found.answer is not None
-            return (read_best(found.answer).training_config,)
-        is_name = source in archive.study_names(found.url)
-        return archive.warm_start_from(found.url, source if is_name else None)
-    except UsageError as error:
-        raise UsageError(f"--warm-start: {error}") from error
-
-
-def _holds(storage: str, study: str) -> bool:
-    check_storage(storage)
-    database = file_of(storage)
-    return (database is None or database.is_file()) and study in archive.study_names(storage)

@@ -116,8 +116,6 @@ class Profile:
     """Report the operators that take the time of a step."""
 
     warmup_steps: int = 10
-    trace_path: str | None = None
-    """Path for a Chrome trace of the steps; None: no trace."""
     kind: Literal["profile"] = "profile"
 
 

@@ -139,8 +139,6 @@ class ScriptOptions:
     """True if no trained model is kept, so that nothing needs a quality."""
     profiles: bool = False
     """True if the observed run is to report its operators; it judges nothing then."""
-    trace: str | None = None
-    """Path of a Chrome trace of these steps; None: no trace."""
     refusal: str = ""
     """Reason why the training loss cannot judge other batches; empty if it can."""
 
@@ -153,9 +151,9 @@ class ScriptOptions:
             return Judge("nothing", doubt=_AS_ASKED)
         return self.found if self.metric is None else Judge("metric_regex", self.higher_is_better)
 
-    def profiled(self, trace: str | None) -> ScriptOptions:
+    def profiled(self) -> ScriptOptions:
         """Return the options whose observed run is profiled."""
-        return replace(self, keeps_nothing=True, profiles=True, trace=trace)
+        return replace(self, keeps_nothing=True, profiles=True)
 
     def call(
         self,

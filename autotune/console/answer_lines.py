@@ -18,7 +18,6 @@ from autotune.configuration.answer_words import (
     headline,
     pays_back_text,
     searched_facts,
-    start_text,
 )
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
@@ -45,8 +44,6 @@ def _of_the_search(event: Answered) -> Iterator[Fact]:
     best, own = event.best, event.best.evidence.baseline.config
     for why, names in by_reason(event.own_settings).items():
         yield "not varied", f"{render({name: own.get(name) for name in names})}: {why}"
-    if event.script_start is not None:
-        yield "time", start_text(event.script_start)
     if (text := pays_back_text(best, event.seconds)) is not None:
         yield "pays back", text
     if event.remark is not None:
@@ -80,8 +77,6 @@ def result(event: Answered | NothingFeasible) -> str:
         }
         if event.seconds is not None:
             data["seconds"] = readable(event.seconds)
-        if event.script_start is not None:
-            data["script_start_seconds"] = event.script_start[1]
     return json.dumps({"schema_version": SCHEMA_VERSION, **data})
 
 

@@ -38,9 +38,6 @@ _STARTS_OTHERS = re.compile(
 )
 _MOST_WORDS = 300
 _TRACEBACK = "Traceback (most recent call last)"
-# A place in the stacks that a process prints shortly before its time is up, innermost first.
-_PLACE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
-_MOST_PLACES = 3
 
 
 def inspection_of_device(observed: outcomes.Observed, deadline_seconds: float = 300.0) -> Job:
@@ -99,7 +96,7 @@ def observation(
         Observe(
             source=_digest(path, script),
             shares_packages=shares_packages,
-            profile=Profile(trace_path=script.trace) if script.profiles else None,
+            profile=Profile() if script.profiles else None,
         ),
         device="auto",
         model_path=str(path.resolve()),
@@ -208,29 +205,13 @@ def _reason(outcome: outcomes.TrialOutcome, job: Job, folder: Path) -> str:
             more = f"a process may take a quarter of the time budget: give --time-budget {budget}"
             if limit >= job.deadline_seconds:
                 more = f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit)}"
-            return f"{lacks} within {span(limit)}{_last_place(job, folder)}; {more} or more"
+            return f"{lacks} within {span(limit)}; {more} or more"
         case outcomes.Crashed(detail) if stepped:
             return f"it ended during its first steps: {detail}"
         case outcomes.Crashed(detail):
             return f"it made no training step: {detail}"
         case _:
             return outcomes.describe(outcomes.as_failure(outcome))
-
-
-def _last_place(job: Job, folder: Path) -> str:
-    """Return the lines in which a script was when its time was up, the outermost calls first."""
-    known = str(job.model_path).encode("ascii", "backslashreplace").decode()
-    with suppress(OSError):
-        said = TrialFolder(folder).stderr.read_text(encoding="utf-8", errors="replace")
-        # The main thread is the last one.
-        stack = said.rpartition("Timeout (")[2].rpartition("\nThread ")[2]
-        own = [one for one in _PLACE.finditer(stack) if one["file"] == known][::-1]
-        lines = [f"{Path(str(job.model_path)).name}:{one['line']}" for one in own[:1]]
-        lines += [f"line {one['line']} in {one['name']}" for one in own[1:]]
-        if len(lines) > _MOST_PLACES + 1:
-            lines[_MOST_PLACES:-1] = ["..."]
-        return f" (it was at {', '.join(lines)})" if lines else ""
-    return ""
 
 
 def check_device(observed: outcomes.Observed, device: str) -> None:

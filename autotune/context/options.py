@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.constraints import THROUGHPUT, Objective, Tolerance
 from autotune.configuration.job import Job
@@ -119,8 +119,6 @@ class ObjectiveOptions:
     """Length of the production run in samples, which makes its predicted time the objective."""
     run_epochs: int | None = None
     """Length of the production run in epochs, with the same effect."""
-    unit: Literal["samples", "tokens"] | None = None
-    """Unit of the throughput; None: tokens too if the workload counts them."""
 
     def for_workload(self, facts: WorkloadFacts) -> Objective:
         """Return the objective for a workload.
@@ -140,21 +138,6 @@ class ObjectiveOptions:
                 "--target-samples."
             )
         return Objective(self.run_epochs * facts.dataset_samples)
-
-    def counts_tokens(self, facts: WorkloadFacts, model_path: Path) -> bool:
-        """Return True if throughput is reported in tokens, too.
-
-        Raises:
-            UsageError: tokens are asked for, and the workload at `model_path` does not count them.
-        """
-        if self.unit == "tokens" and not facts.counts_tokens:
-            raise UsageError(
-                f"--unit tokens needs a function in {model_path} that counts them. Add, for "
-                "example:\n"
-                "def count_tokens(batch):  # as the DataLoader collates it\n"
-                '    return int(batch["attention_mask"].sum())'
-            )
-        return facts.counts_tokens and self.unit != "samples"
 
 
 @dataclass(frozen=True, slots=True)

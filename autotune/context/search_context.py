@@ -134,11 +134,6 @@ class SearchContext:
         return self.options.workload.judge(self.facts)
 
     @property
-    def counts_tokens(self) -> bool:
-        """True if throughput is reported in tokens, too."""
-        return self.options.objective.counts_tokens(self.facts, self.options.workload.model_path)
-
-    @property
     def identity(self) -> dict[str, object]:
         """Facts that must not change while a study goes on, as JSON values."""
         workload = self.options.workload
@@ -184,7 +179,7 @@ class SearchContext:
             memory_limit_bytes=self.memory_limit_bytes,
             host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
-            count_tokens=self.counts_tokens,
+            count_tokens=self.facts.counts_tokens,
             # A host that built the dataset could not be forked for several processes next.
             fresh_data=workload.fresh_data or self.processes > 1,
         )
@@ -217,7 +212,6 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     assert facts is not None
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)
-    options.objective.counts_tokens(facts, workload.model_path)
     file, found = as_found(file, workload, facts)
     baseline = own_of_each(workload.own_settings(facts, found), facts, workload.model_path)
     baseline = baseline.resolved(inspected.machine)

@@ -218,11 +218,6 @@ class ReportData:
         """Return the time of each phase by itself, with the user's settings; None if unknown."""
         return readable_note(lambda: self.archive.notes.diagnosis)
 
-    @property
-    def script_start(self) -> tuple[float, float] | None:
-        """Return the seconds of the search, and of its script's starts; None if unknown."""
-        return readable_note(lambda: self.archive.notes.script_start)
-
     @cached_property
     def confirmation(self) -> Confirmation | None:
         """Return the confirmation's seconds and its log of candidates; None without one."""

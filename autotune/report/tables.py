@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.training_config import TrainingConfig, with_own
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData, failure_kind
-from autotune.study.archive import OpenTrial
 from autotune.study.finished import FinishedTrial
 
 SCHEMA_VERSION = 1
@@ -41,19 +39,27 @@ def json_text(data: ReportData) -> str:
         "objective": data.objective,
         "remarks": list(data.remarks),
         "answer": _answer(data),
-        "best": None if data.best is None else data.best.model_dump(mode="json"),
-        "searched": None if data.searched is None else data.searched.model_dump(mode="json"),
+        "best": data.best,
+        "searched": data.searched,
         "leader": None if data.incumbent is None else data.incumbent.number,
         "memory_limit_bytes": data.memory_limit_bytes,
         "pareto_best": [trial.number for trial in data.pareto_best],
         "trials": [_trial(data, trial) for trial in data.trials],
-        "open_trials": [_open(trial) for trial in data.archive.open],
-        "effects": [asdict(effect) for effect in data.effects],
-        "confirmation": {} if data.confirmation is None else asdict(data.confirmation),
-        "failures": [asdict(kind) for kind in data.failures],
-        "phases": [asdict(phase) for phase in data.phases],
+        "open_trials": [
+            {
+                "number": one.number,
+                "state": one.state,
+                "config": one.config and one.config.as_dict(),
+                "reason": one.reason,
+            }
+            for one in data.archive.open
+        ],
+        "effects": data.effects,
+        "confirmation": data.confirmation or {},
+        "failures": data.failures,
+        "phases": data.phases,
     }
-    return json.dumps(_finite(told), indent=1, allow_nan=False) + "\n"
+    return TypeAdapter(Any).dump_json(told, indent=1).decode() + "\n"
 
 
 def _answer(data: ReportData) -> str:
@@ -74,28 +80,6 @@ def _trial(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
         "reason": trial.verdict.reason,
         **{name: getattr(trial.details, name) for name in ("outcome", *_NUMBERS, "flags")},
     }
-
-
-def _open(trial: OpenTrial) -> dict[str, Any]:
-    config = None if trial.config is None else trial.config.as_dict()
-    return {
-        "number": trial.number,
-        "state": trial.state,
-        "config": config,
-        "reason": trial.reason,
-    }
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _finite(part) for name, part in value.items()}
-        case list() | tuple():
-            return [_finite(part) for part in value]
-        case float() if not math.isfinite(value):
-            return None
-        case _:
-            return value
 
 
 def csv_text(data: ReportData) -> str:

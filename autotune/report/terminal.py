@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from autotune.configuration.answer_words import fact_lines, start_text
+from autotune.configuration.answer_words import fact_lines
 from autotune.configuration.training_config import render
 from autotune.console.tables import folded, print_rows, width_of_stdout
 from autotune.knobs.base import spelled
@@ -65,8 +65,6 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if data.phases:
         lines.append("\ntime spent:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in data.phases]
-    if data.script_start is not None:
-        lines.append(f"  {start_text(data.script_start)}")
     return lines
 
 

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from inspect import Parameter, isabstract, isclass, signature
 from random import Random
 from typing import Any
 
@@ -24,26 +23,16 @@ from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
 """Name of the default sampler."""
-# It unpickles what the database holds, and draws values of a list at random.
-_NOT_OFFERED = "CmaEsSampler"
-
-
-def sampler_names() -> list[str]:
-    """Return the names of Optuna's samplers that a seed is enough to make."""
-    return [name for name in optuna.samplers.__all__ if _is_made_of_a_seed(name)]
-
-
-def _is_made_of_a_seed(name: str) -> bool:
-    kind = getattr(optuna.samplers, name)
-    if not (isclass(kind) and issubclass(kind, BaseSampler)) or isabstract(kind):
-        return False
-    taken = signature(kind).parameters
-    others = (one for one in taken if one != "seed" and taken[one].default is Parameter.empty)
-    return "seed" in taken and not any(others) and name != _NOT_OFFERED
+SAMPLERS = (
+    *("BruteForceSampler", "GPSampler", "NSGAIIISampler", "NSGAIISampler", "QMCSampler"),
+    *("RandomSampler", "TPESampler"),
+)
+"""Optuna's samplers that a seed is enough to make, but CmaEsSampler, which unpickles what the
+database holds."""
 
 
 def sampler_named(name: str, seed: int) -> BaseSampler:
-    """Return a new sampler of `sampler_names`."""
+    """Return a new sampler of `SAMPLERS`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler: BaseSampler = getattr(optuna.samplers, name)(seed=seed)

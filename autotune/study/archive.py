@@ -1,7 +1,6 @@
 """Find a stored study, and read it without continuing it or writing to it.
 
 Studies of other programs are refused. Unfinished trials are no fault: a search may be running.
-A warm start takes configurations from such a study.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
 from autotune.study.facts import CONFIG, NOT_NEEDED, REASON, StudyFacts
-from autotune.study.finished import FinishedTrial, as_known, best_first, finished_trial
+from autotune.study.finished import FinishedTrial, as_known, finished_trial
 from autotune.study.identity import FORMAT
 from autotune.study.storage import (
     check_storage,
@@ -37,8 +36,6 @@ _STUDIES, _DATABASE = Path("studies"), "study.db"
 # The second is the name in the repository's examples.
 _ANSWERS = ("best.yaml", "recorded_best.yaml")
 _SQLITE = b"SQLite format 3\x00"
-# Configurations that a warm start takes.
-_BEST_FEW = 3
 _STATES: Mapping[TrialState, Literal["running", "lost"]] = {
     TrialState.RUNNING: "running",
     TrialState.FAIL: "lost",
@@ -147,30 +144,6 @@ def _open(trial: FrozenTrial) -> OpenTrial:
     config = None if settings is None else TrainingConfig.of(settings)
     reason = str(trial.user_attrs.get(REASON, ""))
     return OpenTrial(trial.number, _STATES[trial.state], config, reason)
-
-
-def warm_start_from(storage: str, study: str | None = None) -> tuple[TrainingConfig, ...]:
-    """Return the three best configurations of a study, the best first, for a warm start.
-
-    The study may be of another machine or of another version of the model, because only its
-    configurations are used, not its measurements.
-
-    Args:
-        storage: URL of the study's storage.
-        study: name of the study; None for the only one there.
-
-    Raises:
-        UsageError: none of its trials was feasible; or see `read_archive`.
-        StorageError: see `read_archive`.
-    """
-    archive = read_archive(storage, study)
-    feasible = best_first(archive.finished)
-    if not feasible:
-        raise UsageError(
-            f"no trial of study {archive.name!r} in {archive.storage} was feasible. "
-            "Name another study, or search without --warm-start."
-        )
-    return tuple(trial.config for trial in feasible[:_BEST_FEW])
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,8 @@ _JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 ACCURACY, DIAGNOSIS = "accuracy", "diagnosis"
 """Phases of which a study has the seconds: the baseline's first seed, and the stages."""
-START, WHOLE = "script_start", "search"
-"""Also kept so: the starts of a script's processes, and the runs of the search that came to their
-end."""
+WHOLE = "search"
+"""Also kept so: the runs of the search that came to their end."""
 OWN = "own"
 """Name of the search's own device in keys of facts."""
 
@@ -301,12 +300,6 @@ class StudyFacts:
     def rate_unit(self) -> str:
         """Unit of every throughput of the study."""
         return "samples/s" if self.identity is None else f"{self.identity.unit}/s"
-
-    @property
-    def script_start(self) -> tuple[float, float] | None:
-        """Seconds of the search and, of these, of the script's starts; None if not known."""
-        noted = self.phase_seconds
-        return (noted[WHOLE], noted[START]) if {WHOLE, START} <= noted.keys() else None
 
 
 # JSON has lists in the place of tuples.

@@ -13,7 +13,6 @@ did before it claims a trial.
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -55,9 +54,6 @@ INTERRUPTED = "interrupted"
 """Reason of a trial that was lost because its search was stopped; it is tried first later."""
 # Size up to which all configurations of a space are checked for one that is left to measure.
 _MOST_ENUMERATED = 2000
-# Seconds to wait until another process that began a trial before has chosen its configuration, and
-# between two looks.
-_PROPOSAL_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 def open_study(
@@ -200,25 +196,17 @@ class TuningStudy:
     ) -> bool:
         """Return True if what was asked for became known meanwhile, or others began enough trials.
 
-        Of processes that claim at once, those with the lowest numbers go on.
+        Of processes that claim at once, those with the lowest numbers go on. Two may rarely choose
+        the same configuration, which costs a trial.
         """
         known = self._knowledge
         if not self.is_shared:
             return was_queued and (known.is_known(config) or known.is_given_up(config))
-        before = self._begun_before(number)
+        self.catch_up()
+        before = [config for other, config in self._elsewhere.items() if other < number]
         is_full = len(known.finished) + len(self._running) - 1 + len(before) >= total
         is_known = known.is_known(config) or known.is_given_up(config) or config in before
         return is_full or is_known or self.is_closed
-
-    def _begun_before(self, number: int) -> list[TrainingConfig | None]:
-        """Return the configurations of other processes' earlier trials, once they are chosen."""
-        end = time.monotonic() + _PROPOSAL_SECONDS
-        while True:
-            self.catch_up()
-            before = [config for other, config in self._elsewhere.items() if other < number]
-            if None not in before or time.monotonic() >= end:
-                return before
-            time.sleep(_LOOK_SECONDS)
 
     def ask(self, wanted: TrainingConfig | None = None) -> tuple[int, TrainingConfig]:
         """Start a trial with `wanted` or a proposal of the sampler; return number and settings.

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -266,12 +265,7 @@ def _loading(
 
 
 def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
-    """Profile a few steps by operator under the job's configuration, after some to warm up.
-
-    Side effect: rank 0 writes a Chrome trace to the task's `trace_path`, if it names one.
-    """
-    if loaded.world.rank:
-        task = replace(task, trace_path=None)
+    """Profile a few steps by operator under the job's configuration, after some to warm up."""
     loaded.folder.enter_phase("profile")
     setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
     setup.model.train()
@@ -279,14 +273,9 @@ def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
 
 
 def profiling(task: Profile, device: torch.device) -> StepRequests[Profiled]:
-    """Ask for steps to warm up and to profile, and return their operators.
-
-    Side effect: as that of `profile_steps`.
-    """
+    """Ask for steps to warm up and to profile, and return their operators."""
     yield task.warmup_steps
     profiler = yield from _profiled(device)
-    if task.trace_path is not None:
-        profiler.export_chrome_trace(str(Path(task.trace_path)))
     return Profiled(_operators(profiler.key_averages(), device.type != "cpu"))
 
 

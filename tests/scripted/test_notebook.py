@@ -83,7 +83,7 @@ def test_a_sampler_may_be_any_of_optunas():
         ({"accuracy_tolerance": -0.1}, "accuracy_tolerance=-0.1: "),
         ({"baseline": {"batch_sise": 8}}, "Did you mean 'batch_size'?"),
         ({"sampler": object}, "sampler=<class 'object'>: "),
-        ({"sampler": "TPESampel"}, "unknown sampler 'TPESampel'. Did you mean 'TPESampler'? Give"),
+        ({"sampler": "TPESampel"}, "'TPESampel' is not one of 'auto'"),
         ({"out": 5}, "out=5: "),
         ({"maps": 5}, "maps=5: "),
     ],

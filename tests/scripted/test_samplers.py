@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from autotune.cli import cli
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.encoding import config_of
-from autotune.sampling.samplers import NoRepeatSampler, sampler_named, sampler_names
+from autotune.sampling.samplers import SAMPLERS, NoRepeatSampler, sampler_named
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.values.errors import UsageError
 from factories import TINY_CONV, cpu_machine, narrowed, written
@@ -65,18 +65,15 @@ def test_only_configurations_of_the_space_are_proposed(space):
         assert all(value in space.domains[name] for name, value in settings.items())
 
 
-def test_a_sampler_is_any_class_of_optunas_that_a_seed_makes():
-    names = sampler_names()
-    assert {"BruteForceSampler", "GPSampler", "NSGAIIISampler", "TPESampler"} <= {*names}
-    assert not {"BaseSampler", "GridSampler", "PartialFixedSampler"} & {*names}
-    assert [type(sampler_named(name, 0)).__name__ for name in names] == names
+def test_a_sampler_is_a_class_of_optunas_that_a_seed_makes():
+    assert tuple(type(sampler_named(name, 0)).__name__ for name in SAMPLERS) == SAMPLERS
 
 
 def test_an_unknown_sampler_is_refused_with_those_that_are_known():
     done = CliRunner().invoke(cli, ["search", str(TINY_CONV), "--sampler", "tpesampler"])
     assert done.exit_code == 2
     said = " ".join(done.output.split())
-    assert "unknown sampler 'tpesampler'. Did you mean 'TPESampler'? Give one of auto, " in said
+    assert "'tpesampler' is not one of 'auto', 'BruteForceSampler'" in said
 
 
 class Last(BaseSampler):

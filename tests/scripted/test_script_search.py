@@ -12,7 +12,9 @@ import scripted_runner
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.script import ScriptOptions
+from autotune.console.answer_lines import answer_lines
 from autotune.console.plan_lines import plan_lines
+from autotune.knobs.base import spelled
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.process.runner import SubprocessRunner
 from autotune.report.data import read_report
@@ -454,6 +456,13 @@ def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(tmp_p
     )
     with pytest.raises(NotSearchedEnoughError, match=r"; 20 s of 3 min \d+ s went into starting"):
         events_of(options, runner)
+
+
+def test_the_answer_names_settings_that_are_the_script_s_own(tmp_path):
+    _, answered, _ = search(tmp_path, ScriptOptions(()))
+    own = spelled(answered.best.evidence.baseline.config["channels_last"])
+    told = f"  not varied  channels_last={own}: the script does so itself"
+    assert told in answer_lines(answered)
 
 
 SIZES = "batch_size: [16, 32]\n"

@@ -53,14 +53,13 @@ def test_the_best_of_an_older_study_of_the_script_comes_first(folder, monkeypatc
     search(folder, monkeypatch, "--study", "older", "--trials", "14")
     older = read_best(folder / "studies" / "older" / "best.yaml").training_config
     assert older["num_workers"] == 5
-    for number, source in enumerate(("older", "studies/older/best.yaml")):
-        words = ("--study", f"newer-{number}", "--warm-start", source)
-        _, runner = search(folder, monkeypatch, *words)
-        first = runner.trials[0]
-        assert first.config is not None
-        assert first.config["num_workers"] == 5
-        assert first.script is not None
-        assert "num_workers" in first.script.asked
+    words = ("--study", "newer", "--warm-start", "studies/older/best.yaml")
+    _, runner = search(folder, monkeypatch, *words)
+    first = runner.trials[0]
+    assert first.config is not None
+    assert first.config["num_workers"] == 5
+    assert first.script is not None
+    assert "num_workers" in first.script.asked
 
 
 def test_of_an_answer_for_a_model_py_that_is_tried_which_reaches_the_script(folder, monkeypatch):

@@ -6,7 +6,7 @@ from optuna.trial import TrialState
 from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling.samplers import AUTO, sampler_names
+from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.study.finished import best_feasible
 from autotune.study.study import INTERRUPTED
 from covering import covers
@@ -57,7 +57,7 @@ def test_a_configuration_that_is_still_running_is_not_proposed_again(study):
 
 
 @covers("R16")
-@pytest.mark.parametrize("name", [AUTO, *sampler_names()])
+@pytest.mark.parametrize("name", [AUTO, *SAMPLERS])
 def test_no_sampler_repeats_itself(nine, name):
     study = study_of(nine, sampler=name)
     values = iter(range(9))

@@ -11,17 +11,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.best_config import read_best
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.context.search_context import survey
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.report.tables import json_text
 from autotune.study.archive import find_study
 from autotune.training.sample_lengths import count_tokens
-from autotune.values.errors import UsageError
 from autotune.values.measurement import TokenCount
 from autotune.values.outcome import Inspected, Measured, UserError
 from children import WORKLOADS, job_for, run_child
-from command_line import command
 from factories import cpu_machine, measurement
 from reporting import Page
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
@@ -102,11 +101,11 @@ def test_it_is_told_wherever_a_person_reads_the_throughput(tmp_path):
     assert "6,400 tokens/s" in " ".join(Page(page(data)).text.split())
 
 
-def test_jobs_ask_for_a_count_where_the_workload_has_one_and_nobody_objects(tmp_path):
-    for unit, asks in {None: True, "tokens": True, "samples": False}.items():
-        context = survey(unstored_in(tmp_path, unit=unit), ScriptedRunner(inspected=COUNTS))
-        assert context.counts_tokens is asks
-    assert not survey(unstored_in(tmp_path), ScriptedRunner()).counts_tokens
+@pytest.mark.parametrize("asks", [True, False])
+def test_jobs_ask_for_a_count_where_the_workload_has_one(asks, tmp_path):
+    runner = ScriptedRunner(**({"inspected": COUNTS} if asks else {}))
+    context = survey(unstored_in(tmp_path), runner)
+    assert context.job(Measure(MeasurePlan()), context.baseline).count_tokens is asks
 
 
 def test_a_search_without_tokens_says_nothing_of_them(tmp_path):
@@ -114,15 +113,3 @@ def test_a_search_without_tokens_says_nothing_of_them(tmp_path):
     assert "tokens/s" not in "\n".join(lines)
     assert "tokens_per_second" not in (tmp_path / "best.yaml").read_text()
     assert read_best(tmp_path / "best.yaml").evidence.tokens_per_second is None
-
-
-def test_tokens_of_a_workload_that_counts_none_are_an_error(tmp_path):
-    with pytest.raises(UsageError, match=r"(?s)--unit tokens needs a function.*def count_tokens\("):
-        survey(unstored_in(tmp_path, unit="tokens"), ScriptedRunner())
-
-
-def test_tokens_of_a_script_are_refused_with_the_reason(tmp_path):
-    (tmp_path / "train.py").write_text("print('trains')\n")
-    done = command("search", tmp_path / "train.py", "--unit", "tokens")
-    assert done.code == 2
-    assert "--unit tokens needs count_tokens() of a model.py" in done.err

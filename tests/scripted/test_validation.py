@@ -16,7 +16,6 @@ from autotune.searching.run.events import (
     TrialStarted,
 )
 from autotune.searching.search import search
-from autotune.study.archive import warm_start_from
 from autotune.values.outcome import NonFinite
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
 
@@ -151,13 +150,12 @@ def test_a_leader_in_doubt_is_told_as_infeasible(sampler, tmp_path):
     assert events[-1].best.config["batch_size"] == 32
 
 
-def test_optuna_alone_a_warm_start_and_the_next_run_know_of_it(tmp_path):
+def test_optuna_alone_and_the_next_run_know_of_it(tmp_path):
     options = options_for(tmp_path)
     for event in search(options, runner_with(SCATTERED)):
         if isinstance(event, TrialEnded) and not event.trial.verdict.feasible:
             break
     assert not of_64(events_of(options, runner_with(SCATTERED)))
-    assert 64 not in map(batch_of, warm_start_from(options.study.storage))
     study = optuna.load_study(study_name="scripted", storage=options.study.storage)
     assert study.best_trial.params["batch_size"] == 32
     by_value = max(study.trials, key=lambda trial: trial.value)

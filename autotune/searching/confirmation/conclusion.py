@@ -167,7 +167,6 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
         out,
         remark,
         seconds=notes.phase_seconds.get(WHOLE),
-        script_start=notes.script_start,
         script=search.context.options.workload.script,
         own_settings={} if seen is None else seen.fixed,
     )

@@ -167,8 +167,6 @@ class Answered:
     """Sentence for the reader of the trials' ratios; mostly None."""
     seconds: float | None = None
     """Seconds of the runs of the search that came to their end; None if not known."""
-    script_start: tuple[float, float] | None = None
-    """Seconds of the search and, of these, of the script's starts; None for a model.py."""
     script: ScriptOptions | None = None
     """The script that was searched; None for a model.py."""
     own_settings: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from autotune.process.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.time_budget import TimeBudget
-from autotune.study.facts import START, WHOLE, TrialDetails
+from autotune.study.facts import WHOLE, TrialDetails
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
@@ -88,13 +88,9 @@ class SearchRun:
             self.study.notes.phase_seconds[phase] = round(time.monotonic() - start, 1)
 
     def note_seconds(self) -> None:
-        """Add the seconds of this run and of the script's starts in it to the study's notes."""
-        taken = {WHOLE: max(0.0, self.clock.elapsed)}
-        if self.context.observed is not None:
-            taken[START] = self.starts.seconds
+        """Add the seconds of this run to the study's notes."""
         noted = self.study.notes.phase_seconds
-        for phase, seconds in taken.items():
-            noted[phase] = round(noted.get(phase, 0.0) + seconds, 1)
+        noted[WHOLE] = round(noted.get(WHOLE, 0.0) + max(0.0, self.clock.elapsed), 1)
 
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
         """Return a run adjusted for comparison, so that neither forking nor drift matters.

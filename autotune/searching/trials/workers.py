@@ -70,7 +70,6 @@ _TOLD = (
     "run_epochs",
     "min_accuracy",
     "accuracy_samples",
-    "unit",
     "lr_scaling",
     "sampler",
     "seed",

@@ -1,6 +1,5 @@
 """Stages timed and steps profiled by real children."""
 
-import json
 import re
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from autotune.configuration.job import Diagnose, Profile
 from autotune.values.outcome import Diagnosed, Profiled, UserError
 from children import QUICK, WORKLOADS, autotune, hurried, job_for
-from command_line import command
 
 
 @pytest.fixture
@@ -60,47 +58,22 @@ def test_settings_that_fail_are_a_failure(diagnosed):
     assert isinstance(diagnosed("wrong_shapes"), UserError)
 
 
-def test_a_profile_names_the_operators_and_writes_a_trace(runner, tmp_path):
-    trace = tmp_path / "trace.json"
-    task = Profile(warmup_steps=2, trace_path=str(trace))
+def test_a_profile_names_the_operators(runner, tmp_path):
+    task = Profile(warmup_steps=2)
     found = runner.run(job_for(WORKLOADS / "tiny_conv.py", task=task), tmp_path / "trial")
     assert isinstance(found, Profiled)
     assert any("conv" in one.name for one in found.operators)
     shares = [one.share for one in found.operators]
     assert shares == sorted(shares, reverse=True)
     assert 0.5 < sum(shares) <= 1.001
-    assert "traceEvents" in json.loads(trace.read_text())
 
 
-def test_the_profile_command_says_what_bounds_training_and_writes_a_trace(tmp_path):
-    flags = ("--space", "quick", "--trace", "trace.json")
-    done = hurried(tmp_path, "profile", WORKLOADS / "paced_loader.py", *flags)
+def test_the_profile_command_says_what_bounds_training(tmp_path):
+    done = hurried(tmp_path, "profile", WORKLOADS / "paced_loader.py", "--space", "quick")
     assert done.returncode == 0, done.stderr
     assert "bottleneck of your settings is loading." in done.stdout
     assert re.search(r"Training reaches [\d.]+/s, \d+ % of that phase by itself", done.stdout)
     assert "aten::" in done.stdout
-    assert done.stderr.endswith("Wrote trace.json\n")
-    traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert any(event["name"].startswith("aten::") for event in traced)
-
-
-@pytest.mark.parametrize(
-    ("trace", "words"),
-    [
-        ("here", "--trace here is a directory. Name a file, such as here/trace.json."),
-        ("absent/trace.json", "--trace absent/trace.json: there is no directory absent. Make it"),
-    ],
-)
-def test_a_trace_that_cannot_be_written_is_refused_before_anything_runs(
-    trace, words, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "here").mkdir()
-    done = command("profile", WORKLOADS / "failing_import.py", "--trace", trace)
-    assert done.code == 2
-    assert done.err.startswith(f"autotune: {words}")
-    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
-    assert (tmp_path / "here").is_dir()
 
 
 @pytest.mark.keeps_log

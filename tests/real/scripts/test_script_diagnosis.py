@@ -1,6 +1,5 @@
 """The stages of an unchanged script: profiled by a command, and used by a search of it."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -61,8 +60,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     counts = "open('starts.txt', 'a').write('started ')\n"
     written(tmp_path, WRITES + counts + (tmp_path / "train.py").read_text(), "train.py")
     written(tmp_path, "of an earlier run", "kept.txt")
-    words = ("--trace", "trace.json", "--", "--read-seconds", "0.002")
-    done = autotune(tmp_path, "profile", "train.py", *words)
+    done = autotune(tmp_path, "profile", "train.py", "--", "--read-seconds", "0.002")
     assert done.returncode == 0, done.stderr
     assert "bottleneck of your settings is loading." in done.stdout
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
@@ -73,8 +71,6 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     assert "command: python train.py --read-seconds 0.002\n" in done.stderr
     assert "write to: runs, the current directory (later checkpoints" in done.stderr
     assert "each run overwrites: kept.txt\n" in done.stderr
-    traced = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert any(event["name"].startswith("aten::") for event in traced)
     assert [path.name for path in (tmp_path / "studies").iterdir()] == ["kept"]
 
 
