@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "dev" / "reliability.md"
-TIERS = TESTS / "tiers.txt"
 BEGIN = "<!-- `make docs` writes this table from the marks of the tests -->"
 END = "<!-- end of the table -->"
 
@@ -67,25 +66,37 @@ def passed_in(reports: Iterable[Path]) -> set[str]:
     }
 
 
+def listed() -> dict[str, str]:
+    """Return the tier of each entry of tests/tiers.txt."""
+    sections = TESTS.joinpath("tiers.txt").read_text(encoding="utf-8").split("\n\n")
+    lines = (section.splitlines() for section in sections)
+    return {name: head.strip("[]") for head, *names in lines for name in names}
+
+
+def folder_tier(file: str) -> str:
+    """Return the tier that the folder of a file tells."""
+    folders = file.split("/")[:-1]
+    return "long" if {"gpu", "long"} & set(folders) else "real" if "real" in folders else "test"
+
+
 def marked() -> list[Mark]:
     """Return each row with a test that covers it, in the order of files and lines."""
-    _, _, long = TIERS.read_text(encoding="utf-8").partition("[long]")
-    late = set(long.partition("\n\n")[0].split())
+    tiers = listed()
     return [
-        Mark(row, f"{file}::{test.name}", is_long or bool({file, f"{file}::{test.name}"} & late))
+        Mark(row, name, tiers.get(name, tiers.get(file, tier)) == "long")
         for path in sorted(TESTS.rglob("test_*.py"))
         if (file := str(path.relative_to(TESTS)))
-        for test, is_long in _tests(path.read_text(encoding="utf-8"), path.parent.name == "gpu")
+        for test, tier in _tests(path.read_text(encoding="utf-8"), folder_tier(file))
+        if (name := f"{file}::{test.name}")
         for row in _rows(test)
     ]
 
 
-def _tests(code: str, is_long: bool) -> Iterator[tuple[ast.FunctionDef, bool]]:
+def _tests(code: str, tier: str) -> Iterator[tuple[ast.FunctionDef, str]]:
     for node in ast.parse(code).body if "@covers(" in code else []:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
-            is_long |= "pytest.mark.long" in ast.unparse(node.value)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node, is_long or "pytest.mark.long" in map(ast.unparse, node.decorator_list)
+            marks = map(ast.unparse, node.decorator_list)
+            yield node, "long" if "pytest.mark.long" in marks else tier
 
 
 def _rows(test: ast.FunctionDef) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Private names of torch, each with the reason why no public name serves.
 
 No other module of the package touches one. Functions import torch themselves, because the parent
-process, which reads knobs, does without it. `tests/pure/contract/test_torch_private.py` tests
-each on the torch that is installed, `make test-oldest` on the oldest one.
+process, which reads knobs, does without it. `tests/pure/contract/long/test_torch_private.py`
+tests each on the torch that is installed, `make test-oldest` on the oldest one.
 """
 
 from __future__ import annotations

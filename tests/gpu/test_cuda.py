@@ -77,7 +77,6 @@ def test_every_value_that_the_device_allows_takes_effect(device, knob, value, ma
     assert setup.not_applied() == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "mode"), [("cpu", "default"), *(on_cuda(CUDA, mode) for mode in COMPILING)]
 )
@@ -88,7 +87,6 @@ def test_every_compile_mode_takes_effect(device, mode, ask, machine_of):
     assert outcome.measurement.compile_seconds > 0
 
 
-@pytest.mark.slow
 def test_float16_trains_under_a_gradient_scaler(device, ask):
     outcome = ask(job_on(device, Measure(QUICK), amp_dtype="float16"))
     assert isinstance(outcome, Measured), outcome
@@ -124,12 +122,10 @@ def test_a_memory_limit_that_suffices_changes_nothing(ask):
     assert outcome.measurement.peak_memory_bytes <= LIMIT
 
 
-@pytest.mark.slow
 def test_a_probe_runs_on_the_device(device, ask):
     assert isinstance(outcome := ask(job_on(device, Probe(64, (0, 1)))), Probed), outcome
 
 
-@pytest.mark.slow
 def test_the_limits_are_found_on_the_device(device, ask):
     job = job_on(device, CountFlops(), num_workers=1, pin_memory=device != "cpu")
     assert isinstance(outcome := ask(job), CountedFlops), outcome
@@ -137,7 +133,6 @@ def test_the_limits_are_found_on_the_device(device, ask):
     assert outcome.matmul_flops_per_second
 
 
-@pytest.mark.slow
 def test_the_machine_is_described_with_its_device(device, ask):
     outcome = ask(Job(Inspect(), "cpu" if device == "cpu" else "auto"))
     assert isinstance(outcome, Inspected), outcome

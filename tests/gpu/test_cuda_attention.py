@@ -14,7 +14,7 @@ from gpus import CUDA, on_cuda
 from restored import process_state
 
 PATH = Path(__file__).parents[1] / "workloads" / "attention_blocks.py"
-MODES = [None, pytest.param("default", marks=pytest.mark.slow)]
+MODES = [None, "default"]
 # Those of a CPU: tests/pure/contract/test_attention_and_memory.py.
 KERNELS = [on_cuda(CUDA, kernel) for kernel in ("flash", "efficient", "math", "cudnn")]
 # The compiler warns of what it does itself.
@@ -51,7 +51,6 @@ def test_each_implementation_of_the_optimizer_trains_what_is_recomputed(
         assert stepped(device, monkeypatch, **settings).not_applied() == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_each_repeated_block_is_compiled_and_may_add_up_gradients(device, mode, monkeypatch):
     """Graphs of all blocks share their memory."""

@@ -6,8 +6,6 @@ from autotune.configuration.job import Measure
 from autotune.values.outcome import Measured
 from gpus import CUDA, QUICK, cuda_only, job_on
 
-pytestmark = pytest.mark.slow
-
 
 @cuda_only("it reads the counter of a GPU")
 def test_each_block_has_the_energy_that_the_gpu_used_in_it(ask):

@@ -26,8 +26,6 @@ def compute_loss(model, batch):
     return model(batch[0]).square().mean()
 """
 
-pytestmark = pytest.mark.slow
-
 
 @cuda_only("its allocator reads the variable")
 @pytest.mark.parametrize("value", [EXPANDABLE, None])

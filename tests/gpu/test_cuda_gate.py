@@ -21,8 +21,6 @@ SETTINGS = [
 # Compiling takes longer than all others together; on a CPU tests/real has one.
 GRAPHS = {"compile_mode": "reduce-overhead"}
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def gated(ask):

@@ -19,8 +19,6 @@ KEPT = [
     "evaluation with gradients: kept True",
 ]
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def best(tmp_path):

@@ -47,7 +47,6 @@ def test_every_step_that_is_given_counts(device):
     assert count_flops([step, step], place) == (4 * PRODUCT, "float32")
 
 
-@pytest.mark.slow
 def test_a_compiled_model_counts_as_its_eager_step(device):
     model = nn.Sequential(nn.Linear(INPUTS, OUTPUTS), nn.ReLU())
     model.compile(backend="eager")

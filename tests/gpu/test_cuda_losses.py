@@ -15,9 +15,6 @@ STEPS = 1100
 """More than the losses for which memory on a device is allocated at once."""
 
 
-pytestmark = pytest.mark.slow
-
-
 @pytest.mark.parametrize("way", ["plain", "overwritten", "scaled", "divided after scaling"])
 def test_the_recorded_losses_are_those_that_the_script_has(device, way, ask, tmp_path):
     file = tmp_path / "losses.txt"

@@ -96,7 +96,6 @@ def test_a_gpu_that_another_process_uses_is_known(holder, tmp_path, monkeypatch)
     assert holder in numbers_in(who_uses(uuid))
 
 
-@pytest.mark.slow
 def test_two_jobs_train_on_one_device_at_a_time(device, tmp_path):
     for outcome in together(device, tmp_path):
         assert isinstance(outcome, Measured), outcome

@@ -13,8 +13,6 @@ from gpus import QUICK, job_on
 RETRIES = Path(__file__).parent.parent / "workloads" / "retries.py"
 LIMIT = 1 << 30  # of libraries' workspaces alone, a large GPU may hold 100 MiB
 
-pytestmark = pytest.mark.slow
-
 
 @covers("T3")
 @pytest.mark.parametrize("model", [TINY_CONV, RETRIES], ids=lambda path: path.stem)

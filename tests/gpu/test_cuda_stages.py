@@ -26,8 +26,6 @@ def compute_loss(model, batch):
 """
 SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 
-pytestmark = pytest.mark.slow
-
 
 def test_each_stage_of_training_is_timed(device, ask):
     found = ask(job_on(device, Diagnose(QUICK, workers=(0, 1), bfloat16=True)))

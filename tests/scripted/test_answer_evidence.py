@@ -160,7 +160,7 @@ def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_p
         assert ("; with your settings it grows by " in line) == (growing == [8])
 
 
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.parametrize(("workload", "leaks"), [("keeps_tensors", True), ("plain", False)])
 def test_a_real_training_that_keeps_tensors_is_seen(workload, leaks, tmp_path):
     plan = MeasurePlan(looks=(6,), precision=0.0, block_seconds=0.05, max_seconds=1.0)

@@ -48,7 +48,7 @@ def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path):
     assert {task.machine_threads for task in (*tasks(first), *tasks(again))} == {threads}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_states_the_use_of_the_arithmetic(tmp_path):
     options = changed(
         options_in(tmp_path, "batch_size: [8, 16, 32, 64]\n", storage=None, trials=4),

@@ -32,7 +32,7 @@ def refused(folder, code, *arguments):
     return done.err
 
 
-@pytest.mark.slow
+@pytest.mark.real
 def test_a_speed_up_that_has_gone_fails_a_job_with_the_rounds_that_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for workload in ("stalls_when_fused", "plain"):
@@ -94,6 +94,7 @@ def test_strict_refuses_an_answer_that_was_made_for_something_else(tmp_path):
     assert "elsewhere.yaml was" in refused(tmp_path, MISMATCH, model, here, elsewhere, "--strict")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("workload", "words", "launch"),
     [

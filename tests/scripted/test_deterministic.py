@@ -145,7 +145,7 @@ def test_the_plan_says_what_is_left_out(tmp_path):
     assert "in_order=false dropped: not deterministic: the order of the batches depends" in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path):
     model = model_in(tmp_path, where="batch[0].shape[0] == 32", assertion="True")
     space = written(tmp_path, "batch_size: [16, 32, 64]\n")
@@ -167,7 +167,7 @@ def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path):
     assert "torch's deterministic mode, when measured" in told.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_own_settings_without_such_a_kernel_end_the_search(tmp_path):
     model = model_in(tmp_path, where="True")
     done = hurried(tmp_path, "search", model, "--deterministic", "--trials", "2")
@@ -176,7 +176,6 @@ def test_own_settings_without_such_a_kernel_end_the_search(tmp_path):
     assert "Traceback" not in done.stderr.partition("Whole log")[0]
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_script_is_searched_and_run_in_the_mode(tmp_path):
     written(tmp_path, SCRIPT.format(epochs=100000), "train.py")

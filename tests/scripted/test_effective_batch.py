@@ -14,6 +14,7 @@ from children import SETTINGS, WORKLOADS, job_for, run_child
 from command_line import told
 from factories import cpu_machine, written
 from scripted_runner import FACTS, ScriptedRunner, agreeing, at, batch_of, events_of, unstored_in
+from tiers import late
 
 SPLITS = "batch_size: [8, 16, 32, 64]\n"
 
@@ -175,16 +176,18 @@ def test_the_answer_of_a_held_search_is_read_again_and_can_be_tried_first(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("workload", "agrees"),
+    ("workload", "agrees", "in_double"),
     [
-        *(("plain", True), ("tiny_conv", True)),
-        *(
-            (name, False)
-            for name in ("batch_norm", "mean_of_tokens", "contrastive", "sum_of_samples")
-        ),
+        ("plain", True, True),
+        *((name, False, True) for name in ("batch_norm", "mean_of_tokens", "sum_of_samples")),
+        ("sum_of_samples", False, False),
+        *(late("tiny_conv", True, in_double) for in_double in (True, False)),
+        *(late("contrastive", False, in_double) for in_double in (True, False)),
+        *(late(name, False, False) for name in ("batch_norm", "mean_of_tokens")),
+        late("plain", True, False),
     ],
 )
-@pytest.mark.parametrize("in_double", [True, False], ids=["double", "single"])
+@pytest.mark.real
 def test_a_child_tells_a_mean_over_samples_from_what_depends_on_the_batch(
     workload, agrees, in_double, tmp_path
 ):
@@ -198,6 +201,7 @@ def test_a_child_tells_a_mean_over_samples_from_what_depends_on_the_batch(
     assert (found.gradient_error > 0.005) == (not agrees)
 
 
+@pytest.mark.real
 def test_a_child_that_accumulates_is_timed_and_reads_it_back(tmp_path):
     outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py", {"accumulation_steps": 4}))
     assert isinstance(outcome, Measured)
@@ -218,7 +222,6 @@ def test_a_baseline_that_does_not_fit_ends_the_search_with_advice(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_smaller_batches_of_the_same_gradients_take_less_memory(tmp_path):
     model = WORKLOADS / "wide.py"
     parts = {"batch_size": 32, "accumulation_steps": 4}

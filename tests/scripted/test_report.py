@@ -12,7 +12,6 @@ import pytest
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.html import page
-from children import autotune
 from command_line import command
 from covering import covers
 from factories import best_config
@@ -61,11 +60,9 @@ def test_a_study_is_chosen_by_its_own_name(folder):
 
 @pytest.fixture(scope="module")
 def html(folder, tmp_path_factory):
-    """The page, written by the installed command."""
+    """The page, as the command writes it."""
     target = tmp_path_factory.mktemp("page") / "report.html"
-    done = autotune(folder, "report", folder, "--html", target)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert done.stderr == f"Wrote {target}\n"
+    assert run(folder, "--html", target) == (0, "", f"Wrote {target}\n")
     return target.read_text(encoding="utf-8")
 
 

@@ -149,7 +149,7 @@ def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_writes_what_it_mapped_by_itself(tmp_path):
     shutil.copy(SCRIPTS / "classifies.py", tmp_path / "train.py")
     space = written(tmp_path, "batch_size: [16, 64]\n")

@@ -20,8 +20,7 @@ from children import autotune, nobody_is_left
 from hurried_runner import HurriedRunner, decide_after
 from needs import installed
 from scripted_runner import options_in
-
-pytestmark = pytest.mark.slow
+from tiers import late
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # Seconds for which each sample waits for its disk, so that workers help whatever else goes on.
@@ -43,10 +42,7 @@ class Tuned:
     folder: Path
 
 
-_LONG = pytest.param("lightning_fit", marks=pytest.mark.long)
-
-
-@pytest.fixture(scope="module", params=["plain_loop", "hf_trainer", _LONG])
+@pytest.fixture(scope="module", params=["plain_loop", late("hf_trainer"), late("lightning_fit")])
 def tuned(request, tmp_path_factory):
     if needed := NEEDS[request.param]:
         installed(needed)

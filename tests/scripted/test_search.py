@@ -29,8 +29,6 @@ from covering import covers
 from factories import written
 from hurried_runner import HurriedRunner, decide_after
 
-pytestmark = pytest.mark.slow
-
 SPACE = "batch_size: [8, 64]\nnum_workers: [0, 1]\npersistent_workers: [true]\n"
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
 FLAGS = ["--space", "space.yaml", "--trials", "4", "--out", "best.yaml"]
@@ -135,6 +133,7 @@ def test_optuna_alone_reads_everything_in_the_study(finished):
     assert all(margin <= 0 for margin in study.best_trial.constraints.values())
 
 
+@pytest.mark.real
 def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
     folder, done = finished
     again = hurried(folder, "search", "mine.py", *FLAGS, "--json")
@@ -172,6 +171,7 @@ def infeasible(study):
     }
 
 
+@pytest.mark.long
 @covers("T3")
 def test_a_workload_that_runs_out_of_memory_gets_a_large_batch_that_fits(tmp_path, monkeypatch):
     answered = hurried_search(tmp_path, "device_hog", monkeypatch, one_host=False)
@@ -182,6 +182,7 @@ def test_a_workload_that_runs_out_of_memory_gets_a_large_batch_that_fits(tmp_pat
     assert study.best_trial.params["batch_size"] in {16, 32}
 
 
+@pytest.mark.real
 def test_a_workload_that_learns_less_from_large_batches_never_gets_one(tmp_path, monkeypatch):
     answered = hurried_search(tmp_path, "needs_many_updates", monkeypatch)
     assert answered.best.config["batch_size"] in {8, 16}
@@ -191,6 +192,7 @@ def test_a_workload_that_learns_less_from_large_batches_never_gets_one(tmp_path,
     assert study.best_trial.params["batch_size"] in {8, 16}
 
 
+@pytest.mark.long
 def test_the_template_is_searched_by_a_process_that_never_imports_torch(tmp_path):
     assert run_autotune(tmp_path, "init").returncode == 0
     written(tmp_path, DRIVER, "driver.py")

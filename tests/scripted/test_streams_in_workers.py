@@ -19,6 +19,7 @@ from autotune.training.sharding import Reading, finding, workers_obstacle
 from autotune.values.outcome import Inspected
 from children import WORKLOADS, autotune, run_child
 from factories import written
+from tiers import late_in
 
 LONG = 10**9
 
@@ -170,12 +171,21 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("stream", SHARED)
+@pytest.mark.parametrize(
+    "stream",
+    late_in(
+        SHARED,
+        *("in pieces", "padded", "long, in pieces", "slow, in pieces", "long and augmented"),
+        *("drawn anew", "repeating its samples", "not comparable"),
+    ),
+)
 def test_a_stream_that_its_workers_share_keeps_them(stream):
     assert workers_obstacle(SHARED[stream]) == ""
 
 
-@pytest.mark.parametrize("stream", WHOLE)
+@pytest.mark.parametrize(
+    "stream", late_in(WHOLE, "waiting 1 ms", "slow", "drawn anew", "not comparable")
+)
 def test_a_stream_that_each_worker_gives_whole_gets_none(stream):
     dataset, seen = WHOLE[stream]
     why = workers_obstacle(dataset)

@@ -18,12 +18,12 @@ from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.errors import UsageError
 from factories import cpu_machine, cuda_machine
+from tiers import late
 
 # Dynamo hides this warning from users, but not from pytest.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 CPU_KERNELS = ("flash", "math")
-COMPILED = pytest.param("default", marks=pytest.mark.slow)
 
 
 def set_up(workload, **settings):
@@ -40,8 +40,14 @@ def trained(setup, steps=1):
     return [weight.grad.clone() for weight in setup.model.parameters() if weight.grad is not None]
 
 
-@pytest.mark.parametrize("mode", [None, COMPILED])
-@pytest.mark.parametrize("kernel", CPU_KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "mode"),
+    [
+        *((kernel, None) for kernel in CPU_KERNELS),
+        pytest.param("flash", "default", marks=pytest.mark.real),
+        late("math", "default"),
+    ],
+)
 def test_the_kernel_is_read_from_the_operators_that_ran(kernel, mode, blocks_workload):
     setup = set_up(blocks_workload, sdpa_backend=kernel, compile_mode=mode)
     assert KNOBS["sdpa_backend"].read_back(setup) is None, "permitted, and nothing has run"
@@ -153,7 +159,7 @@ def test_without_a_kernel_all_are_permitted_that_were_before():
         cuda.enable_cudnn_sdp(True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_recomputation_is_seen_in_compiled_code(blocks_workload):
     setup = set_up(blocks_workload, activation_checkpointing=True, compile_mode="default")
     trained(setup)

@@ -10,7 +10,12 @@ from children import WORKLOADS, job_for
 from factories import cpu_machine
 
 PAIRS = [
-    pytest.param(knob, value, id=f"{knob.name}={value}")
+    pytest.param(
+        knob,
+        value,
+        id=f"{knob.name}={value}",
+        marks=pytest.mark.long if value in ("tcmalloc", "active") else pytest.mark.real,
+    )
     for knob in ALL_KNOBS
     if type(knob).environ is not Knob.environ
     for value in knob.suggestions(cpu_machine())
@@ -29,6 +34,7 @@ def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(knob, value
     assert launch == f"forked with {name}; dataset built anew: asked for\n"
 
 
+@pytest.mark.real
 def test_a_process_that_was_started_without_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     with SubprocessRunner(tmp_path / "inductor") as runner:

@@ -72,10 +72,17 @@ def every_value():
             knob,
             value,
             id=f"{knob.name}={spelled(value)}",
-            marks=[pytest.mark.slow] if compiles(knob, value) else [],
+            marks=marks_of(knob, value),
         )
         for knob, value in pairs
     ]
+
+
+def marks_of(knob, value):
+    """Compiling takes long: once with each knob is enough for `make check`."""
+    if not compiles(knob, value):
+        return []
+    return pytest.mark.real if value in ("default", True, "blocks") else pytest.mark.long
 
 
 def compiles(knob, value):

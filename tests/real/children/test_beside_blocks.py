@@ -9,6 +9,7 @@ import pytest
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.values.outcome import Measured, OutOfMemory
 from children import WORKLOADS, shared_job
+from tiers import late
 
 MIB = 1 << 20
 
@@ -50,7 +51,7 @@ def watch():
     return _Watch()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [late(0), 2])
 def test_the_parent_reads_no_shared_pages_and_walks_no_processes_beside_blocks(
     workers, watch, runner, tmp_path
 ):

@@ -7,6 +7,7 @@ from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
 from children import job_for
 from factories import written
+from tiers import late
 
 SHORT = Measure(MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0))
 SOURCE = """
@@ -77,7 +78,7 @@ def measured(folder):
         yield lambda dataset, **settings: measured(runner, dataset, **settings)
 
 
-@pytest.mark.parametrize("dataset", ["map", "stream with a length"])
+@pytest.mark.parametrize("dataset", ["map", late("stream with a length")])
 def test_workers_that_persist_are_quicker_from_epoch_to_epoch(dataset, measured):
     anew = measured(dataset, num_workers=2, persistent_workers=False)
     persistent = measured(dataset, num_workers=2, persistent_workers=True)

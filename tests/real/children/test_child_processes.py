@@ -37,6 +37,7 @@ from children import (
 )
 from covering import covers
 from factories import written
+from tiers import late
 
 MIB = 1 << 20
 # Enough for a fork on a busy machine; what hangs is waited for as long.
@@ -54,7 +55,7 @@ SubprocessRunner(folder / "inductor", warm=sys.argv[2] == "forked").run(job, fol
 """
 
 
-@pytest.fixture(params=["fresh", "forked"])
+@pytest.fixture(params=[late("fresh"), "forked"])
 def launch(request):
     return request.param
 
@@ -64,6 +65,7 @@ def run(launch, tmp_path):
     return lambda job: run_child(tmp_path, job, warm=launch == "forked")
 
 
+@pytest.mark.parametrize("launch", ["fresh", "forked"])
 def test_the_folder_holds_the_job_the_outcome_and_both_logs(run, tmp_path):
     job = shared_job(WORKLOADS / "plain.py", settings={"num_workers": 2})
     outcome = run(job)
@@ -77,7 +79,7 @@ def test_the_folder_holds_the_job_the_outcome_and_both_logs(run, tmp_path):
     assert not list(trial.glob(".*")), "a half-written file was left"
 
 
-@pytest.mark.parametrize("error", [errno.EAGAIN, errno.EMFILE])
+@pytest.mark.parametrize(("launch", "error"), [("fresh", errno.EAGAIN), ("forked", errno.EMFILE)])
 def test_a_machine_that_can_start_no_process_loses_the_job(monkeypatch, tmp_path, launch, error):
     def refuse(*arguments, **options):
         raise OSError(error, os.strerror(error))

@@ -18,6 +18,7 @@ from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import Gated, NonFinite, Probed
 from children import SETTINGS, WORKLOADS, job_for
+from tiers import late
 
 
 @pytest.fixture
@@ -45,13 +46,13 @@ def fault_of(gated, settings):
         ("plain", {}),
         ("plain", {"optimizer_impl": "fused"}),
         ("plain", {"amp_dtype": "bfloat16"}),
-        ("plain", {"amp_dtype": "float16"}),
-        ("nested_batches", {"amp_dtype": "bfloat16"}),
-        ("stream", {"optimizer_impl": "fused"}),
+        late("plain", {"amp_dtype": "float16"}),
+        late("nested_batches", {"amp_dtype": "bfloat16"}),
+        late("stream", {"optimizer_impl": "fused"}),
         ("tiny_conv", {"channels_last": True}),
         ("draws", {"amp_dtype": "bfloat16"}),
         # One batch is an epoch: another seed changes nothing but the order in it.
-        ("plain", {"amp_dtype": "bfloat16", "batch_size": 256}),
+        late("plain", {"amp_dtype": "bfloat16", "batch_size": 256}),
     ],
     ids=str,
 )

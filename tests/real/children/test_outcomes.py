@@ -19,6 +19,7 @@ from autotune.values.outcome import (
 )
 from children import WORKLOADS, job_for
 from covering import covers
+from tiers import late
 
 
 def line_of(workload, text):
@@ -28,7 +29,7 @@ def line_of(workload, text):
     return f"{path}:{number}"
 
 
-@pytest.fixture(scope="module", params=["fresh", "forked"])
+@pytest.fixture(scope="module", params=[late("fresh"), "forked"])
 def runner(request, tmp_path_factory):
     """Both ways to start a child, one host for all tests."""
     cache = tmp_path_factory.mktemp("runner") / "inductor"
@@ -162,6 +163,7 @@ def test_an_error_at_a_large_batch_is_the_users(outcome_of):
     assert outcome.where == line_of("fails_when_large", "raise ValueError")
 
 
+@pytest.mark.parametrize("runner", ["fresh", "forked"], indirect=True)
 def test_settings_made_when_a_file_is_imported_are_part_of_its_baseline(run):
     outcome = run(Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
     assert isinstance(outcome, Inspected)

@@ -7,6 +7,7 @@ from autotune.configuration.job import Measure, MeasurePlan
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
 from children import job_for
+from tiers import late
 
 PLAN = MeasurePlan(block_seconds=0.1, looks=(6,), max_seconds=1.0)
 MODEL = """
@@ -63,7 +64,7 @@ def measured(outcome):
     return outcome.measurement
 
 
-@pytest.mark.parametrize("timed", [of_model, of_script])
+@pytest.mark.parametrize("timed", [of_model, late(of_script)])
 def test_slow_steps_count_for_the_seconds_that_they_take(timed, tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         run = measured(timed(runner, tmp_path))

@@ -9,7 +9,6 @@ import psutil
 import pytest
 
 from autotune.process.runner import SubprocessRunner
-from autotune.training import before_fork as obstacles
 from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
 from children import WORKLOADS, job_for, nobody_is_left
 from covering import covers
@@ -179,15 +178,6 @@ def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path
     outcomes = [runner.run(job, tmp_path / "trial") for job in jobs]
     peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
-
-
-def test_a_host_in_which_a_gpu_is_open_forks_nobody(tmp_path, monkeypatch):
-    device = tmp_path / "nvidia0"
-    device.touch()
-    monkeypatch.setattr(obstacles, "_ACCELERATORS", (str(device),))
-    assert obstacles.fork_obstacle() is None or "thread" in obstacles.fork_obstacle()
-    with device.open():
-        assert obstacles.fork_obstacle() == f"an import opened {device}"
 
 
 @covers("T4")

@@ -16,6 +16,7 @@ from children import WORKLOADS, autotune
 from command_line import command
 from covering import covers
 from factories import written
+from tiers import late
 
 USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
 
@@ -174,7 +175,7 @@ def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, 
     ("workload", "flags", "reason"),
     [
         ("device_hog", ["--baseline", "batch_size=64"], "out of device memory"),
-        ("stubborn", ["--trial-timeout", "3s"], "no result within 3 s"),
+        late("stubborn", ["--trial-timeout", "3s"], "no result within 3 s"),
     ],
 )
 def test_without_anything_feasible_there_is_no_file(workload, flags, reason, one_host, tmp_path):

@@ -13,6 +13,7 @@ from autotune.searching.run.events import PhaseStarted
 from autotune.values.errors import NotSearchedEnoughError
 from children import WORKLOADS
 from command_line import command
+from tiers import late
 
 PLAIN = WORKLOADS / "plain.py"
 SLOW_IMPORT = "import time\ntime.sleep(600)\n"
@@ -35,10 +36,10 @@ def options_of(folder, model=PLAIN, **changes):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["doctor"], "inspecting the machine"),
-        (["settings", PLAIN], "inspecting the machine and the file"),
+        late(["doctor"], "inspecting the machine"),
+        late(["settings", PLAIN], "inspecting the machine and the file"),
         (["search", PLAIN, "--dry-run"], "inspecting the machine and the file"),
-        (["profile", PLAIN], "the profile"),
+        late(["profile", PLAIN], "the profile"),
     ],
     ids=["machine", "file", "plan", "profile"],
 )

@@ -12,6 +12,7 @@ from autotune.searching.confirmation.conclusion import NAME
 from children import nobody_is_left, start_hurried, stop, wait_until
 from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
+from tiers import late
 
 pytestmark = [
     pytest.mark.usefixtures("devices_to_itself"),
@@ -129,7 +130,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path):
 @covers("R2", "R3")
 @pytest.mark.parametrize(
     ("numbers", "code"),
-    [((signal.SIGTERM,), TERMINATED), ((signal.SIGINT, signal.SIGINT), INTERRUPTED)],
+    [((signal.SIGTERM,), TERMINATED), late((signal.SIGINT, signal.SIGINT), INTERRUPTED)],
     ids=["SIGTERM", "Ctrl-C twice"],
 )
 def test_a_signal_in_the_confirmation_ends_its_child(numbers, code, folder):

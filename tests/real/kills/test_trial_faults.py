@@ -22,6 +22,7 @@ from children import WORKLOADS, job_for, nobody_is_left, shared_job
 from covering import covers
 from factories import written
 from leaks import shared_memory
+from tiers import late
 
 
 @pytest.fixture
@@ -54,9 +55,9 @@ def log_of(folder, name="stderr.log"):
         (17, Crashed("killed by SIGABRT")),
         (18, Crashed("killed by SIGKILL")),
         (19, Crashed("exited with code 0 without a result")),
-        (26, Crashed("exited with code 1 without a result")),
+        late(26, Crashed("exited with code 1 without a result")),
         (64, NonFinite("the loss became nan")),
-        (65, NonFinite("the loss became inf")),
+        late(65, NonFinite("the loss became inf")),
     ],
 )
 def test_a_trial_that_dies_says_how_and_is_never_a_success(batch_size, expected, outcome_of):
@@ -64,7 +65,7 @@ def test_a_trial_that_dies_says_how_and_is_never_a_success(batch_size, expected,
 
 
 @covers("T1")
-@pytest.mark.parametrize("batch_size", [16, 17])
+@pytest.mark.parametrize("batch_size", [16, late(17)])
 def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
     outcome_of("faulty", batch_size=batch_size)
     assert "Fatal Python error" in log_of(tmp_path)
@@ -77,7 +78,7 @@ def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
     ("batch_size", "detail"),
     [
         (20, "the code called sys.exit(0)"),
-        (21, "KeyboardInterrupt: no message"),
+        late(21, "KeyboardInterrupt: no message"),
         (22, "StrangeError: odd"),
     ],
 )
@@ -138,11 +139,11 @@ def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
         (8, "not readable"),
         (9, "not readable"),
         (10, "finite number"),
-        (11, "finite number"),
+        late(11, "finite number"),
         (12, "without time"),
-        (13, "no blocks"),
-        (14, "not readable"),
-        (15, "recursion limit"),
+        late(13, "no blocks"),
+        late(14, "not readable"),
+        late(15, "recursion limit"),
     ],
 )
 def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, reason, outcome_of):
@@ -159,7 +160,7 @@ def test_a_job_that_cannot_be_read_is_lost(runner, monkeypatch, tmp_path):
 
 
 @covers("T15", "S15")
-@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("is_warm", [late(False), True])
 def test_both_ends_of_a_hundred_printed_megabytes_are_kept(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
         outcome = runner.run(shared_job(WORKLOADS / "floods.py"), tmp_path / "trial")
@@ -193,7 +194,7 @@ def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(runner, 
 
 
 @covers("T8")
-@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("is_warm", [late(False), True])
 def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
         outcome = runner.run(shared_job(WORKLOADS / "leaves_daemon.py"), tmp_path / "trial")

@@ -4,6 +4,7 @@ import pytest
 
 from factories import written
 from held import CORES
+from tiers import late
 from tuned_scripts import SCRIPTS, plan_of, report_of, run
 
 TELLS = """
@@ -40,7 +41,7 @@ GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
-@pytest.mark.parametrize("method", [None, "spawn"])
+@pytest.mark.parametrize("method", [None, late("spawn")])
 def test_workers_of_a_script_load_on_other_cores(method, tmp_path):
     script = written(tmp_path, TELLS + GUARD, "train.py")
     settings = {"num_workers": 1, "cpu_affinity": "workers_apart"}

@@ -10,6 +10,7 @@ from children import WORKLOADS, run_child
 from children import job_for as job
 from factories import written
 from held import CORES
+from tiers import late
 
 LAMBDA = """
 import plain
@@ -54,10 +55,14 @@ def model(folder, text):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"loader_start_method": "forkserver"}, {"loader_start_method": "spawn"}, {"in_order": False}],
+    [
+        late({"loader_start_method": "forkserver"}),
+        {"loader_start_method": "spawn"},
+        late({"in_order": False}),
+    ],
     ids=lambda settings: next(iter(settings)),
 )
-@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("warm", [late(False), True])
 def test_a_trial_trains_with_its_kind_of_workers(settings, warm, tmp_path):
     settings = {"num_workers": 1, "persistent_workers": True, **settings}
     outcome = run_child(tmp_path, job(WORKLOADS / "plain.py", settings), warm)
@@ -74,7 +79,7 @@ def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_wh
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
-@pytest.mark.parametrize("method", [None, "spawn"])
+@pytest.mark.parametrize("method", [None, late("spawn")])
 def test_workers_load_on_other_cores_than_training(method, tmp_path):
     settings = {
         "num_workers": 1,

@@ -20,6 +20,7 @@ from autotune.values.outcome import Crashed, Rejected, TimedOut, UserError
 from children import QUICK, WORKLOADS, children_of, job_for, nobody_is_left, wait_until
 from covering import covers
 from factories import written
+from tiers import late
 
 DEADLINE, OF_LAUNCHER, PATIENCE = 8.0, 16.0, 300.0
 """Seconds until a trial is ended: one of a model.py that hangs, one of a script, any other."""
@@ -111,7 +112,7 @@ def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path):
 
 
 @covers("T24", "T28")
-@pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), (OWN, "hangs")])
+@pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), late(OWN, "hangs")])
 def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
     seconds = DEADLINE if way == MODEL else OF_LAUNCHER
     outcome = outcome_of(way, fault, tmp_path, seconds)
@@ -218,7 +219,7 @@ def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch)
 
 
 @covers("T27")
-@pytest.mark.parametrize("way", [MODEL, OWN])
+@pytest.mark.parametrize("way", [late(MODEL), OWN])
 def test_launcher_and_ranks_end_with_a_parent_that_is_killed(way, tmp_path):
     job = replace(job_of(way, "hangs", tmp_path), deadline_seconds=PATIENCE)
     written(tmp_path, job_to_json(job), "wanted.json")

@@ -15,6 +15,7 @@ from autotune.values.outcome import Inspected, Measured, Observed, Probed, Rejec
 from children import QUICK, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
 from needs import installed
+from tiers import late
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = Path(sys.executable).parent
@@ -83,10 +84,10 @@ def of_script(task):
     ("workload", "name"),
     [
         (MODEL, "torch's"),
-        (MODEL, "MPI"),
-        pytest.param(MODEL, "accelerate", marks=pytest.mark.long),
+        late(MODEL, "MPI"),
+        late(MODEL, "accelerate"),
         (SCRIPT, "torch's"),
-        pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
+        late(SCRIPT, "torchrun"),
     ],
 )
 def test_two_processes_are_timed_as_one_training(workload, name, launcher, tmp_path):
@@ -111,11 +112,7 @@ def test_two_processes_are_timed_as_one_training(workload, name, launcher, tmp_p
 
 @pytest.mark.parametrize(
     ("workload", "name"),
-    [
-        (SCRIPT, "torch's"),
-        (MODEL, "torchrun"),
-        pytest.param(SCRIPT, "torchrun", marks=pytest.mark.long),
-    ],
+    [(SCRIPT, "torch's"), late(MODEL, "torchrun"), late(SCRIPT, "torchrun")],
 )
 def test_they_are_counted_before_the_first_trial(workload, name, launcher, tmp_path):
     job = replace(of_two(WORKLOADS / "plain.py", task=Inspect()), config=None)

@@ -18,6 +18,7 @@ from autotune.values.outcome import (
 )
 from children import SETTINGS, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
+from tiers import late_in
 
 FSDP = {"sharding": "fsdp"}
 EXCHANGE = {
@@ -58,7 +59,7 @@ def of_two(model, settings, **options):
     return replace(job_for(model, settings, **options), processes=2)
 
 
-@pytest.mark.parametrize("settings", VARIED)
+@pytest.mark.parametrize("settings", late_in(VARIED, STATIC, FSDP, KEPT))
 def test_settings_of_the_exchange_are_measured_and_read_back(settings, tmp_path):
     outcome = run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings))
     assert isinstance(outcome, Measured), describe(outcome)

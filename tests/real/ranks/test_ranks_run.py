@@ -8,6 +8,7 @@ import pytest
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from factories import best_config, written
+from tiers import late
 
 SCRIPT = """
 import sys
@@ -32,7 +33,7 @@ RUN = ("-m", "autotune", "run", "best.yaml")
 
 
 @pytest.mark.parametrize(
-    "words", [(*LAUNCHER, *RUN, "train.py"), (*RUN, "--nproc-per-node", "2", "train.py")]
+    "words", [(*LAUNCHER, *RUN, "train.py"), late((*RUN, "--nproc-per-node", "2", "train.py"))]
 )
 def test_ddp_has_the_settings_of_the_file_in_each_process(words, tmp_path):
     settings = {"batch_size": 8, "ddp_bucket_mb": 50, "gradient_as_bucket_view": True}

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
+from tiers import late
 from tuned_scripts import SCRIPTS, best, report_of, run
 
 pytestmark = pytest.mark.fresh
 ODD = ["--help", "--", "a b", "'\"", "$(echo no)", "two\nlines", "", "-m", "--strict"]
 
 
-@pytest.mark.parametrize("name", ["plain name.py", 'it\'s "odd" $(x)\n.py'])
+@pytest.mark.parametrize("name", [late("plain name.py"), 'it\'s "odd" $(x)\n.py'])
 def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path, name):
     script = tmp_path / "sub" / name
     script.parent.mkdir()
@@ -60,9 +61,9 @@ def test_a_module_runs_as_python_m_would_run_it(tmp_path):
     ("arguments", "code"),
     [
         (("--exit", "7"), 7),
-        (("--raise",), 1),
+        late(("--raise",), 1),
         (("--kill", "SIGTERM"), -signal.SIGTERM),
-        (("--kill", "SIGINT"), -signal.SIGINT),
+        late(("--kill", "SIGINT"), -signal.SIGINT),
     ],
 )
 def test_the_process_ends_as_the_script_does(tmp_path, arguments, code):

@@ -9,6 +9,7 @@ from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import Measured, NotApplied, Probed, Rejected
 from children import QUICK, only_its_host_is_left
 from covering import covers
+from tiers import late
 
 NO_STEP = (
     "it ended without training: no torch optimizer stepped and nothing called backward in this "
@@ -197,7 +198,7 @@ def test_a_model_is_compiled_in_place(ask):
     assert outcome.measurement.compile_seconds > 0
 
 
-@pytest.mark.parametrize("kernel", ["flash", "math"])
+@pytest.mark.parametrize("kernel", ["flash", late("math")])
 def test_the_kernel_of_attention_is_read_from_what_the_script_ran(ask, kernel):
     assert observed(ask("attends.py")).workload.attention
     settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16"}

@@ -16,7 +16,7 @@ import pytest
 
 from goldens.write import PARTS, golden
 
-WRITER = Path(__file__).parents[1] / "goldens" / "write.py"
+WRITER = Path(__file__).parents[2] / "goldens" / "write.py"
 STUDIES = WRITER.parent / "studies"
 # `make test-long` replays all five.
 SEEDS = range(int(os.environ.get("AUTOTUNE_GOLDEN_SEEDS", "1")))

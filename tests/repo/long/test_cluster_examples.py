@@ -19,7 +19,7 @@ from children import HURRIED, children_of, nobody_is_left, wait_until
 from covering import covers
 from held import LONG, place, told, trials_in
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "cluster"
 WITH_WORKERS = [EXAMPLES / "search.sbatch", EXAMPLES / "worker.sbatch"]
 TRIALS, TERMINATED = 5, 143
@@ -101,7 +101,6 @@ def measured(url):
 
 @pytest.mark.long
 @covers("R17")
-@pytest.mark.slow
 @pytest.mark.timeout(3 * LONG)
 def test_the_slurm_script_goes_on_where_its_time_limit_ended_it(tmp_path, environ, server_storage):
     model = place(tmp_path / "train")

@@ -11,13 +11,12 @@ from autotune.configuration.best_config import read_best
 from factories import written
 from needs import installed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ZOO = ROOT / "benchmarks" / "zoo" / "scripts"
 HURRIED = ROOT / "tests" / "hurried_command.py"
 NO_LOADER = "no torch DataLoader feeds training"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "package", "seen"),
     [

@@ -43,7 +43,6 @@ def test_layers_without_parts_and_blocks_inside_of_blocks_are_no_repeated_blocks
     assert repeated_blocks(stages) == list(stages)
 
 
-@pytest.mark.slow
 def test_equal_blocks_share_compilations(blocks_workload):
     before = compiled_graphs()
     setup = set_up(blocks_workload, **BLOCKS)
@@ -57,7 +56,6 @@ def test_equal_blocks_share_compilations(blocks_workload):
     assert compiled == pytest.approx(eager, rel=0.2), "dropout draws other numbers"
 
 
-@pytest.mark.slow
 def test_blocks_of_torchs_own_classes_are_compiled(blocks_workload):
     model = encoder(3)
     Settings(TrainingConfig.of(BLOCKS)).prepare(model)
@@ -66,14 +64,12 @@ def test_blocks_of_torchs_own_classes_are_compiled(blocks_workload):
     assert compiled_graphs() > before
 
 
-@pytest.mark.slow
 def test_a_model_without_blocks_is_compiled_whole_and_reads_back_so(workload):
     setup = set_up(workload, **BLOCKS)
     losses(setup)
     assert setup.not_applied() == [("compile_scope", "blocks", "whole")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [None, True, False])
 def test_the_treatment_of_shapes_is_that_of_the_compiler(workload, dynamic):
     setup = set_up(workload, compile_mode="default", compile_dynamic=dynamic)
@@ -82,7 +78,6 @@ def test_the_treatment_of_shapes_is_that_of_the_compiler(workload, dynamic):
     assert compiled_dynamic(torch.compile(nn.Linear(1, 1), dynamic=dynamic)) is dynamic
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("dynamic", "graphs"), [(True, 1), (False, 3), (None, 2)])
 def test_batches_of_many_lengths_share_a_compilation_if_shapes_are_dynamic(dynamic, graphs):
     class Doubles(nn.Module):

@@ -17,12 +17,12 @@ from autotune.configuration.training_config import TrainingConfig
 from children import HURRIED, WORKLOADS
 from factories import best_config, written
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACTION = ROOT / "actions" / "compare" / "action.yaml"
 WORKFLOW = ROOT / ".github" / "workflows" / "compare.yaml"
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
 NOT_FASTER, USAGE = 8, 2
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 SAYS = "import json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 IS_HURRIED = f"import runpy\nrunpy.run_path({str(HURRIED)!r}, run_name='__main__')\n"
 UNKNOWN = "batch_sise: [8, 16]\n"
@@ -110,7 +110,6 @@ def apart(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HURRIED.parent), str(ROOT)]))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("apart")
 def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path):
     shutil.copy(SCRIPTS / "waits_for_batches.py", tmp_path / "train.py")
@@ -124,7 +123,6 @@ def test_the_step_passes_while_the_settings_of_a_script_pay(tmp_path):
     assert re.search(said, done.stdout, re.M)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("apart")
 def test_the_step_fails_with_the_code_of_the_comparison(tmp_path):
     shutil.copy(WORKLOADS / "plain.py", tmp_path / "model.py")

@@ -23,7 +23,7 @@ from held import CORES, trials_in
 from scripted_runner import ScriptedRunner, at, options_in
 from sharing import OnDevice, in_threads, joined
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 SPACE = "num_workers: [0, 1, 2, 3]\nnum_threads: [1, 2]\n"
 SEEN = replace(scripted_runner.SEEN, device="cuda:0")
 
@@ -117,7 +117,6 @@ def test_a_device_to_which_no_process_can_be_kept_is_refused(visible, device, sa
         seen_alone([Device(device)])
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("devices_to_itself")
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path):

@@ -12,7 +12,7 @@ from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from factories import best_config
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

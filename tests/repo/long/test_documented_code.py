@@ -16,7 +16,7 @@ from children import WORKLOADS
 from factories import best_config, found_here, written
 from needs import library
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MINE = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
 FASTER = MINE.replace(batch_size=64, amp_dtype="bfloat16", optimizer_impl="fused", num_threads=2)
 

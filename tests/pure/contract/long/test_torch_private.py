@@ -50,7 +50,6 @@ def test_an_eager_call_runs_hooks():
     assert seen == [1]
 
 
-@pytest.mark.slow
 def test_a_compilation_is_seen_and_its_wrapper_known():
     told = []
     torch_private.on_compilation(lambda: told.append("start"), lambda: told.append("end"))
@@ -76,7 +75,6 @@ def test_calls_of_checkpointed_functions_are_counted(reentrant):
     assert torch_private.checkpointed_calls() == before + 1
 
 
-@pytest.mark.slow
 def test_a_checkpointed_function_is_counted_as_the_compiler_meets_it():
     layer, batch = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
     before = torch_private.checkpointed_calls()
@@ -147,7 +145,6 @@ def test_leaves_dropout_and_changes_are_found():
     assert torch_private.changes_in_place(tensor) > before
 
 
-@pytest.mark.slow
 def test_the_stock_and_the_workers_of_a_loader_are_reached():
     data = TensorDataset(torch.arange(64.0))
     loader = DataLoader(data, batch_size=1, num_workers=1, persistent_workers=True)

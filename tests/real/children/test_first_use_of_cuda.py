@@ -105,3 +105,12 @@ def test_settings_in_force_leave_cuda_to_the_launcher(gpus, in_use, asks, tmp_pa
     monkeypatch.setattr(inspection, "accelerator_name", lambda: asked.append("now") or "Test GPU")
     autotune.load(tmp_path / "best.yaml").apply_to_process()
     assert bool(asked) is asks
+
+
+def test_a_host_in_which_a_gpu_is_open_forks_nobody(tmp_path, monkeypatch):
+    device = tmp_path / "nvidia0"
+    device.touch()
+    monkeypatch.setattr(before_fork, "_ACCELERATORS", (str(device),))
+    assert before_fork.fork_obstacle() is None or "thread" in before_fork.fork_obstacle()
+    with device.open():
+        assert before_fork.fork_obstacle() == f"an import opened {device}"

@@ -11,7 +11,7 @@ import torch
 
 from needs import library
 
-STUDIES = Path(__file__).parents[2] / "studies"
+STUDIES = Path(__file__).parents[3] / "studies"
 NEEDS = {
     "digits_cnn": ["sklearn"],
     "photos_jpeg": ["PIL", "sklearn", "torchvision"],
