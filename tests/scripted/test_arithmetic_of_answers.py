@@ -4,13 +4,9 @@ import pytest
 
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import CountFlops
-from autotune.process.runner import SubprocessRunner
-from autotune.searching.search import search
 from autotune.values.outcome import CountedFlops, Lost
-from children import WORKLOADS
 from factories import cpu_machine
-from hurried_runner import HurriedRunner
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 
 def in_proportion(config, phase):
@@ -46,19 +42,3 @@ def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path):
     assert [task.known_formats for task in (*tasks(first), *tasks(again))] == [(), ("float32",)]
     threads = cpu_machine().default_num_threads
     assert {task.machine_threads for task in (*tasks(first), *tasks(again))} == {threads}
-
-
-@pytest.mark.long
-def test_a_search_states_the_use_of_the_arithmetic(tmp_path):
-    options = changed(
-        options_in(tmp_path, "batch_size: [8, 16, 32, 64]\n", storage=None, trials=4),
-        model_path=WORKLOADS / "plain.py",
-    )
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        list(search(options, HurriedRunner(runner, one_host=True)))
-    arithmetic = read_best(tmp_path / "best.yaml").evidence.arithmetic
-    assert arithmetic.number_format == "float32"
-    assert arithmetic.flops_per_sample == 64
-    assert arithmetic.matmul_flops_per_second is not None
-    assert arithmetic.mfu is not None
-    assert 0 < arithmetic.mfu < 1

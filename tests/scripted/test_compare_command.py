@@ -8,7 +8,7 @@ import pytest
 
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.training_config import TrainingConfig
-from children import SETTINGS, WORKLOADS, autotune, hurried, nobody_is_left
+from children import SETTINGS, WORKLOADS, hurried, nobody_is_left
 from command_line import command
 from factories import best_config, found_here, written
 
@@ -92,28 +92,3 @@ def test_strict_refuses_an_answer_that_was_made_for_something_else(tmp_path):
     here = tmp_path / "here.yaml"
     write_best(found_here(best_config(OWN, OWN), model), here)
     assert "elsewhere.yaml was" in refused(tmp_path, MISMATCH, model, here, elsewhere, "--strict")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("workload", "words", "launch"),
-    [
-        (
-            "failing_import",
-            ["No module named 'no_such_module'", "stderr.log"],
-            {"in the warm host\n"},
-        ),
-        ("wrong_shapes", ["mat1 and mat2 shapes", "stderr.log"], {"forked\n"}),
-    ],
-)
-def test_a_workload_that_fails_ends_the_comparison_with_its_log(
-    tmp_path, monkeypatch, workload, words, launch
-):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    good = answer(tmp_path, "good.yaml", batch_size=16)
-    done = autotune(tmp_path, "compare", WORKLOADS / f"{workload}.py", good, "--device", "cpu")
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, done.stdout) == (WORKLOAD, ""), done.stderr
-    for word in words:
-        assert word in done.stderr
-    assert {file.read_text() for file in tmp_path.rglob("launch")} == launch

@@ -12,7 +12,6 @@ from autotune.configuration.script import ScriptOptions
 from autotune.console.plan_lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.outcome import ScriptFlag, Surroundings
-from children import autotune
 from scripted_runner import SEEN, ScriptedRunner, at, events_of, unstored_in
 from tuned_scripts import SCRIPTS, run
 
@@ -132,20 +131,3 @@ def test_a_copy_differs_in_the_key_alone(folder):
     edit = Edit("--config", "train.batch_size", 64)
     _, copy = with_copies(("--config", "my.yaml"), [edit], folder)
     assert Path(copy).read_text() == text.replace("*size", "64", 1)
-
-
-def test_a_search_tries_the_sizes_of_a_config_file_without_an_option(folder):
-    shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
-    (folder / "my.yaml").write_text(YAML)
-    metric = ("--metric-regex", "batch size (.*),", "--metric-mode", "max")
-    where = ("--data", "postgres://me:secret@host/db")
-    words = ("--dry-run", "--time-budget", "6m", "--", "forever", "--config", "my.yaml", *where)
-    done = autotune(folder, "search", "train.py", *metric, *words)
-    assert done.returncode == 0, done.stderr
-    first = (
-        "running your script once to profile it: python train.py forever --config my.yaml --data"
-    )
-    assert done.stderr.startswith(first), "before anything runs"
-    assert "secret" not in done.stderr
-    assert "searching batch_size through the script's --config:train.batch_size" in done.stderr
-    assert (folder / "my.yaml").read_text() == YAML

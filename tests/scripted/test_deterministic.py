@@ -13,10 +13,9 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, NotApplied, Rejected
-from children import WORKLOADS, autotune, hurried, job_for, run_child
+from children import autotune, hurried, job_for, run_child
 from factories import best_config, cpu_machine, cuda_machine, written
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
-from tuned_scripts import run
 
 SPACE = """
 batch_size: [8, 16]
@@ -136,15 +135,6 @@ def test_the_mode_is_read_back_and_no_kernel_is_the_outcome_in_torchs_words(tmp_
     assert outcome == NotApplied("deterministic", "true", "false")
 
 
-def test_the_plan_says_what_is_left_out(tmp_path):
-    space = written(tmp_path, "num_workers: [0, 2]\nin_order: [true, false]\n")
-    flags = ("--space", space, "--deterministic", "--dry-run")
-    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", *flags)
-    assert done.returncode == 0, done.stderr
-    text = " ".join((done.stdout + done.stderr).split())
-    assert "in_order=false dropped: not deterministic: the order of the batches depends" in text
-
-
 @pytest.mark.long
 def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path):
     model = model_in(tmp_path, where="batch[0].shape[0] == 32", assertion="True")
@@ -168,15 +158,6 @@ def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path):
 
 
 @pytest.mark.long
-def test_own_settings_without_such_a_kernel_end_the_search(tmp_path):
-    model = model_in(tmp_path, where="True")
-    done = hurried(tmp_path, "search", model, "--deterministic", "--trials", "2")
-    assert done.returncode not in (0, 1)
-    assert NO_KERNEL in done.stderr
-    assert "Traceback" not in done.stderr.partition("Whole log")[0]
-
-
-@pytest.mark.long
 def test_a_script_is_searched_and_run_in_the_mode(tmp_path):
     written(tmp_path, SCRIPT.format(epochs=100000), "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\n")
@@ -188,12 +169,6 @@ def test_a_script_is_searched_and_run_in_the_mode(tmp_path):
     told = autotune(tmp_path, "run", "studies/train/best.yaml", "train.py")
     assert told.stdout.strip() == "True :4096:8", told.stderr
     assert "deterministic=true" in told.stderr
-
-
-def test_a_script_runs_in_the_mode_without_leave_to_change_the_arithmetic(tmp_path):
-    script = written(tmp_path, SCRIPT.format(epochs=1), "train.py")
-    done = run(tmp_path, script, deterministic=True)
-    assert done.stdout.strip() == "True :4096:8", done.stderr
 
 
 def test_a_comparison_runs_your_settings_in_the_mode_of_the_answer(tmp_path):

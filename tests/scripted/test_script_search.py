@@ -16,7 +16,6 @@ from autotune.console.answer_lines import answer_lines
 from autotune.console.plan_lines import plan_lines
 from autotune.knobs.base import spelled
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.process.runner import SubprocessRunner
 from autotune.report.data import read_report
 from autotune.scripting.trial import NO_STEP, TOO_FEW
 from autotune.searching.run.events import Answered, Planned
@@ -259,16 +258,6 @@ def test_a_script_that_fails_in_a_folder_of_its_own_is_told_where_relative_paths
         assert ("(--workdir), where relative paths start" in str(error.value)) == bool(workdir)
 
 
-def test_a_script_that_dies_after_steps_is_not_said_to_have_made_none(tmp_path):
-    script = Path(shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py"))
-    job = options_in(tmp_path, model_path=script, script=ScriptOptions(("dies",)))
-    with (
-        SubprocessRunner(tmp_path / "inductor") as runner,
-        pytest.raises(WorkloadError, match=r"it ended during its first steps: killed by SIGKILL"),
-    ):
-        list(real_search(job, runner))
-
-
 def test_a_script_that_lacks_arguments_is_quoted(tmp_path):
     shutil.copy(SCRIPTS / "faulty.py", tmp_path / "train.py")
     done = autotune(tmp_path, "search", "train.py", "--", "lacks arguments")
@@ -279,8 +268,15 @@ def test_a_script_that_lacks_arguments_is_quoted(tmp_path):
     assert "ran with the arguments after `--`" in done.stderr
 
 
-def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path):
-    runner = ScriptedRunner(observed=TimedOut(FIRST_STEPS, 600.0))
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (TimedOut(FIRST_STEPS, 600.0), "too few steps to be timed within 10 min 0 s"),
+        (Crashed("killed by SIGKILL"), "it ended during its first steps: killed by SIGKILL"),
+    ],
+)
+def test_few_steps_are_not_said_to_be_none(tmp_path, outcome, said):
+    runner = ScriptedRunner(observed=outcome)
     asked = runner.run
 
     def run(job, folder):
@@ -289,7 +285,7 @@ def test_steps_that_are_too_slow_are_not_said_to_be_none(tmp_path):
         return asked(job, folder)
 
     runner.run = run
-    with pytest.raises(WorkloadError, match="too few steps to be timed within 10 min 0 s"):
+    with pytest.raises(WorkloadError, match=said):
         events_of(_options(tmp_path, ScriptOptions(())), runner)
 
 

@@ -133,16 +133,6 @@ def test_optuna_alone_reads_everything_in_the_study(finished):
     assert all(margin <= 0 for margin in study.best_trial.constraints.values())
 
 
-@pytest.mark.real
-def test_a_run_with_nothing_left_to_do_measures_nothing(finished):
-    folder, done = finished
-    again = hurried(folder, "search", "mine.py", *FLAGS, "--json")
-    assert again.returncode == 0
-    assert again.stdout == done.stdout
-    assert len(study_in(folder).trials) == 5
-    assert "baseline:" not in again.stderr
-
-
 def hurried_search(folder, workload, monkeypatch, one_host=True):
     """The answer of a search over batch sizes, confirmed in two rounds."""
     decide_after(2, monkeypatch.setattr)

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.configuration.constraints import Tolerance
 from autotune.context.search_context import survey
-from autotune.values.errors import StorageError, StudyMismatchError, UsageError
+from autotune.values.errors import StorageError, StudyMismatchError
 from autotune.values.outcome import OutOfMemory
 from scripted_runner import (
     ScriptedRunner,
@@ -56,23 +56,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
     with pytest.raises(StorageError, match="No space left on device"):
         events_of(options_in(tmp_path), NoSpace(in_proportion))
-
-
-@pytest.mark.parametrize("storage", ["nonsense", ""])
-def test_a_storage_that_is_no_url_is_refused_before_anything_runs(tmp_path, storage):
-    runner = ScriptedRunner(in_proportion)
-    with pytest.raises(UsageError, match="not a storage URL"):
-        events_of(changed(options_in(tmp_path), storage=storage), runner)
-    assert runner.asked == []
-
-
-def test_a_database_whose_driver_is_missing_is_a_storage_error(tmp_path):
-    options = changed(
-        options_in(tmp_path), storage="postgresql+nosuchdriver://user:secret@localhost/studies"
-    )
-    with pytest.raises(StorageError) as raised:
-        events_of(options, ScriptedRunner(in_proportion))
-    assert "secret" not in str(raised.value)
 
 
 def test_a_slow_baseline_is_probed_on_what_it_can_train_in_a_minute(tmp_path):

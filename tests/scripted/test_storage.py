@@ -97,11 +97,6 @@ def test_a_database_that_was_never_tried_is_refused(url):
     assert ":x@" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["sqlite:///a.db", "postgresql+psycopg://host/db", None])
-def test_a_file_and_a_server_are_taken(url):
-    database.check_storage(url)
-
-
 @pytest.mark.parametrize(
     ("url", "path"),
     [
@@ -115,10 +110,3 @@ def test_a_file_and_a_server_are_taken(url):
 )
 def test_the_file_of_a_storage(url, path):
     assert database.file_of(url) == path
-
-
-def test_a_postgresql_url_gets_the_driver_and_keeps_its_password():
-    assert database._with_driver("postgresql://me:x@host/db") == "postgresql+psycopg://me:x@host/db"
-    assert database._with_driver("postgresql+pg8000://host/db") == "postgresql+pg8000://host/db"
-    assert database.is_server("postgresql://host/db")
-    assert not database.is_server("sqlite:///a.db")

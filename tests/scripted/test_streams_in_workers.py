@@ -17,7 +17,7 @@ from autotune.configuration.job import Inspect, Job
 from autotune.training import sharding
 from autotune.training.sharding import Reading, finding, workers_obstacle
 from autotune.values.outcome import Inspected
-from children import WORKLOADS, autotune, run_child
+from children import WORKLOADS, run_child
 from factories import written
 from tiers import late_in
 
@@ -278,14 +278,3 @@ class Counted(torch.utils.data.Dataset):
             file.write(f"{index} ")
         return torch.ones(4)
 """
-
-
-def test_a_plan_says_why_a_stream_gets_no_workers(tmp_path):
-    model, space = WORKLOADS / "stream.py", written(tmp_path, SPACE)
-    done = autotune(tmp_path, "search", model, "--space", space, "--device", "cpu", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "note: num_workers stays 0: the dataset is an IterableDataset, all of" in done.stderr
-    assert f"search space {space}: 2 configurations\n  batch_size: 8, 16\n  note" in done.stderr
-
-
-SPACE = "batch_size: [8, 16]\nnum_workers: [0, 2]\nprefetch_factor: [2, 4]\n"

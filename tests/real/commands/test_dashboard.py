@@ -73,25 +73,6 @@ def test_a_study_on_a_server_is_shown_with_its_note(server_storage, tmp_path):
     assert "best.yaml" in shown["note"]["body"]
 
 
-def test_it_shows_the_study_with_a_readable_objective(dashboard, detail):
-    (study,) = dashboard.ask("GET", "/api/studies").data["study_summaries"]
-    assert study["study_name"] == NAME
-    assert detail["objective_names"] == ["samples/s"]
-    assert len(detail["trials"]) == 5
-
-
-def test_an_infeasible_trial_can_be_told_by_its_constraints(detail):
-    infeasible = [t["number"] for t in detail["trials"] if max(t["constraints"]) > 0]
-    reasons = [
-        attribute["value"]
-        for trial in detail["trials"]
-        for attribute in trial["user_attrs"]
-        if attribute["key"] == "reason" and trial["number"] in infeasible
-    ]
-    assert len(reasons) == 1
-    assert "out of host memory" in reasons[0]
-
-
 @covers("X6")
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080"])
 def test_another_name_is_refused(dashboard, host):

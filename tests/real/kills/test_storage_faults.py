@@ -46,11 +46,6 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(model, tmp_path
     assert database.read_bytes() == b"holiday photos" * 1000
 
 
-def test_a_storage_that_cannot_be_written_is_refused(model, tmp_path):
-    said = refused(tmp_path, model, "--storage", f"sqlite:///{tmp_path}/no/study.db")
-    assert "unable to open database file" in said
-
-
 @covers("X8")
 @pytest.mark.parametrize("storage", ["nonsense", "nosuchdb://user:secret@host/name"])
 def test_a_storage_that_is_none_is_refused_without_its_password(storage, model, tmp_path):
@@ -60,12 +55,6 @@ def test_a_storage_that_is_none_is_refused_without_its_password(storage, model, 
     assert "secret" not in done.err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"secret" in path.read_bytes()]
-
-
-def test_a_studies_folder_that_is_a_file_is_refused(model, tmp_path):
-    (tmp_path / "studies").write_text("mine")
-    assert "cannot be used for the study" in refused(tmp_path, model)
-    assert (tmp_path / "studies").read_text() == "mine"
 
 
 @covers("R1", "R3")

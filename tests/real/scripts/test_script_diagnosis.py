@@ -48,28 +48,6 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     assert [path.name for path in (tmp_path / "studies").iterdir()] == ["kept"]
 
 
-def test_a_loader_that_cannot_matter_is_left_out_of_the_search_of_a_script(tmp_path):
-    script_in(tmp_path, epochs="100000")
-    path = tmp_path / "train.py"
-    slow = path.read_text().replace("logits = model(x)", "time.sleep(0.4); logits = model(x)")
-    # By no name that is proposed as a map: larger batches would take longer to load.
-    path.write_text(slow.replace("batch-size", "images").replace("args.batch_size", "args.images"))
-    done = autotune(tmp_path, "profile", "train.py", "--", "--images", "1")
-    assert done.returncode == 0, done.stderr
-    assert "bottleneck of your settings is computing." in done.stdout
-    assert re.search(r"num_workers stays 0: loading takes [\d.e-]+ % of computing", done.stdout)
-
-
-def test_the_stages_of_a_script_without_a_loader_are_profiled(tmp_path):
-    shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
-    done = autotune(tmp_path, "profile", "train.py", "--", "optimizer")
-    assert done.returncode == 0, done.stderr
-    # The second on a machine so busy that the stage and the training differ.
-    assert re.search("bottleneck of your settings is computing|Run it again: training", done.stdout)
-    assert re.search(r"^compute +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
-    assert "loader, num_workers" not in done.stdout
-
-
 @pytest.mark.parametrize("words", [("--device", "cpu"), ("--baseline", "batch_size=4")])
 def test_what_the_script_decides_is_no_option_of_its_profile(words, tmp_path):
     shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py")

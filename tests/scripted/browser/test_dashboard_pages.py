@@ -1,6 +1,5 @@
 """Optuna Dashboard on a finished study, as a person sees it."""
 
-from covering import covers
 from finished_study import NAME
 
 # Whether Plotly was given an infeasible trial and has drawn; the traces that it was given.
@@ -50,12 +49,3 @@ def test_the_note_says_what_came_out(page, dashboard):
     page.goto(dashboard.url)  # the first page
     page.get_by_role("heading", name="1.52x faster than your settings").wait_for()
     page.get_by_text("best.yaml").first.wait_for()
-
-
-@covers("X6")
-def test_a_name_that_was_pointed_here_gets_nothing(browser, dashboard):
-    with browser.new_context() as context:
-        answer = context.new_page().goto(f"http://evil.example:{dashboard.port}/api/studies")
-        assert answer is not None
-        assert answer.status == 403
-        assert NAME not in answer.text()
