@@ -218,11 +218,10 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
 def _may_have_torch(file: Path) -> bool:
     """Return True if a file does the same where torch was imported before it began."""
     from autotune.process.child.preload import sets_variables_before_torch
-    from autotune.scripting.surroundings import sets_environment
 
     if not file.exists() or "torch" not in file.read_text(encoding="utf-8", errors="replace"):
         return False
-    return not (sets_environment(file) or sets_variables_before_torch(file)) and _is_alone(file)
+    return not sets_variables_before_torch(file) and _is_alone(file)
 
 
 def _is_alone(file: Path) -> bool:

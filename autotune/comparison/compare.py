@@ -209,8 +209,7 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
     observed, script = None, options.script
     notes: tuple[str, ...] = ()
     if script is not None:
-        shares = not _own_flags(options)
-        observing = observation(options.model_path, script, _DEADLINE_SECONDS, shares)
+        observing = observation(options.model_path, script, _DEADLINE_SECONDS)
         observed = observe(runner, options.resources.started(observing), folder / "script")
         script, notes = _mapped(options, script, observed)
         job = inspection_of_device(observed)

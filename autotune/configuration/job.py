@@ -152,8 +152,6 @@ class Observe:
     """Seconds in which its loss should fall; more if few steps fit into them. 0: not watched."""
     source: str = ""
     """Digest of the script and its arguments, which the outcome repeats."""
-    shares_packages: bool = True
-    """True if later processes may be forked from one that has imported the script's packages."""
     profile: Profile | None = None
     """Operators to report as well; None: none."""
     kind: Literal["observe"] = "observe"

@@ -78,24 +78,11 @@ def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
     )
 
 
-def observation(
-    path: Path, script: ScriptOptions, deadline_seconds: float, shares_packages: bool
-) -> Job:
-    """Return the job that runs a script as it is for some steps.
-
-    Args:
-        path: the script.
-        script: its call. Variables that carry settings may decide what it imports, as words of the
-            user's own may; flags for batches are not expected to.
-        deadline_seconds: seconds after which it is ended.
-        shares_packages: True if later processes may be forked from one that has imported its
-            packages: not where imports are timed, or where such words differ.
-    """
-    shares_packages = shares_packages and not any(flag.variable for flag in script.flags)
+def observation(path: Path, script: ScriptOptions, deadline_seconds: float) -> Job:
+    """Return the job that runs a script as it is for some steps."""
     return Job(
         Observe(
             source=_digest(path, script),
-            shares_packages=shares_packages,
             profile=Profile() if script.profiles else None,
         ),
         device="auto",

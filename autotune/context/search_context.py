@@ -71,7 +71,7 @@ class SearchContext:
     start_seconds: float = 0.0
     """Seconds of a fresh interpreter until torch and the workload are imported, as inspected."""
     package_seconds: float = 0.0
-    """Seconds for which a warm host imports the packages that the script was seen to import."""
+    """Seconds for which a warm host imports the script's packages."""
     dataset_seconds: float = 0.0
     """Seconds to build the training set, as the host or the inspection measured."""
     is_dataset_shared: bool = False
@@ -262,9 +262,7 @@ def _observed(
     if script is None:
         return options, None, ()
     seconds = loss_seconds(script, file, time_budget_of(options))
-    run = options.objective
-    shares = not file.own.offers and run.run_samples is run.run_epochs is None
-    job = options.resources.started(observation(workload.model_path, script, deadline, shares))
+    job = options.resources.started(observation(workload.model_path, script, deadline))
     observed = observe(runner, job, folder / "script", seconds)
     mapped, notes = with_maps(workload, judging(script, observed), file, observed)
     return replace(options, workload=mapped), observed, notes

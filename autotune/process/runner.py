@@ -42,7 +42,6 @@ from autotune.values.outcome import (
     Crashed,
     Lost,
     Measured,
-    Observed,
     OutOfMemory,
     TrialOutcome,
     outcome_to_json,
@@ -132,8 +131,6 @@ class SubprocessRunner:
                 write_atomically(files.job, job_to_json(without_arguments(job)))
                 files.remove_workdirs()
         write_atomically(files.outcome, outcome_to_json(outcome))
-        if isinstance(outcome, Observed):
-            self._hosts.learn(job, outcome.surroundings.packages)
         return outcome
 
     def _keep(self, files: TrialFolder) -> Keep | None:

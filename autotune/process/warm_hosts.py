@@ -12,7 +12,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,19 +130,15 @@ class WarmHost:
             return {}
         return None
 
-    def fork(
-        self, job: Job, files: TrialFolder, keep_logs: bool, packages: Sequence[str] = ()
-    ) -> Forked | str | None:
+    def fork(self, job: Job, files: TrialFolder, keep_logs: bool) -> Forked | str | None:
         """Fork a child for the job; return why the host refuses, or None if the host has ended.
 
-        With `keep_logs` the child appends to the logs; the host has printed to them already. The
-        host imports `packages` first.
+        With `keep_logs` the child appends to the logs; the host has printed to them already.
         """
         request = {
             "folder": str(files.path),
             "model_path": job.model_path,
             "is_script": job.script is not None,
-            "packages": packages,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }
@@ -204,7 +200,6 @@ class Hosts:
         self._name: str | None = None
         self._refused: dict[_Environ, str] = {}
         self._reasons: dict[tuple[_Environ, str | None], str] = {}
-        self._packages: dict[str | None, tuple[str, ...]] = {}
 
     @property
     def pids(self) -> frozenset[int]:
@@ -256,24 +251,18 @@ class Hosts:
         if building.has_spoilt_host:
             self._end(job)
 
-    def learn(self, job: Job, packages: tuple[str, ...]) -> None:
-        """Let hosts import what the job's script was seen to import, before they fork for it."""
-        self._packages[job.model_path] = packages
-
     def fork(self, job: Job, files: TrialFolder, keep_logs: bool) -> Forked | str:
         """Fork the job's host, or return why that is impossible.
 
-        A host that has died, or that packages may have spoilt for forks, is replaced once.
+        A host that has died is replaced once.
         """
         reason = "warm hosts do not answer"
         for _ in range(2):
-            packages = self._packages.pop(job.model_path, ())
-            forked = self._opened(job).fork(job, files, keep_logs, packages)
+            forked = self._opened(job).fork(job, files, keep_logs)
             if isinstance(forked, Forked):
-                self._packages[job.model_path] = packages
                 return forked
             self._end(job)
-            if forked is not None and not packages:
+            if forked is not None:
                 reason = forked
                 break
             # A fork of the dead host may have taken the script's arguments out of the file.

@@ -1,15 +1,13 @@
-"""Record what surrounds a script's training: flags, files that it writes, packages, trackers.
+"""Record what surrounds a script's training: flags, files that it writes, trackers.
 
 Flags are those of argparse and its subclasses (HfArgumentParser), jsonargparse, click, Hydra, and
 tyro's dataclasses. Of their values only whole numbers are kept, because others may be secrets.
-Trackers are switched off. A warm host may import the installed packages before the script, unless a
-file of the user's own sets the environment.
+Trackers are switched off.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import os
 import sys
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.process.common import patches
-from autotune.process.common.imports import AfterImport, imported_files, is_installed
+from autotune.process.common.imports import AfterImport
 from autotune.scripting.files import KeptFiles, Refuse, WrittenFiles
 from autotune.scripting.trackers import Trackers
 from autotune.values.outcome import Observed, ScriptFlag, Surroundings, TrialOutcome
@@ -28,9 +26,6 @@ from autotune.values.outcome import Observed, ScriptFlag, Surroundings, TrialOut
 # Most names of a list that are kept.
 _MOST = 200
 _ROWS, _COLUMNS = 24, 80
-# Names that a request to a host has room for, and how deep they lie: `torchvision.transforms.v2`.
-_MOST_PACKAGES, _DEEPEST = 2000, 3
-_READS = ("get", "copy", "items", "keys", "values")
 
 
 class Record:
@@ -40,13 +35,11 @@ class Record:
         """Give the script a terminal, switch trackers off, keep files (see `WrittenFiles`)."""
         self._flags, self._files = ScriptFlags(), WrittenFiles(own, kept, refuse)
         self._kept = kept
-        self._imports, self._shares_packages = Imports(), False
         self._trackers = Trackers(own, self._files.promised)
         _give_terminal()
 
-    def watch(self, shares_packages: bool) -> None:
-        """Record from now on; packages only if a host is to import them."""
-        self._shares_packages = shares_packages
+    def watch(self) -> None:
+        """Record flags from now on."""
         self._flags.watch()
 
     def added_to(self, outcome: TrialOutcome, folder: Path) -> TrialOutcome:
@@ -72,7 +65,6 @@ class Record:
                 deleted=tuple(files.deleted)[:_MOST],
                 kept="" if self._kept is None else self._kept.folder,
                 trackers=tuple(self._trackers.used()),
-                packages=self._imports.packages() if self._shares_packages else (),
             ),
         )
 
@@ -215,59 +207,3 @@ def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
-
-
-class Imports:
-    """The imports of this process from now on."""
-
-    def __init__(self) -> None:
-        """Note what is imported already, and where a host would find packages."""
-        self._before = frozenset(sys.modules)
-        self._places = tuple(f"{place}/" for place in sys.path if place)
-
-    def packages(self) -> tuple[str, ...]:
-        """Return the public modules of installed packages, in the order of their import.
-
-        Nothing is returned if a file of the user's own may have set environment variables, which
-        packages read when they are imported.
-        """
-        new = [(name, place) for name, place in imported_files() if name not in self._before]
-        if any(sets_environment(place) for _, place in new if not is_installed(place)):
-            return ()
-        return tuple(name for name, place in new if self._is_shared(name, place))[:_MOST_PACKAGES]
-
-    def _is_shared(self, name: str, place: Path) -> bool:
-        parts = name.split(".")
-        is_public = len(parts) <= _DEEPEST and not any(part.startswith("_") for part in parts)
-        return is_public and is_installed(place) and str(place).startswith(self._places)
-
-
-def sets_environment(path: Path) -> bool:
-    """Return True if a file may set environment variables for the modules that it imports next."""
-    with suppress(OSError, SyntaxError, ValueError):
-        return tree_sets_environment(ast.parse(path.read_bytes()))
-    return False
-
-
-def tree_sets_environment(tree: ast.Module) -> bool:
-    """Return True if a parsed file mentions the environment other than to read it."""
-    reads = set(_reads_of_environment(tree))
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
-    return any(
-        (node.attr if isinstance(node, ast.Attribute) else node.id)
-        in ("environ", "putenv", "unsetenv", "load_dotenv")
-        and node not in reads
-        for node in nodes
-    )
-
-
-def _reads_of_environment(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of `environ` in `environ.get(...)`, `environ[...]` and `in environ`."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value, name) if name in _READS:
-                yield value
-            case ast.Subscript(value, ctx=ast.Load()):
-                yield value
-            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[value]):
-                yield value

@@ -58,8 +58,6 @@ class Surroundings:
     """Folder of the files that were kept as they were; empty if none was."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers that it uses."""
-    packages: tuple[str, ...] = ()
-    """Modules of installed packages that it imported, as far as a warm host may do so for it."""
 
 
 @dataclass(frozen=True, slots=True)

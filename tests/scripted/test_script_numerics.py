@@ -163,7 +163,7 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path):
         return runner
 
     def doubt_of(found):
-        loss = observe(observing(found), observation(path, script, 10.0, True), folder, 6.0).loss
+        loss = observe(observing(found), observation(path, script, 10.0), folder, 6.0).loss
         assert loss is not None
         return loss.doubt
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import scripted_runner
-from autotune.calling.flag import Flag, flag_from
+from autotune.calling.flag import Flag
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.script import ScriptOptions
 from autotune.console.answer_lines import answer_lines
@@ -27,7 +27,7 @@ from autotune.values.errors import (
     UsageError,
     WorkloadError,
 )
-from autotune.values.outcome import Crashed, Surroundings, TimedOut, UserError
+from autotune.values.outcome import Crashed, TimedOut, UserError
 from children import autotune
 from command_line import command
 from covering import covers
@@ -399,33 +399,11 @@ def test_a_script_that_accumulates_keeps_its_effective_batch_by_both_flags(tmp_p
 
 @pytest.mark.parametrize(("start", "own"), [(5.0, True), (30.0, False)])
 def test_rounds_have_no_hosts_of_their_own_where_these_would_import_for_long(tmp_path, start, own):
-    around = Surroundings(packages=("sklearn.datasets",))
-    seen = replace(SEEN, start_seconds=start, import_seconds=1.0, surroundings=around)
+    seen = replace(SEEN, start_seconds=start, import_seconds=1.0)
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
     events_of(unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=4), runner)
     hosts = [job.host for job in runner.jobs]
     assert ("round 3" in hosts) == own
-
-
-@pytest.mark.parametrize(
-    ("own", "flags", "objective"),
-    [
-        ("", (), {}),
-        ("", (), {"run_samples": 9000}),
-        ("", (), {"run_epochs": 3}),
-        ("flags: {--attention: {values: [plain, fused]}}\n", (), {}),
-        ("", (flag_from("batch_size=env:SIZE"),), {}),
-    ],
-)
-def test_packages_are_imported_for_each_process_where_its_time_counts_or_words_may_decide_on_them(
-    tmp_path, own, flags, objective
-):
-    runner = ScriptedRunner(measure=more_workers_help, observed=SEEN)
-    script = ScriptOptions((), flags)
-    options = unstored_in(tmp_path, SPACE + own, script=script, trials=1, **objective)
-    next(iter(real_search(options, runner)))
-    task = runner.jobs[0].task
-    assert task.shares_packages == (not (own or flags or objective))
 
 
 def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(tmp_path):

@@ -187,7 +187,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes
     keep = job.script.keep
     record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)
     if isinstance(job.task, jobs.Observe):
-        record.watch(job.task.shares_packages)
+        record.watch()
 
     def left(outcome: outcomes.TrialOutcome) -> NoReturn:
         leave(folder, record.added_to(outcome, imports_from), exit_code(job, outcome))

@@ -12,38 +12,82 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.process.common.imports import is_installed
-from autotune.scripting.surroundings import sets_environment, tree_sets_environment
 from autotune.scripting.trackers import TRACKERS
 
 _OURS = __name__.partition(".")[0]
+_READS = ("get", "copy", "items", "keys", "values")
 _Import = tuple[int, str, list[str]]
+_Outer = tuple[Path, str, list[str]]
+
+
+class _SetsVariables(Exception):  # noqa: N818 - it ends a walk
+    """A file of the user's own may set environment variables."""
 
 
 @cache
-def preload(model_path: Path, seen: tuple[str, ...] = ()) -> None:
+def preload(model_path: Path) -> None:
     """Import what the file imports from installed packages; errors are left to the trial.
 
-    Other modules are the user's code, which runs in trials only: those beside the file, and what
-    Python finds in no place for installed packages. Experiment trackers are left out, because some
-    read their switches when they are imported. Nothing is imported if the file may set environment
-    variables first, nor what follows a module of the user's own that may.
+    So is done for what it imports from the user's own modules. These are the user's code, which
+    runs in trials only: modules beside the file, and what Python finds in no place for installed
+    packages. Experiment trackers are left out, because some read their switches when they are
+    imported. Nothing is imported if the file may set environment variables first, nor what follows
+    a module of the user's own that may.
+    """
+    with suppress(_SetsVariables):
+        for _, name, attributes in _outer_imports(model_path, model_path, set()):
+            _import(name, attributes, model_path)
+
+
+@cache
+def sets_variables_before_torch(script: Path) -> bool:
+    """Return True if the script may set variables, or its own modules before torch is imported."""
+    try:
+        found = _outer_imports(script, script, set())
+        any(path == script and name.partition(".")[0] == "torch" for path, name, _ in found)
+    except _SetsVariables:
+        return True
+    return False
+
+
+def _outer_imports(path: Path, script: Path, seen: set[Path]) -> Iterator[_Outer]:
+    """Yield the imports of installed packages that a file makes when it is loaded, in order.
+
+    Each comes with its file: those of the user's own modules that it imports are among them.
 
     Args:
-        model_path: the file.
-        seen: modules of installed packages that a run of the file has imported from other places.
+        path: the file.
+        script: the file beside which modules of the user's own lie.
+        seen: files that were looked into, which is changed.
+
+    Raises:
+        _SetsVariables: the next file may set environment variables.
     """
+    seen.add(path)
     with suppress(OSError, SyntaxError, ValueError):
-        tree = ast.parse(model_path.read_bytes())
-        if tree_sets_environment(tree):
-            return
-        own: set[Path] = set()
+        tree = ast.parse(path.read_bytes())
+        if sets_environment(tree):
+            raise _SetsVariables
         for level, name, attributes in _imports(tree):
-            if _sets_variables((level, name, attributes), model_path, model_path.parent, own):
-                return
+            for own in _own_files((level, name, attributes), script, path.parent):
+                if own not in seen:
+                    yield from _outer_imports(own, script, seen)
             if not level:
-                _import(name, attributes, model_path)
-        for name in seen:
-            _import(name, [], model_path)
+                yield path, name, attributes
+
+
+def _own_files(found: _Import, script: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files of the user's own that an import of a file in `folder` may run."""
+    level, name, attributes = found
+    parts = [part for part in name.split(".") if part]
+    if parts[:1] == [_OURS]:
+        return
+    above = [folder, *folder.parents][level - 1 : level]
+    places = above if level else _own_folders(parts[0], script)
+    stems = [parts[:length] for length in range(1, len(parts) + 1)]
+    stems += [[*parts, attribute] for attribute in attributes]
+    for at in (place.joinpath(*stem) for place in places for stem in stems):
+        yield from filter(Path.is_file, (at.with_suffix(".py"), at / "__init__.py"))
 
 
 def _import(name: str, attributes: list[str], model_path: Path) -> None:
@@ -54,50 +98,6 @@ def _import(name: str, attributes: list[str], model_path: Path) -> None:
         # A module may raise anything when it is imported, SystemExit included.
         with suppress(BaseException):
             __import__(name, fromlist=attributes)
-
-
-@cache
-def sets_variables_before_torch(script: Path) -> bool:
-    """Return True if a module beside the script may set variables before torch is imported."""
-    own: set[Path] = set()
-    with suppress(OSError, SyntaxError, ValueError):
-        for found in _imports(ast.parse(script.read_bytes())):
-            if found[1].partition(".")[0] == "torch":
-                return False
-            if _sets_variables(found, script, script.parent, own):
-                return True
-    return False
-
-
-def _sets_variables(found: _Import, script: Path, folder: Path, seen: set[Path]) -> bool:
-    """Return True if an import runs a file of the user's own that may set variables.
-
-    Args:
-        found: an import, as `_imports` yields it.
-        script: the file beside which modules of the user's own lie.
-        folder: folder of the file that has the import, where relative names begin.
-        seen: files that were looked into, which is changed.
-    """
-    level, name, attributes = found
-    parts = [part for part in name.split(".") if part]
-    if parts[:1] == [_OURS]:
-        return False
-    above = [folder, *folder.parents][level - 1 : level]
-    places = above if level else _own_folders(parts[0], script)
-    stems = [parts[:length] for length in range(1, len(parts) + 1)]
-    stems += [[*parts, attribute] for attribute in attributes]
-    paths = [place.joinpath(*stem) for place in places for stem in stems]
-    for path in (file for at in paths for file in (at.with_suffix(".py"), at / "__init__.py")):
-        if path in seen or path == script or not path.is_file():
-            continue
-        seen.add(path)
-        if sets_environment(path):
-            return True
-        with suppress(OSError, SyntaxError, ValueError):
-            inner = _imports(ast.parse(path.read_bytes()))
-            if any(_sets_variables(one, script, path.parent, seen) for one in inner):
-                return True
-    return False
 
 
 def shadowed(model_path: Path) -> list[str]:
@@ -141,3 +141,27 @@ def _own_folders(name: str, script: Path) -> list[Path]:
             place = Path(str(spec.origin)).parent
             folders.append(place if spec.submodule_search_locations is None else place.parent)
     return folders
+
+
+def sets_environment(tree: ast.Module) -> bool:
+    """Return True if a parsed file mentions the environment other than to read it."""
+    reads = set(_reads_of_environment(tree))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
+    return any(
+        (node.attr if isinstance(node, ast.Attribute) else node.id)
+        in ("environ", "putenv", "unsetenv", "load_dotenv")
+        and node not in reads
+        for node in nodes
+    )
+
+
+def _reads_of_environment(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of `environ` in `environ.get(...)`, `environ[...]` and `in environ`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value, name) if name in _READS:
+                yield value
+            case ast.Subscript(value, ctx=ast.Load()):
+                yield value
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[value]):
+                yield value

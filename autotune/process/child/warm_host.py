@@ -26,7 +26,6 @@ from autotune.process.child import preload
 from autotune.process.child.main import STACKS_AT, failed, leave, print_to, work
 from autotune.process.common.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.process.common.trial_folder import TrialFolder
-from autotune.scripting.surroundings import sets_environment
 from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
@@ -105,8 +104,7 @@ def _answer(
 
     obstacle = None
     if prepared is None:
-        asked = request["model_path"], request["is_script"], tuple(request["packages"])
-        obstacle = _prepare(*asked) or fork_obstacle()
+        obstacle = _prepare(request["model_path"], request["is_script"]) or fork_obstacle()
     if obstacle:
         send(end, {"refused": obstacle})
         return
@@ -119,15 +117,15 @@ def _answer(
     send(end, {"exit_code": os.waitstatus_to_exitcode(status)})
 
 
-def _prepare(model_path: str | None, is_script: bool, packages: tuple[str, ...] = ()) -> str | None:
+def _prepare(model_path: str | None, is_script: bool) -> str | None:
     """Import the packages that the workload needs, or return why a fork could not use them."""
     if model_path is None:
         return None
     script = Path(model_path)
-    if is_script and (sets_environment(script) or preload.sets_variables_before_torch(script)):
+    if is_script and preload.sets_variables_before_torch(script):
         return "the script may set its environment before it imports torch"
-    preload.preload(Path(model_path), packages)
-    shadowed = preload.shadowed(Path(model_path))
+    preload.preload(script)
+    shadowed = preload.shadowed(script)
     return f"{shadowed[0]} is the name of another module, too" if shadowed else None
 
 

@@ -58,7 +58,7 @@ def with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     a first run alone prepares, such as a cache, is taken for packages as well.
     """
     seen = search.context.observed
-    if seen is None or not seen.surroundings.packages:
+    if seen is None:
         return search
     build = min(run.build_seconds for run in runs)
     packages = max(0.0, seen.start_seconds - seen.import_seconds - build)

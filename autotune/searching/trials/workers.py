@@ -19,7 +19,7 @@ import optuna
 from optuna.storages import BaseStorage
 from pydantic import TypeAdapter
 
-from autotune.configuration.constraints import THROUGHPUT, Tolerance
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
 from autotune.context.inspection import (
@@ -253,9 +253,7 @@ def _inspected(
         job = inspection(options.device.torch_name, options.model_path)
         return inspect(runner, job, options.own_folder / "inspect"), None
     folder = options.own_folder / "inspect" / "script"
-    known = joined.identity
-    shares = known.objective == THROUGHPUT.name and not known.facts.get("effects")
-    job = observation(options.model_path, joined.script, _DEADLINE_SECONDS, shares)
+    job = observation(options.model_path, joined.script, _DEADLINE_SECONDS)
     observed = observe(runner, job, folder)
     check_device(observed, options.device.torch_name)
     found = inspect(runner, inspection_of_device(observed), options.own_folder / "inspect")
