@@ -34,8 +34,6 @@ _LOCK_PREFIX = "\0autotune/device/"
 _LONGEST_LOCK = 80
 _LOCK_POLL_SECONDS = 0.2
 _CARD = re.compile(r"(GPU|MIG)-", re.IGNORECASE)
-# A driver holds less of an idle GPU, and a desktop uses less of it.
-_IDLE_BYTES, _IDLE_PERCENT = 1 << 30, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +228,12 @@ def _bound(lock: socket.socket, name: str) -> bool:
     return True
 
 
-def neighbours(uuid: str, nvml: Any = None, *, after_trials: bool = False) -> list[str]:
-    """Describe the processes that compute on a GPU; return none if NVML is missing or fails.
+def neighbours(uuid: str, nvml: Any = None) -> list[str]:
+    """Describe the processes that compute on a GPU, as far as NVML lists them.
 
     Args:
         uuid: UUID of the GPU from torch; empty for other devices.
         nvml: the NVML library; pynvml if None.
-        after_trials: True if trials have just ended, whose work NVML's utilisation still counts.
     """
     if not uuid:
         return []
@@ -247,22 +244,12 @@ def neighbours(uuid: str, nvml: Any = None, *, after_trials: bool = False) -> li
         return []
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        named = [_named(process) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-        return named or _unnamed(nvml, handle, after_trials=after_trials)
+        return [_named(process) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
     except nvml.NVMLError:
         return []
     finally:
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
-
-
-def _unnamed(nvml: Any, handle: Any, *, after_trials: bool) -> list[str]:
-    """Describe users of a GPU that NVML does not list, as in a container, by what they take."""
-    used = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
-    busy = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-    if used < _IDLE_BYTES and (busy < _IDLE_PERCENT or after_trials):
-        return []
-    return [f"processes that NVML does not list ({size(used)} in use, {busy} % busy)"]
 
 
 def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:

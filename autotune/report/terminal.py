@@ -99,8 +99,6 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     log = data.candidate_log(trial)
     other = None if log.set_aside_for is None else f"confirmed trial {log.set_aside_for} instead"
     said = (mark, reason or log.refused or other)
-    busy = None if details.measurement is None else details.measurement.gpu_busy_share
-    remarks = [*conditions(details), "" if busy is None else f"GPU busy {100 * busy:.0f} %"]
     return (
         str(trial.number),
         _UNKNOWN if rate is None else f"{rate:.1f}",
@@ -109,7 +107,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
         _UNKNOWN if memory is None else size(memory),
         _UNKNOWN if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",
-        "; ".join(filter(None, (": ".join(filter(None, said)), *remarks))),
+        "; ".join(filter(None, (": ".join(filter(None, said)), *conditions(details)))),
     )
 
 

@@ -183,7 +183,6 @@ def _gpu_of(device: torch.device) -> tuple[Any, Any] | None:
 def _gpu_noise(nvml: Any, handle: Any) -> Noise:
     """Return what slows the GPU down, and its clock, as far as NVML tells."""
     clock_mhz = _told(nvml, lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-    busy = _told(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     reasons = _told(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
     others = _is_shared(nvml, handle)
     slowing = {
@@ -198,7 +197,6 @@ def _gpu_noise(nvml: Any, handle: Any) -> Noise:
         gpu=", ".join([*found, "other processes"] if others else found),
         power_capped=bool(reasons & nvml.nvmlClocksThrottleReasonSwPowerCap),
         clock_mhz=clock_mhz,
-        gpu_busy=None if busy is None else busy / 100,
     )
 
 

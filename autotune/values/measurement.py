@@ -187,14 +187,9 @@ class Noise:
     """True if the power limit held the GPU's clock back, which is usual and no disturbance."""
     clock_mhz: int | None = None
     """Clock of the GPU's processors at the end of the block; None if NVML does not report it."""
-    gpu_busy: float | None = None
-    """Share of NVML's sampling period then, up to 1 s, in which a kernel ran; None as above."""
     joules: float | None = None
     """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
     nothing tells."""
-    memory_bytes: int | None = None
-    """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
-    of the process and its workers; None if unknown."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0
@@ -428,13 +423,6 @@ class Measurement:
         if len(joules) < len(told) or sum(joules) <= 0:
             return None
         return sum(joules) / sum(block.samples for block in self.telling_blocks)
-
-    @property
-    def gpu_busy_share(self) -> float | None:
-        """Return the median of the blocks' `gpu_busy`, 0 to 1; None if NVML does not report it."""
-        told = [block.noise.gpu_busy for block in self.telling_blocks]
-        known = [share for share in told if share is not None]
-        return median(known) if known else None
 
     @property
     def boundary_share(self) -> float:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import cycle
 from types import SimpleNamespace
 
 import pytest
@@ -18,8 +17,6 @@ from autotune.configuration.best_config import read_best
 from autotune.report.data import read_report
 from autotune.report.html import page
 from autotune.report.tables import json_text
-from autotune.report.terminal import row_of
-from autotune.searching.run.search_run import details_of
 from autotune.study.archive import find_study
 from autotune.training import disturbance
 from autotune.training.disturbance import (
@@ -40,7 +37,7 @@ from children import WORKLOADS, job_for, run_child
 from covering import covers
 from factories import cuda_machine, measurement
 from factories import written as file_with
-from reporting import Page, report_of, trial
+from reporting import Page
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in
 from shown_search import lines_of
 
@@ -217,7 +214,6 @@ def nvml(reasons=0, pids=(), fails=False):
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: reasons,
         nvmlDeviceGetComputeRunningProcesses=processes,
         nvmlDeviceGetClockInfo=lambda *_: 1410,
-        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=64, memory=20),
         NVML_CLOCK_SM=1,
         nvmlClocksThrottleReasonSwThermalSlowdown=THERMAL,
         nvmlClocksThrottleReasonHwThermalSlowdown=0x40,
@@ -249,45 +245,25 @@ def nvml(reasons=0, pids=(), fails=False):
 )
 def test_the_reason_why_a_gpu_is_slow_is_named(library, says):
     found = _gpu_noise(library, handle=None)
-    assert found == Noise(gpu=says, clock_mhz=1410, gpu_busy=0.64)
+    assert found == Noise(gpu=says, clock_mhz=1410)
     assert found.disturbs is bool(says)
 
 
 def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody():
     found = _gpu_noise(nvml(CAP), handle=None)
-    assert found == Noise(power_capped=True, clock_mhz=1410, gpu_busy=0.64)
+    assert found == Noise(power_capped=True, clock_mhz=1410)
     assert not found.disturbs
     assert _gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
 
 
 def test_a_card_that_tells_no_clock_is_no_disturbance():
     library = nvml()
-    for name in (
-        "nvmlDeviceGetClockInfo",
-        "nvmlDeviceGetUtilizationRates",
-    ):
-        setattr(library, name, _refuse)
+    library.nvmlDeviceGetClockInfo = _refuse
     assert _gpu_noise(library, handle=None) == Noise()
 
 
 def _refuse(*_):
     raise NVMLError
-
-
-def busy_at(number, *shares):
-    """A trial with these readings in its blocks."""
-    made = trial(number, 100.0 + number)
-    run = measurement(100.0)
-    noises = cycle(Noise(gpu_busy=share) for share in shares)
-    blocks = tuple(replace(block, noise=next(noises)) for block in run.blocks)
-    details = details_of(Measured(replace(run, blocks=blocks)), 2.0)
-    return replace(made, details=details)
-
-
-def test_the_report_says_how_busy_the_gpu_was():
-    data = report_of([trial(0), busy_at(1, 0.5, 0.6, 0.7), busy_at(2, None)])
-    remarks = [row_of(data, one)[-1] for one in data.trials]
-    assert ["GPU busy 60 %" in remark for remark in remarks] == [False, True, False]
 
 
 RANGE = 262_143_328_850

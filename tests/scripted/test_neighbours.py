@@ -15,7 +15,7 @@ from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected
 from covering import covers
 from factories import GIB, cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
+from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 NOBODY_HERE = 1 << 30
@@ -25,7 +25,7 @@ class NVMLError(Exception):
     """The error that the library raises."""
 
 
-def nvml(*processes, fails="", used=0, busy=0):
+def nvml(*processes, fails=""):
     """The part of pynvml that is asked; `calls` are what it was asked."""
     calls = []
 
@@ -46,8 +46,6 @@ def nvml(*processes, fails="", used=0, busy=0):
         nvmlShutdown=said("shutdown", None),
         nvmlDeviceGetHandleByUUID=said("handle", "card"),
         nvmlDeviceGetComputeRunningProcesses=said("processes", running),
-        nvmlDeviceGetMemoryInfo=said("memory", SimpleNamespace(used=used)),
-        nvmlDeviceGetUtilizationRates=said("utilisation", SimpleNamespace(gpu=busy)),
     )
 
 
@@ -64,38 +62,6 @@ def test_each_process_is_named_with_what_it_holds(uuid):
 @pytest.mark.parametrize("fails", ["init", "handle", "processes", "shutdown"])
 def test_nobody_is_named_if_the_library_does_not_tell(fails):
     assert neighbours(UUID, nvml(fails=fails)) == []
-
-
-@pytest.mark.parametrize(
-    ("used", "busy", "found"),
-    [
-        (GIB // 2, 0, []),
-        (3 * GIB, 0, ["processes that NVML does not list (3 GiB in use, 0 % busy)"]),
-        (GIB // 2, 85, ["processes that NVML does not list (512 MiB in use, 85 % busy)"]),
-    ],
-)
-def test_users_that_are_not_listed_are_known_by_what_they_take(used, busy, found):
-    """In a container NVML lists no process."""
-    assert neighbours(UUID, nvml(used=used, busy=busy)) == found
-
-
-def test_a_process_that_came_since_is_told_of_before_the_rounds(tmp_path, monkeypatch):
-    runner = on_card(0, UUID)
-    runner.measure = lambda config, phase: at(10.0 * batch_of(config))
-    came = nvml((NOBODY_HERE, GIB))
-    monkeypatch.setattr(asked, "_pynvml", lambda: came if runner.batches("trial") else nvml())
-    warned = []
-    for event in search(unstored_in(tmp_path), runner):
-        if isinstance(event, Warned):
-            warned.append((event.warning, len(runner.batches("confirmation"))))
-    ((warning, rounds),) = warned
-    assert f"process ({NOBODY_HERE}, 1 GiB)" in warning
-    assert rounds == 0, "before the first of them"
-
-
-def test_the_work_of_trials_that_have_just_ended_is_nobody_elses():
-    assert neighbours(UUID, nvml(used=GIB // 2, busy=85), after_trials=True) == []
-    assert neighbours(UUID, nvml(used=3 * GIB, busy=85), after_trials=True)
 
 
 @pytest.mark.parametrize(("free", "warns"), [(70 * GIB, True), (79 * GIB, False), (None, False)])
@@ -143,8 +109,7 @@ def test_a_search_of_two_processes_tells_of_the_neighbours_of_both_gpus(tmp_path
     runner.inspected = replace(runner.inspected, rank_uuids=(UUID, UUID.replace("1b", "2c")))
     events = events_of(unstored_in(tmp_path, trials=2), runner)
     warned = [event.warning for event in events if isinstance(event, Warned)]
-    both = ["cuda:0", "cuda:1"]
-    assert [line.partition(" ")[0] for line in warned] == [*both, *both], "and before the rounds"
+    assert [line.partition(" ")[0] for line in warned] == ["cuda:0", "cuda:1"]
 
 
 def test_one_card_under_two_numbers_is_refused(tmp_path):

@@ -25,7 +25,6 @@ from autotune.comparison.rounds import (
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.process.devices import neighbours, shared_line
 from autotune.sampling.acquisition import Acquisition, Observations, Posterior
 from autotune.sampling.encoding import Encoding
 from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirmed_by
@@ -137,8 +136,6 @@ class ConfirmationRun:
     """Disturbed rounds that were void and repeated."""
     baseline_runs: tuple[Measurement, ...] = ()
     """The baseline's processes of all rounds of tests that count."""
-    others: dict[str, list[str]] = field(default_factory=dict)
-    """Other processes on the GPU that were warned of."""
 
     def run(self) -> Generator[events.Event, None, Confirmed | None]:
         """Race candidates; return the first winner, or None without one.
@@ -188,7 +185,6 @@ class ConfirmationRun:
                 return None
             entrants = yield from self._entrants()
             if entrants:
-                yield from self._warn_of_others()
                 won = yield from self._race(entrants)
                 if won is not None:
                     return won
@@ -291,17 +287,6 @@ class ConfirmationRun:
             coming is not None
             and all(comparison.would_win(coming) for comparison in standing.comparisons.values())
         )
-
-    def _warn_of_others(self) -> Iterator[events.Warned]:
-        """Warn of other processes on the GPU, which may have come since the search began."""
-        found = {
-            device: neighbours(uuid, after_trials=True)
-            for device, uuid in self.search.context.device_uuids.items()
-        }
-        for device, others in found.items():
-            if others and others != self.others.get(device):
-                yield events.Warned(shared_line(device, others))
-        self.others = found
 
     def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
         """Pass on the states of a race; count disturbed rounds, keep the baseline's runs."""

@@ -35,7 +35,7 @@ from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
 from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.common.trial_folder import make_private
-from autotune.process.devices import Device, neighbours, shared_line
+from autotune.process.devices import Device
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.sampling.samplers import AUTO
@@ -226,8 +226,6 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         started = time.monotonic()
         found, observed = _inspected(options, joined, runner)
         seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
-        if others := neighbours(found.device_uuid):
-            yield Warned(shared_line(found.machine.device, others))
         _compare(options, joined, found)
         search = _search(options, joined, found, runner)
         context = replace(
