@@ -19,7 +19,6 @@ from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.report.data import read_report
 from autotune.scripting.trial import NO_STEP, TOO_FEW
 from autotune.searching.run.events import Answered, Planned
-from autotune.searching.search import search as real_search
 from autotune.study.archive import find_study
 from autotune.values.errors import (
     NotSearchedEnoughError,
