@@ -104,8 +104,6 @@ SEEDS = tuple(range(LOOKS[0]))
 """Seeds of the baseline; a trial that is not the incumbent gets at most these."""
 INCUMBENT_SEEDS = LOOKS[1]
 """Most seeds for an incumbent, while trials run."""
-MOST_SEEDS = LOOKS[-1]
-"""Most seeds for a possible result, where they may decide and the time suffices."""
 
 
 def why_unmeasured(failure: Failure) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -38,8 +37,9 @@ def report(study: str | None, name: str | None, force: bool, **outputs: str | No
     run at the same time.
     """
     wanted = {form: target for form, target in outputs.items() if target is not None}
-    if faults := [*_faults(wanted, force)]:
-        raise UsageError("\n".join(faults))
+    piped = [f"--{form} -" for form, target in wanted.items() if target == _STDOUT]
+    if len(piped) > 1:
+        raise UsageError(f"{' and '.join(piped)} both write to stdout. Name a file for one.")
     data = read_report(find_study(study), name)
     for form, target in wanted.items():
         # Names in a study may hold lone surrogates, which UTF-8 cannot encode.
@@ -51,18 +51,3 @@ def report(study: str | None, name: str | None, force: bool, **outputs: str | No
             click.echo(f"Wrote {target}", err=True)
     if not wanted:
         show_report(data)
-
-
-def _faults(wanted: Mapping[str, str], force: bool) -> Iterator[str]:
-    """Yield why outputs exist, collide or cannot be written, before the study is read."""
-    files = {form: Path(target) for form, target in wanted.items() if target != _STDOUT}
-    for form, file in files.items():
-        if file.exists() and not force:
-            yield f"--{form} {file} exists. Choose another name, or overwrite it with --force."
-        if not file.parent.is_dir():
-            yield f"--{form} {file}: there is no directory {file.parent}. Make it first."
-    piped = [f"--{form} -" for form, target in wanted.items() if target == _STDOUT]
-    if len(piped) > 1:
-        yield f"{' and '.join(piped)} all write to stdout. Name a file for all but one."
-    if len({file.resolve() for file in files.values()}) < len(files):
-        yield "two outputs have the same file. Give each its own name."

@@ -37,10 +37,6 @@ _SENT = {
 }
 _SHAPES = "its shapes or values change, for which compile_dynamic=true may compile once"
 _TRIED = "set by the script; trials replace its values"
-_DATA_PARALLEL = (
-    "nn.DataParallel is searched as it is; PyTorch recommends DistributedDataParallel instead, one "
-    "process per GPU"
-)
 
 
 def plan_lines(context: SearchContext) -> list[str]:
@@ -109,8 +105,6 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
     yield f"{readable(seen.steps_per_second)} steps/s, {rate}"
     if seen.recompilations:
         yield f"code was compiled {seen.recompilations} times within a few steps: {_SHAPES}"
-    if seen.data_parallel:
-        yield _DATA_PARALLEL
     for why, names in by_reason(seen.fixed).items():
         yield f"{', '.join(names)}: {why}"
     if tried := [name for name in seen.own if name in context.space.varied()]:

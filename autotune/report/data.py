@@ -7,11 +7,10 @@ only its best.yaml may exist.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from autotune.configuration.answer_words import Fact, facts, searched_facts
 from autotune.configuration.best_config import BestConfig, read_best
@@ -25,12 +24,10 @@ from autotune.study.archive import Archive, StudyPlace, read_archive
 from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog, Confirmation
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.identity import Identity
-from autotune.values.errors import UsageError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Diagnosed
 from autotune.values.statistics import Interval
 
-T = TypeVar("T")
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
 """Kind of a trial in the report; each has its own shape and colour."""
 _FAILURES = {
@@ -157,7 +154,7 @@ class ReportData:
         """Return the seconds of each phase, as far as the study recorded them."""
         spent: dict[str, float] = defaultdict(float)
         if self.baseline is not None:
-            noted = readable_note(lambda: self.archive.notes.phase_seconds) or {}
+            noted = self.archive.notes.phase_seconds
             spent["your settings: timing"] = self.baseline.details.seconds or 0.0
             spent["your settings: quality"] = noted.get(ACCURACY, 0.0)
             spent["diagnosis"] = noted.get(DIAGNOSIS, 0.0)
@@ -173,17 +170,14 @@ class ReportData:
     @cached_property
     def identity(self) -> Identity:
         """Return the facts that identify the study: model, space, limits; may be empty."""
-        return readable_note(lambda: self.archive.notes.identity) or Identity()
+        return self.archive.notes.identity or Identity()
 
     @cached_property
     def searched(self) -> Searched | None:
         """Return the part of the search space that was measured so far; None if unknown."""
         if self.best is not None and self.best.evidence.searched is not None:
             return self.best.evidence.searched
-        try:
-            return searched_part(self.identity, self.trials)
-        except (AttributeError, KeyError, TypeError, ValueError):  # not written by autotune
-            return None
+        return searched_part(self.identity, self.trials)
 
     @property
     def facts(self) -> list[Fact]:
@@ -204,7 +198,7 @@ class ReportData:
         """Return the unit of every throughput."""
         if self.best is not None:
             return self.best.evidence.rate_unit
-        return readable_note(lambda: self.archive.notes.rate_unit) or "samples/s"
+        return self.archive.notes.rate_unit
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -216,12 +210,12 @@ class ReportData:
     @cached_property
     def stages(self) -> Diagnosed | None:
         """Return the time of each phase by itself, with the user's settings; None if unknown."""
-        return readable_note(lambda: self.archive.notes.diagnosis)
+        return self.archive.notes.diagnosis
 
     @cached_property
     def confirmation(self) -> Confirmation | None:
         """Return the confirmation's seconds and its log of candidates; None without one."""
-        return readable_note(lambda: self.archive.notes.confirmation)
+        return self.archive.notes.confirmation
 
     def candidate_log(self, trial: FinishedTrial) -> CandidateLog:
         """Return the outcome of a trial in the confirmation; empty if it was no candidate."""
@@ -284,16 +278,8 @@ def _parts(run: Measurement) -> dict[str, float]:
     }
 
 
-def readable_note(read: Callable[[], T]) -> T | None:
-    """Return what `read` reads of a study's notes; None if it was not written by this version."""
-    try:
-        return read()
-    except ValueError:
-        return None
-
-
 def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
-    """Read a study, and its result from its notes or from the best.yaml beside it.
+    """Read a study with its result, or a best.yaml alone.
 
     Raises:
         UsageError, StorageError: see `read_archive` and `read_best`.
@@ -302,14 +288,11 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
         return _from_answer(place)
     archive = read_archive(place.url, name)
     best, remarks = _noted_answer(archive)
-    if best is None and place.answer is not None:
-        best, more = _answer_beside(archive, place.answer)
-        remarks += more
     if best is not None:
         held_back = best.evidence.blocks and best.evidence.blocks.remark
         steps = best.evidence.baseline.steps
         uneven = steps.remark and f"your settings: {steps.remark}" if steps else None
-        told = (readable_note(lambda: baselines_apart(archive.notes)), held_back, uneven)
+        told = (baselines_apart(archive.notes), held_back, uneven)
         remarks += [f"Note: {remark}." for remark in told if remark]
     return ReportData(archive, best, tuple(remarks), place.answer)
 
@@ -318,36 +301,18 @@ def _from_answer(place: StudyPlace) -> ReportData:
     assert place.answer is not None
     best = read_best(place.answer)
     archive = Archive(best.provenance.study, str(place.answer))
-    remarks = (f"Read only {place.answer}, which has no trials.", *_edits(best))
+    edits = (f"Edited since the search, and not measured: {one}." for one in edited(best))
+    remarks = (f"Read only {place.answer}, which has no trials.", *edits)
     return ReportData(archive, best.as_measured(), remarks, place.answer)
-
-
-def _edits(best: BestConfig) -> list[str]:
-    return [f"Edited since the search, and not measured: {e}." for e in edited(best)]
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
     """Return the result that the study notes, and remarks on it."""
-    try:
-        answer = archive.notes.answer
-        if answer is None:
-            return None, []
-        TrainingConfig.of(answer.best.config)
-    except (ValueError, UsageError):
-        return None, ["Ignoring the result in the study: another version of autotune wrote it."]
+    answer = archive.notes.answer
+    if answer is None:
+        return None, []
     newer = len(archive.finished) - answer.trials
     if newer <= 0:
         return answer.best, []
     text = f"The result was confirmed after {answer.trials} trials; {newer} came later. "
     return answer.best, [text + "Run the same `autotune search` command to confirm again."]
-
-
-def _answer_beside(archive: Archive, path: Path) -> tuple[BestConfig | None, list[str]]:
-    """Return the best.yaml beside the study if it belongs to this study, and remarks."""
-    try:
-        best = read_best(path)
-    except UsageError as error:
-        return None, [f"Ignoring {path}: {str(error).splitlines()[0]}"]
-    if best.provenance.study != archive.name:
-        return None, [f"Ignoring {path}: it belongs to study {best.provenance.study!r}."]
-    return best.as_measured(), _edits(best)

@@ -13,7 +13,6 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from autotune import __version__
-from autotune.configuration.answer_words import keep_reason
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value, spelled
 from autotune.report import charts
@@ -24,7 +23,7 @@ from autotune.report.terminal import row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.study.finished import FinishedTrial
 from autotune.values.strict_yaml import dump
-from autotune.values.text import rounds_text, size, span
+from autotune.values.text import size, span
 
 # The bar of a phase is cut off at this many times the throughput of training and computing.
 _BEYOND = 1.4
@@ -97,23 +96,11 @@ def _figure(data: ReportData) -> str:
 
 
 def _lead(data: ReportData) -> str:
-    """Return the text that explains the figure."""
-    best, searched = data.best, data.searched
-    if best is None:
-        words = headline(data).partition(": ")[2]
-        return words[:1].upper() + words[1:]
-    speedup = best.evidence.speedup
-    if best.keeps_baseline:
-        space = searched and f" The search space has {searched.configurations} configurations."
-        return f"{keep_reason(best.evidence)}{space or ''}"
-    rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
-    text = f"confirmed in fresh processes, {rounds}"
-    if searched is not None:
-        text += f"; measured {searched.measured} of {searched.configurations} configurations"
-    if run := best.evidence.predicted_run:
-        length = f"{run.samples:,} {best.evidence.counted}"
-        return f"the speed of your settings in a run of {length}, {text}"
-    return f"the throughput of your settings, {text}"
+    """Return the headline, without what the figure says of it already."""
+    if data.best is not None and not data.best.keeps_baseline:
+        return headline(data)
+    words = headline(data).partition(": ")[2]
+    return words[:1].upper() + words[1:]
 
 
 def _changes(data: ReportData) -> list[Change]:

@@ -4,10 +4,9 @@ A loss is the tensor on which the script's outermost `backward` is called. Tasks
 whether they can judge a training, and how good it is; they yield numbers of steps for the script to
 take.
 
-Nothing waits for a device. A loss on the CPU is read at once. One on a device is copied there, into
-memory that is allocated once for many, because a CUDA graph writes the next loss into the same
-place. No tensor is kept from step to step: each would split the memory that the script's next
-tensors reuse, and the script would get new pages instead.
+Nothing waits for a device. A loss on the CPU is read at once, because a tensor that is kept would
+split the memory that the script's next tensors reuse. One on a device is copied there, because a
+CUDA graph writes the next loss into the same place.
 """
 
 from __future__ import annotations
@@ -35,14 +34,13 @@ from autotune.process.common.patches import replace
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.steps import has_environments
 from autotune.training.ranks.world import ALONE, World
-from autotune.training.timing import StepRequests, synchronize
+from autotune.training.timing import StepRequests
 from autotune.values import outcome as outcomes
 from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
 
 LossOf = Literal["mean", "sum"]
 """Rule by which the losses of a step's backward passes make the step's loss."""
 _NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
-_SLOTS = 1024
 # Steps of an optimizer that are remembered to find whose losses it steps on.
 _REMEMBERED = 100
 _ENTRIES = 4096
@@ -106,7 +104,8 @@ class LossRecorder:
         """Distances by which the first steps move the parameters."""
         self.sums = FirstSums()
         self._first_moves = Moves(())
-        self._losses = Scalars()
+        self._losses: list[float | Tensor] = []
+        """Those on devices as tensors of one number."""
         # Of each step: samples used after it, and losses recorded after it.
         self._samples, self._ends = array("q"), array("q")
         self._scaled: tuple[weakref.ref[Tensor], Tensor, Tensor] | None = None
@@ -137,9 +136,9 @@ class LossRecorder:
             return
         try:
             if isinstance(tensors, Tensor):
-                self._losses.append(self._own(tensors))
+                self._losses.append(_number(self._own(tensors)))
             else:
-                self._losses.append(functools.reduce(torch.add, map(self._own, tensors)))
+                self._losses.append(_number(functools.reduce(torch.add, map(self._own, tensors))))
         except Exception as error:  # a loss of an unknown kind must not harm the script
             self.fault = self.fault or str(error)
 
@@ -203,7 +202,7 @@ class LossRecorder:
     def steps(self) -> list[StepLoss]:
         """Return the recorded steps, none if a loss cannot be read; waits for the device."""
         try:
-            losses = self._losses.values()
+            losses = list(map(float, self._losses))
         except Exception as error:  # a device that has failed
             self.fault = self.fault or f"its loss cannot be read: {error}"
             return []
@@ -212,42 +211,11 @@ class LossRecorder:
         return [StepLoss(samples, tuple(losses[a:b])) for samples, a, b in of_steps]
 
 
-class Scalars:
-    """Numbers in the order in which they came, those of a device in memory of that device."""
-
-    def __init__(self) -> None:
-        self._values = array("d")
-        self._chunks: list[Tensor] = []
-        """Tensors of 1024 numbers each, on devices."""
-        self._used = 0
-        # Of each number on a device: its index in `_values`, and its slot, counted over all chunks.
-        self._indices, self._slots = array("q"), array("q")
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def append(self, number: Tensor) -> None:
-        """Add the number in a tensor of one element, which may be overwritten afterwards."""
-        if number.is_cpu:
-            self._values.append(number.item())
-            return
-        if not self._chunks or self._used == _SLOTS or self._chunks[-1].device != number.device:
-            self._chunks.append(torch.empty(_SLOTS, dtype=torch.float32, device=number.device))
-            self._used = 0
-        self._chunks[-1][self._used].copy_(number.detach().reshape(()))
-        self._indices.append(len(self._values))
-        self._slots.append(_SLOTS * (len(self._chunks) - 1) + self._used)
-        self._used += 1
-        self._values.append(float("nan"))
-
-    def values(self) -> list[float]:
-        """Return the numbers so far; wait for the devices, one of which may have failed."""
-        for device in {chunk.device for chunk in self._chunks}:
-            synchronize(device)
-        values, kept = self._values.tolist(), [chunk.tolist() for chunk in self._chunks]
-        for index, slot in zip(self._indices, self._slots, strict=True):
-            values[index] = kept[slot // _SLOTS][slot % _SLOTS]
-        return values
+def _number(loss: Tensor) -> float | Tensor:
+    """Return the one number in a tensor; of a device's, a copy in float32 there."""
+    if loss.is_cpu:
+        return loss.item()
+    return loss.detach().reshape(()).to(torch.float32, copy=True)
 
 
 def mean_of_last(steps: Sequence[StepLoss], samples: int, of: LossOf, share: float) -> float:

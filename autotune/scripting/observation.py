@@ -173,7 +173,6 @@ class Observation:
             own=tuple(name for name in own if name not in fixed),
             scales=self._losses.recorder.scales,
             workload=self._facts(settings),
-            data_parallel=any(isinstance(part, nn.DataParallel) for part in self._parts()),
             # None if the script has left it as it was.
             visible_devices=None if cuda == at_start("CUDA_VISIBLE_DEVICES") else cuda,
         )

@@ -83,6 +83,7 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         study = optuna.load_study(study_name=chosen, storage=storage)
         trials, notes = study.get_trials(deepcopy=False), StudyFacts(study.user_attrs)
     _check_format(masked(url), chosen, notes)
+    notes.check()
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
         finished = tuple(as_known(finished_trial(trial), notes) for trial in complete)

@@ -394,8 +394,6 @@ class Observed:
     """True if it scales its loss, so that its own autocast may run in float16."""
     counts_samples: bool = True
     """False if the samples of a step are unknown, so that each step counts as one."""
-    data_parallel: bool = False
-    """True if it trains a module in `nn.DataParallel`."""
     visible_devices: str | None = None
     """`CUDA_VISIBLE_DEVICES` as the script sets it; None if it leaves that as it is."""
     loss: ObservedLoss | None = None

@@ -12,7 +12,6 @@ from autotune.values.outcome import FirstLosses
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 STEPS = 1100
-"""More than the losses for which memory on a device is allocated at once."""
 
 
 @pytest.mark.parametrize("way", ["plain", "overwritten", "scaled", "divided after scaling"])

@@ -3,7 +3,6 @@
 import pytest
 
 from autotune.configuration.best_config import write_best
-from factories import best_config
 from reporting import report_of, trial
 from stored_study import BASELINE, TRIALS, as_json, confirmed, lost, read, report, running, stored
 from study_factories import CRASHED, HOLDS, OOM
@@ -74,12 +73,3 @@ def test_an_answer_that_trials_came_after_says_so(url):
     data = read(url)
     assert data.best == best
     assert "confirmed after 1 trials; 2 came later" in data.remarks[0]
-
-
-@pytest.mark.parametrize("study", ["tiny", "other"])
-def test_the_file_beside_a_study_counts_where_it_is_of_that_study(study, url, tmp_path):
-    stored(url, [trial(0, 80.0)], name=study)
-    write_best(best_config(BASELINE, BASELINE), tmp_path / "best.yaml")  # of "tiny"
-    data = read(url)
-    assert (data.best is not None) == (study == "tiny")
-    assert any("belongs to study 'tiny'" in remark for remark in data.remarks) == (study == "other")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.best_config import write_best
+from autotune.values.errors import StudyMismatchError
 from factories import best_config
 from reporting import trial
 from stored_study import (
@@ -13,6 +14,7 @@ from stored_study import (
     as_json,
     confirmed,
     lost,
+    read,
     report,
     running,
     stored,
@@ -39,9 +41,6 @@ STATES = {
     ),
     "keep your settings": lambda url: stored(url, [trial(0)], best_config(BASELINE, BASELINE)),
     "an answer": answered,
-    "notes of another make": lambda url: answered(
-        url, diagnosis={"what": "is this"}, confirmation="none", identity=[]
-    ),
 }
 
 
@@ -76,3 +75,10 @@ def test_every_output_is_there_of_an_answer_alone(tmp_path):
 def test_the_headline_says_how_far_the_search_is(state, sentence, url):
     source = STATES[state](url)
     assert sentence in report(source)
+
+
+@pytest.mark.parametrize("damaged", [{"diagnosis": {"what": "is this"}}, {"identity": []}])
+def test_a_study_that_is_damaged_is_refused_with_what_is_wrong(damaged, url):
+    (name,) = damaged
+    with pytest.raises(StudyMismatchError, match=f"the study's fact '{name}' is not what"):
+        read(answered(url, **damaged))

@@ -146,7 +146,7 @@ def test_a_large_study_shows_the_fastest_in_the_terminal(url):
 LEADS = pytest.mark.parametrize(
     ("change", "lead"),
     [
-        (FASTER, "the throughput of your settings, confirmed in fresh processes, 6 rounds"),
+        (FASTER, "1.50x faster than your settings (1.45 to 1.55, 6 rounds): amp_dtype=bfloat16"),
         ({}, "Nothing was faster beyond the noise."),
     ],
     ids=["faster", "keep"],
@@ -160,9 +160,9 @@ def test_the_answer_says_how_much_of_the_search_space_it_rests_on(change, lead, 
     space = {name: [value] for name, value in BASELINE.as_dict().items()} | varied
     trials = [*TRIALS, trial(2, None, batch_size=64)]
     source = stored(url, trials, best, identity={"space": space})
-    size = "; measured 1 of 12 configurations"
-    size = size if change else " The search space has 12 configurations."
-    assert f"{lead}{size}" in as_page(source).text, "the baseline is none of them"
+    seen = as_page(source).text
+    assert lead in seen
+    assert "; measured 1 of 12 configurations" in seen, "the baseline is none of them"
     said = report(source)
     assert "1 of 12 configurations: batch_size 16, 64; amp_dtype null, bfloat16\n" in said
     assert "  not tried   other values of num_workers\n" in said
