@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.scripting.loaders import TrainingLoaders
 from autotune.scripting.observed_training import bytes_in
-from autotune.scripting.steps import Ahead, ModelCalls
+from autotune.scripting.steps import ModelCalls
 from autotune.training.batches import Batches, Synchronize, length_of
 
 # Steps without a batch after which the loader that was read before is known not to feed them.
@@ -30,7 +30,7 @@ _UNFED = 10
 # Counts that an iteration changes, and that are as before where it turns out to be an evaluation.
 _COUNTS = (
     *("_since_step", "_last", "wait_seconds", "_batches_in_epoch", "epoch_batches"),
-    "_taken_ahead",
+    *("_ahead", "_has_ended", "_epoch_backwards"),
 )
 
 
@@ -94,9 +94,13 @@ class BatchStream(Batches):
         """The loader of `_read`."""
         # The last iteration, with steps and backward passes, boundaries, and counts as it began.
         self._begun_last: tuple[Any, int, int, dict[str, Any]] | None = None
-        self._taken_ahead = Ahead()
-        self._backwards = 0
-        """Backward passes until the last step."""
+        self._ahead = (0, 0)
+        """A batch that the loop has taken before it trains on it, as accelerate's do, and its
+        samples. It counts with the step that trains on it."""
+        self._has_ended = False
+        """True once the loader has given all batches of the epoch."""
+        self._backwards = self._epoch_backwards = 0
+        """Backward passes until the last step, and before the epoch."""
         self._thread = threading.get_ident()
         self.is_read_apart = False
         """True if a thread of the script's own reads the loader, so that no wait is known."""
@@ -111,10 +115,14 @@ class BatchStream(Batches):
         if loader is not None and loader is not self.loader:
             self.loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
-            self._batches_in_epoch, self._taken_ahead = batches, Ahead(self._backwards)
+            self._batches_in_epoch, self._epoch_backwards = batches, self._backwards
+            self._ahead, self._has_ended = (0, 0), False
         self._backwards = self.calls.backwards
-        epoch = (self._batches_in_epoch, self._last_size, self._backwards)
-        batches, samples = self._taken_ahead.trained((batches, samples), *epoch)
+        batches, samples = batches + self._ahead[0], samples + self._ahead[1]
+        passed = self._backwards - self._epoch_backwards
+        is_ahead = 0 < passed == self._batches_in_epoch - 1 and not self._has_ended and batches > 0
+        self._ahead = (1, self._last_size) if is_ahead else (0, 0)
+        batches, samples = batches - self._ahead[0], samples - self._ahead[1]
         self.steps, self._thread = self.steps + 1, threading.get_ident()
         self._given_out.add(batches, samples)
         self._called.add(*self.calls.stepped())
@@ -212,11 +220,12 @@ class BatchStream(Batches):
         self._opening = self._closing + time.perf_counter() - start
         self._closing = 0.0
         self._iterator = iterator
-        if self._batches_in_epoch and not self._taken_ahead.has_ended:
+        if self._batches_in_epoch and not self._has_ended:
             self.epoch_batches = self._batches_in_epoch
-        given, backwards = self._batches_in_epoch, self.calls.backwards
-        self._taken_ahead = self._taken_ahead.next_epoch(given, backwards)
-        self._batches_in_epoch = 0
+        if self.calls.backwards - self._epoch_backwards < self._batches_in_epoch:
+            self._ahead = (0, 0)  # never trained on
+        self._batches_in_epoch, self._epoch_backwards = 0, self.calls.backwards
+        self._has_ended = False
 
     def given(self, iterator: Any, start: float, batch: Any) -> None:
         """Record a batch."""
@@ -256,7 +265,7 @@ class BatchStream(Batches):
         may_train = iterator is self._iterator or torch.is_grad_enabled()
         if may_train and self._loaders.get(iterator) is self.loader is not None:
             self._last = time.perf_counter()
-            self._closing, self._taken_ahead.has_ended = self._last - start, True
+            self._closing, self._has_ended = self._last - start, True
             self.epoch_batches = self._batches_in_epoch
 
     @property
