@@ -33,9 +33,6 @@ from benchmarks.replay import ReplayRunner
 from benchmarks.search import options_for, recorded_tables, truth_of
 from benchmarks.table import Table
 
-_NO_LIMIT = 1000
-"""Number of trials that no search reaches."""
-
 
 def main() -> None:
     """Run all searches and print a table."""
@@ -91,7 +88,7 @@ def one_search(
     begun = time.monotonic()
     set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
     with tempfile.TemporaryDirectory() as folder:
-        options = options_for(truth, Path(folder), "auto", seed, _NO_LIMIT)
+        options = options_for(truth, Path(folder), "auto", seed, None)
         options = replace(options, budget=replace(options.budget, seconds=seconds))
         try:
             *_, last = search(options, runner)
@@ -103,8 +100,7 @@ def one_search(
 
 
 _SEARCH = tuple(
-    f"autotune.{folder}."
-    for folder in ("accuracy", "comparison", "context", "searching", "storage")
+    f"autotune.{folder}." for folder in ("accuracy", "comparison", "context", "searching", "study")
 )
 
 

@@ -9,7 +9,6 @@ with a runner that answers from the table. It prints per sampler and table:
 - the seconds that measuring would have taken until within 5 %;
 - the regret of the result, and how many results were infeasible;
 - the trials in all, and their share of the space;
-- the trial at which the plateau rule would have stopped, and the share of the best rate lost by it;
 - of results that are not the user's settings: the median of the speed-up in best.yaml over that of
   the table, and the share of the intervals in best.yaml that have the table's in them;
 - milliseconds to propose a trial.
@@ -44,10 +43,9 @@ from autotune.context.options import (
     StudyOptions,
     WorkloadOptions,
 )
-from autotune.searching.run.coverage import has_settled
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
-from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.finished import FinishedTrial
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
 from autotune.values.statistics import bounds, resolution
@@ -89,10 +87,6 @@ class Run:
     trials: int
     measured: float
     """Share of the space that was measured, 0 to 1."""
-    settled_at: int
-    """Number of trials after which the plateau rule would have stopped the search."""
-    settled_loss: float
-    """Share of the optimum that stopping there would have lost."""
     seconds_to_near: float
     """Seconds that measuring would have taken until `NEAR`; infinite if never reached."""
     emitted: Emitted | None
@@ -117,10 +111,10 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.2f}")
     print(
         "| sampler | table | within 5 %: median, 90th, reached | within 2 % | seconds to 5 % |"
-        " regret, mean | infeasible | trials | of the space | plateau: trials, loss |"
+        " regret, mean | infeasible | trials | of the space |"
         " emitted over true, in interval | proposing, ms |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for sampler in arguments.samplers.split(","):
         jobs = [
             (t, sampler, s, arguments.trials)
@@ -164,8 +158,6 @@ def row(sampler: str, name: str, runs: Sequence[Run]) -> str:
         str(sum(run.emitted_infeasible for run in runs)),
         f"{median(run.trials for run in runs):g}",
         f"{100 * median(run.measured for run in runs):.1f} %",
-        f"{median(run.settled_at for run in runs):g}, "
-        f"{100 * fmean(run.settled_loss for run in runs):.2f} %",
         _emitted([run.emitted for run in runs if run.emitted is not None]),
         f"{1000 * median(asks):.0f}",
     ]
@@ -214,7 +206,6 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
                 share = truth.share(TrainingConfig.of(event.best.config))
                 regret, infeasible = 1 - share, share == 0
                 emitted = emitted_of(event.best, truth)
-    settled = next((n for n in range(1, len(ended)) if has_settled(ended[:n])), len(ended))
     return Run(
         table=name,
         trials_to_near=reached[NEAR],
@@ -223,8 +214,6 @@ def one_search(name: str, sampler: str, seed: int, trials: int) -> Run:
         emitted_infeasible=infeasible,
         trials=len(ended),
         measured=len(ended) / len(truth.table.timed),
-        settled_at=settled,
-        settled_loss=truth.share_of_best(ended) - truth.share_of_best(ended[:settled]),
         seconds_to_near=seconds,
         emitted=emitted,
         ask_seconds=tuple(asks),
@@ -255,11 +244,6 @@ class TableTruth:
     def share(self, config: TrainingConfig) -> float:
         """Return the rate as a share of the feasible optimum; 0 if infeasible."""
         return self.rates.get(config, 0.0) / self.optimum
-
-    def share_of_best(self, trials: Sequence[FinishedTrial]) -> float:
-        """Return the share of the trial that the search takes for the best; 0 without one."""
-        best = best_feasible(trials)
-        return 0.0 if best is None else self.share(best.config)
 
 
 @cache
@@ -354,7 +338,7 @@ def _yaml(values: Sequence[object]) -> str:
 
 
 def options_for(
-    truth: TableTruth, folder: Path, sampler: str, seed: int, trials: int
+    truth: TableTruth, folder: Path, sampler: str, seed: int, trials: int | None
 ) -> SearchOptions:
     """Return the options of a search of the table's space, with all its files in `folder`."""
     space = folder / "space.yaml"

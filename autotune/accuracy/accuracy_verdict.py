@@ -202,6 +202,14 @@ class AccuracyProber:
             return found
         raise own_accuracy_fails(found)
 
+    @property
+    def can_accept(self) -> bool:
+        """False if no seeds could show that another training is as good: nothing may be lost.
+
+        So it is where a share of what training gains may be lost, and it gains nothing in a probe.
+        """
+        return not self.context.judge.has_quality or self.known_rule.tolerance > 0
+
     def verdict(
         self, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
     ) -> AccuracyVerdict | Failure:

@@ -16,7 +16,6 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
 from autotune.process.common.interpreter import Interpreter, how_to_get
-from autotune.searching.run.coverage import ENOUGH
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled, WorkloadFacts
@@ -25,6 +24,8 @@ from autotune.values.text import clean, size
 _WIDTH_OF_A_PIPE = 100_000
 # As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
 _INDENT_OF_FACTS = 14 * " "
+# Share of a phase by itself that training reaches where nothing else holds it up.
+_ALL = 0.95
 # Facts with a command, which is copied as one line.
 _UNFOLDED = ("  use it ", "  next ")
 
@@ -99,7 +100,7 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
             lines.append(
                 f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that phase by itself."
             )
-            if share >= ENOUGH:
+            if share >= _ALL:
                 lines.append(f"Only faster {bound} can still speed it up.")
         lines += [*bound_lines(diagnosis), *notes]
         if diagnosis.doubt:

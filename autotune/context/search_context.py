@@ -97,11 +97,6 @@ class SearchContext:
         return of_ranks or {self.machine.device: self.device_uuid}
 
     @property
-    def may_settle(self) -> bool:
-        """True if the search may end early: the user did not ask for a number of trials."""
-        return self.options.budget.trials is None
-
-    @property
     def counts_samples(self) -> bool:
         """False if a script's samples are unknown, so that each of its steps counts as one."""
         return self.observed is None or self.observed.counts_samples

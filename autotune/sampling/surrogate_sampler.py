@@ -84,6 +84,21 @@ class Proposals:
         running = self._running_beside(study, trial)
         return self._chosen(self._seen(told, running), len(told) + len(running))
 
+    def gain_per_second(self, told: Sequence[FrozenTrial]) -> float:
+        """Return the most that a trial is expected to gain per second, as a logarithm."""
+        told = [one for one in told if self._is_within(one)]
+        seen = self._seen(told, [])
+        acquisition = Acquisition(self._encoding, seen)
+        seconds: dict[bytes, float] = {}
+
+        def worth(rows: Indices) -> Array:
+            return acquisition.improvement(rows) / self._seconds(rows, seconds)
+
+        found = self._best_unknown(worth, seen)
+        if found is None or not self._oracle.is_preferred(found):
+            return 0.0
+        return float(worth(self._encoding.rows([found]))[0])
+
     def _chosen(self, seen: Observations, number: int) -> TrainingConfig | None:
         """Choose by exploration, improvement, or improvement for its cost, in turns."""
         acquisition = Acquisition(self._encoding, seen)

@@ -19,6 +19,8 @@ from autotune.process.devices import crowded_line, neighbours, shared_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer, write_so_far
+from autotune.searching.confirmation.confirm import ConfirmationRun
+from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run import events
 from autotune.searching.run.coverage import FOR_LACK_OF_TIME, end_reason
 from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
@@ -38,6 +40,11 @@ from autotune.study.facts import ACCURACY, DIAGNOSIS
 from autotune.study.storage import check_storage, file_of, network_file_system, storage_errors
 from autotune.study.study import open_study
 from autotune.values.measurement import together, uneven_text
+
+_GAINS_NOTHING = (
+    "your training gains nothing in the samples of a probe, so no other batch size or precision "
+    "can be shown to train as well. These are tried last; raise --accuracy-samples"
+)
 
 
 def search(
@@ -100,7 +107,8 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
         study.disconnect()
         raise
     context = replace(context, start_seconds=start_seconds)
-    return SearchRun(context, runner, study, started=clock.started, stop=stop)
+    may_settle = context.options.budget.trials is None
+    return SearchRun(context, runner, study, may_settle, started=clock.started, stop=stop)
 
 
 def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.Event, None, None]:
@@ -122,15 +130,28 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
         yield events.NothingFeasible({f"your settings: {begun}": 1})
         return
     search, runs = begun
+    confirmation = ConfirmationRun(search, runs)
+    admit(search)
+    reason, won = yield from _tried(search, extra_devices, confirmation)
+    thorough = replace(search, may_settle=False)
+    if won is None and confirmation.refuted and end_reason(thorough) is None:
+        # The trials that were expected to gain little were compared with one that seemed fast.
+        reason, won = yield from _tried(thorough, extra_devices, confirmation)
+    yield conclude(search, confirmation, won, cut_short=reason in FOR_LACK_OF_TIME)
+
+
+def _tried(
+    search: SearchRun, extra_devices: ExtraDevices, confirmation: ConfirmationRun
+) -> Generator[events.Event, None, tuple[str, Confirmed | None]]:
+    """Run trials, then the confirmation; return why the trials ended, and the winner, if any."""
     eta = search.time_budget.eta_seconds()
     yield events.PhaseStarted("search", f"{search.context.trials} trials in total", eta)
-    admit(search)
     yield from run_together(search, extra_devices)
     reason = end_reason(search) or ""
     yield events.TrialsEnded(reason)
     eta = search.time_budget.conclusion_seconds()
     yield events.PhaseStarted("confirmation", f"fresh processes, {LOOKS[0]} rounds or more", eta)
-    yield from conclude(search, runs, cut_short=reason in FOR_LACK_OF_TIME)
+    return reason, (yield from confirmation.run())
 
 
 def _measured_baseline(
@@ -158,6 +179,8 @@ def _measured_baseline(
         rule = first_rule(search, runs)
     if isinstance(rule, str):
         return rule
+    if search.context.judge.tries_numerics and not search.prober.can_accept:
+        yield events.Warned(_GAINS_NOTHING)
     yield costs(search, runs)
     if is_new and not is_diagnosed:
         search = yield from _diagnosed(search)

@@ -34,7 +34,13 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
-from autotune.sampling.surrogate_sampler import Oracle, SurrogateSampler, TrialCost, alike
+from autotune.sampling.surrogate_sampler import (
+    Oracle,
+    Proposals,
+    SurrogateSampler,
+    TrialCost,
+    alike,
+)
 from autotune.study import storage as storages
 from autotune.study.facts import (
     CONFIG,
@@ -125,6 +131,7 @@ class TuningStudy:
         self._heart: _Heart | None = None
         self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
         self.is_affordable: Callable[[TrainingConfig], bool] = lambda _: True  # others come last
+        self._gain: tuple[object, float] | None = None  # what it was computed from, and itself
         self.widened_at: int | None = None  # finished trials when the whole space was opened
         self._distributions: dict[str, BaseDistribution]
         self.narrow(space)
@@ -324,11 +331,27 @@ class TuningStudy:
             return self._knowledge.news()
 
     def exhausted(self) -> bool:
-        """Return True if no configuration is left that is worth measuring."""
+        """Return True if every configuration is settled."""
         if self._space.size > _MOST_ENUMERATED:
             return len(self._knowledge.finished) >= self._space.size
         with self._lock:
             return all(map(self.is_settled, self._space.configurations()))
+
+    def gain_per_second(self, cost: TrialCost) -> float:
+        """Return the most that one more trial is expected to gain, per second of its cost.
+
+        The gain is the logarithm of the rate's, over the best so far, whichever sampler proposes.
+        Trials come from the first part of the space until all of it is opened.
+        """
+        with self._lock:
+            space = self._space.first if self.widened_at is None else self._space
+            known = len(self._knowledge.finished), self.skipped_modes, self.widened_at
+            if self._gain is None or self._gain[0] != known:
+                oracle = Oracle(self.is_settled, self.is_worth_a_try, cost)
+                proposals = Proposals(space, oracle, seed=0)
+                told = self._trials(TrialState.COMPLETE)
+                self._gain = known, proposals.gain_per_second(told)
+            return self._gain[1]
 
     @property
     def is_closed(self) -> bool:

@@ -88,7 +88,7 @@ def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(late,
     trials = late.study.finished()[1:]
     found = [Candidate(trial, Posterior()) for trial in trials]
     monkeypatch.setattr(confirm, "candidates", lambda *_: found)
-    run = confirm.ConfirmationRun(late, SimpleNamespace())
+    run = confirm.ConfirmationRun(late, ())
     assert [event.trial for event in run.run()] == trials
     assert [one.trial for one in run.undecided] == trials
     assert late.time_budget.is_candidate(trials[1])

@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from autotune.configuration.job import Diagnose
 from autotune.console.progress import PlainProgress
-from autotune.searching.run.coverage import FEWEST
-from autotune.searching.run.events import Answered, StagesTimed, TrialEnded, TrialsEnded
+from autotune.searching.run.events import Answered, StagesTimed, TrialEnded
 from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost
 from factories import cuda_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
@@ -84,29 +81,6 @@ def test_a_study_that_began_without_a_diagnosis_goes_on_without(tmp_path, url):
     again = runner()
     searched(tmp_path, again, trials=4, storage=url)
     assert "diagnosis" not in {asked.phase for asked in again.asked}
-
-
-@pytest.mark.parametrize(("trials", "ended"), [(None, FEWEST), (45, 45)])
-def test_a_plateau_ends_a_search_that_nobody_gave_a_number_of_trials(tmp_path, trials, ended):
-    space = (
-        "trials: 50\nbatch_size: {low: 8, high: 16}\nnum_workers: [0, 1, 2]\nnum_threads: [1, 2]\n"
-    )
-    flat = ScriptedRunner(lambda config, phase: at(100))
-    events = events_of(options_in(tmp_path, space, trials=trials, storage=None), flat)
-    assert len(configs(events)) == ended
-
-
-def test_a_search_of_the_loader_ends_at_the_speed_of_computing_alone(tmp_path):
-    stages = replace(STAGES, loading=(Loading(0, 0.3), Loading(2, 0.1)))
-    rates = {0: 20.0, 1: 50.0, 2: 79.0}
-    scripted = ScriptedRunner(
-        lambda config, phase: at(rates.get(int(config["num_workers"] or 0), 60.0)), diagnosed=stages
-    )
-    space = "num_workers: {low: 0, high: 4}\nprefetch_factor: [2, 4, 8]\n"
-    events = events_of(options_in(tmp_path, space, trials=13, storage=None), scripted)
-    (ended,) = [event.reason for event in events if isinstance(event, TrialsEnded)]
-    assert "95 % of 80.0/s" in ended
-    assert configs(events)[-1][1] == 2
 
 
 def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path, url):

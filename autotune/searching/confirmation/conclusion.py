@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
 from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import (
-    ColdCosts,
     Confirmed,
     build_answer,
     not_proven,
@@ -25,7 +24,6 @@ from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_f
 from autotune.study.facts import WHOLE, Answer
 from autotune.study.finished import FinishedTrial
 from autotune.values.errors import NotSearchedEnoughError, StorageError
-from autotune.values.measurement import Measurement
 from autotune.values.strict_yaml import dump
 
 NAME = "best-so-far.yaml"
@@ -64,19 +62,17 @@ def forget_so_far(options: SearchOptions) -> None:
 
 
 def conclude(
-    search: SearchRun, runs: tuple[Measurement, ...], *, cut_short: bool
-) -> Iterator[Event]:
-    """Confirm the fastest candidate that passes, or keep the baseline; write best.yaml.
+    search: SearchRun, confirmation: ConfirmationRun, won: Confirmed | None, *, cut_short: bool
+) -> Event:
+    """Write best.yaml with what was confirmed, or with the baseline if nothing was.
 
-    `runs` are the baseline's processes. The trials were `cut_short` if they ended for lack of time.
+    The trials were `cut_short` if they ended for lack of time.
 
     Raises:
         NotSearchedEnoughError: too little was measured to say that nothing is faster, or another
             program slowed the user's settings before the trials.
     """
-    costs = ColdCosts(search.study.finished(), runs)
-    confirmation = ConfirmationRun(search, costs)
-    won = yield from confirmation.run()
+    runs = confirmation.runs
     if won is None:
         undecided = [one.trial for one in confirmation.undecided]
         left_open = _left_open(search, undecided)
@@ -93,10 +89,10 @@ def conclude(
         timed, qualities = own or runs, search.prober.known_rule.baseline
         won = Confirmed(search.baseline, timed, timed, qualities, speedup)
     won = replace(won, failed=tuple((one.trial, one.reason) for one in confirmation.failed))
-    best = build_answer(search.prober, costs, won)
+    best = build_answer(search.prober, confirmation.costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
-    yield emit(search, best)
+    return emit(search, best)
 
 
 def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:

@@ -43,12 +43,14 @@ TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the time left is too short for its accuracy and its rounds"
-# Processes that each further candidate adds to a race.
-_PROCESSES_MORE = 9
 MOST_AT_ONCE = 4
 """Most candidates in one race."""
-# Most candidates tested in all, because intervals widen with their number. Choosing is no test.
+# Most candidates tested after trials, because intervals widen with their number. Choosing is none.
 _MOST_TESTED = 4
+
+
+# Processes that each further candidate adds to a race.
+_PROCESSES_MORE = 9
 
 
 class State(Enum):
@@ -124,10 +126,11 @@ class Candidate:
 
 @dataclass
 class ConfirmationRun:
-    """One confirmation: its candidates, and the races that they go through."""
+    """The confirmation: its candidates, and the races that they go through."""
 
     search: SearchRun
-    costs: ColdCosts
+    runs: tuple[Measurement, ...]
+    """The baseline's processes before the trials."""
     candidates: list[Candidate] = field(default_factory=list)
     """All candidates, the fastest first."""
     disturbed_rounds: int | None = None
@@ -136,20 +139,42 @@ class ConfirmationRun:
     """Disturbed rounds that were void and repeated."""
     baseline_runs: tuple[Measurement, ...] = ()
     """The baseline's processes of all rounds of tests that count."""
+    seconds: float = 0.0
+    """Seconds that it has taken."""
 
     def run(self) -> Generator[events.Event, None, Confirmed | None]:
         """Race candidates; return the first winner, or None without one.
 
-        What became of each candidate is noted in the study at the end.
+        What became of each candidate is noted in the study at the end. After further trials it may
+        be run again: candidates that lost stay so.
         """
         start = time.monotonic()
-        self.candidates = candidates(self.search, self.costs)
+        self.candidates = self._with_earlier(candidates(self.search, self.costs))
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
         rates = tuple(readable(run.samples_per_second) for run in self.baseline_runs)
-        seconds = round(time.monotonic() - start, 1)
-        self.search.study.notes.confirmation = Confirmation(seconds, log, rates)
+        self.seconds += time.monotonic() - start
+        self.search.study.notes.confirmation = Confirmation(round(self.seconds, 1), log, rates)
         return won
+
+    def _with_earlier(self, found: list[Candidate]) -> list[Candidate]:
+        """Return the candidates `found`, with the states of those known, and the others known."""
+        known = {one.trial.number: one for one in self.candidates}
+        for place, one in enumerate(found):
+            if (earlier := known.pop(one.trial.number, None)) is not None:
+                earlier.posterior, found[place] = one.posterior, earlier
+        return [*found, *known.values()]
+
+    @property
+    def costs(self) -> ColdCosts:
+        """The highest start costs of the trials so far."""
+        return ColdCosts(self.search.study.finished(), self.runs)
+
+    @property
+    def refuted(self) -> bool:
+        """True if a trial that seemed faster beyond the noise was not confirmed."""
+        lost = (one for one in self.candidates if one.state in (State.REFUSED, State.FAILED))
+        return any(self.search.time_budget.is_candidate(one.trial) for one in lost)
 
     @property
     def undecided(self) -> list[Candidate]:
@@ -179,7 +204,8 @@ class ConfirmationRun:
         return sum(one.was_tested for one in self.candidates)
 
     def _until_won(self) -> Generator[events.Event, None, Confirmed | None]:
-        while self._waiting and self._tested < _MOST_TESTED:
+        most = self._tested + _MOST_TESTED
+        while self._waiting and self._tested < most:
             if self.search.clock.is_over:
                 yield from [one.end(State.UNDECIDED, TOO_LATE) for one in self._waiting]
                 return None

@@ -10,13 +10,12 @@ from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value
-from autotune.sampling.acquisition import GAIN
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import measured_trials
 from autotune.study.finished import FinishedTrial
 from autotune.study.identity import Identity
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.text import flag_of_seconds
+from autotune.values.text import flag_of_seconds, span
 
 SPARE = 1.25
 """Factor that suggested time budgets have to spare."""
@@ -123,14 +122,11 @@ def suggested(seconds: float) -> float:
     return _STEP * math.ceil(seconds / _STEP)
 
 
-PATIENCE = 20
-"""Consecutive trials without a gain after which a search ends."""
-FEWEST = 30
-"""Fewest trials before a search may end for lack of a gain."""
-ENOUGH = 0.95
-"""Share of the ceiling that is good enough; the rest is the noise of measuring it."""
-
-
+RUN_SECONDS = 3600.0
+"""Seconds of the user's training runs, where the objective does not say how long they are."""
+# A trial is worth more than it gains itself, because later ones learn from it. In replayed searches
+# (benchmarks/budget.py) a factor of 1 ends with 1.4 % less than 4, which takes 4 % longer.
+_WITH_LATER = 4
 TO_CONFIRM = "leaving time for the confirmation"
 """Reason for which trials end while the budget has time: a candidate needs it."""
 _TIME_UP = "the time budget is spent"
@@ -146,21 +142,40 @@ def end_reason(search: SearchRun) -> str | None:
         return f"all {search.context.trials} trials are done"
     if time.seconds_left() < time.next_trial_seconds():
         return TO_CONFIRM if time.candidate else _TIME_UP
-    widened_at = search.study.widened_at
-    was_whole = widened_at is not None and len(finished) >= widened_at + PATIENCE
-    if search.context.may_settle and was_whole and has_settled(finished):
-        return f"no improvement of 1 % in {PATIENCE} trials"
-    if is_at_limit(finished, search.ceiling):
-        return f"{100 * ENOUGH:.0f} % of {search.ceiling:.1f}/s, which computing by itself reaches"
-    if not search.study.exhausted():
+    if is_worth_a_trial(search):
         return None
-    return "nothing else is worth a trial" if not search.study.skipped_modes else _ALL_AFFORDABLE
+    if search.study.skipped_modes:
+        return _ALL_AFFORDABLE
+    if search.study.exhausted():
+        return "every configuration was tried"
+    run = span(run_seconds(search))
+    return f"another trial would take longer than it saves in {run} of training"
+
+
+def is_worth_a_trial(search: SearchRun) -> bool:
+    """Return whether a trial, and what is learned from it, saves more seconds than it takes.
+
+    They are expected seconds of the user's run. That is not asked where the user gave a number of
+    trials, or too few were measured for a claim.
+    """
+    if search.study.exhausted():
+        return False
+    if not search.may_settle or search.time_budget.missing_trials:
+        return True
+    gain = search.study.gain_per_second(search.time_budget.trial_cost)
+    return _WITH_LATER * gain * run_seconds(search) > 1
+
+
+def run_seconds(search: SearchRun) -> float:
+    """Return the seconds of the user's training run with their own settings."""
+    samples, rate = search.context.objective.run_samples, search.baseline.verdict.value
+    return samples / rate if samples and rate else RUN_SECONDS
 
 
 def widen_when_due(search: SearchRun) -> None:
     """Open the whole space once the part with which the search begins has had its time.
 
-    That is so after its trials or seconds, or without a gain in them.
+    That is so after its trials or seconds, or once none of it is worth a trial.
     """
     study, beginning = search.study, search.context.space.beginning
     if study.widened_at is not None:
@@ -170,31 +185,6 @@ def widen_when_due(search: SearchRun) -> None:
         beginning is None
         or len(finished) >= beginning.trials
         or search.clock.elapsed >= beginning.seconds
-        or has_settled(finished)
+        or not is_worth_a_trial(search)
     ):
         study.widened_at = 0 if beginning is None else len(finished)
-
-
-def has_settled(finished: Sequence[FinishedTrial]) -> bool:
-    """Return whether the best feasible value has not risen by a percent for `PATIENCE` trials."""
-    if len(finished) < FEWEST:
-        return False
-    before, since = finished[:-PATIENCE], finished[-PATIENCE:]
-    return _best(since) <= GAIN * _best(before)
-
-
-def is_at_limit(finished: Sequence[FinishedTrial], ceiling: float | None) -> bool:
-    """Return whether the best feasible trial is so near the ceiling that nothing is left to gain.
-
-    The ceiling is the samples per second of computing alone, None if trials compute otherwise. A
-    trial above it shows that it was measured too low; the result is then False.
-    """
-    if ceiling is None:
-        return False
-    feasible = (trial for trial in finished if trial.verdict.feasible)
-    rates = [trial.details.samples_per_second or 0.0 for trial in feasible]
-    return ENOUGH * ceiling <= max(rates, default=0.0) <= ceiling
-
-
-def _best(trials: Sequence[FinishedTrial]) -> float:
-    return max((t.verdict.value or 0.0 for t in trials if t.verdict.feasible), default=0.0)

@@ -168,19 +168,6 @@ class Diagnosis:
         """Samples per second of computing alone with the baseline's settings."""
         return self.stages.samples / self.stages.compute_seconds
 
-    def ceiling(self, space: SearchSpace) -> float | None:
-        """Return the samples per second of computing alone if `space` varies loading alone.
-
-        Other settings change what computing takes; the result is then None.
-        """
-        if self.doubt:
-            return None
-        loads = {*LOADER, *COPY}
-        if self.machine.has_accelerator:
-            # On a CPU the threads change computing, and fewer may be faster.
-            loads.add("num_threads")
-        return self.compute_limit if set(space.varied()) <= loads else None
-
     def frozen(self) -> dict[str, str]:
         """Return the knobs that cannot gain anything worth a trial, each with the reason."""
         found: dict[str, str] = {}

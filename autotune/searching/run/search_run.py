@@ -32,8 +32,8 @@ class SearchRun:
     context: SearchContext
     runner: Runner
     study: TuningStudy
-    ceiling: float | None = None
-    """Samples per second of computing alone, if the space varies loading alone; else None."""
+    may_settle: bool = True
+    """True if trials end once another one is not expected to pay."""
     started: float = field(default_factory=time.monotonic)
     stop: Stop = field(default_factory=Stop)
     worker: str = ""
@@ -48,11 +48,7 @@ class SearchRun:
         """
         space = narrowed(self.context.space, diagnosis)
         self.study.narrow(space)
-        # For the time of a run, a configuration at the ceiling may still start faster.
-        # A script's stages were seen in few steps, which is too little for an early end.
-        steady = self.context.objective.run_samples is None and self.context.observed is None
-        ceiling = diagnosis.ceiling(space) if steady else None
-        return replace(self, context=replace(self.context, space=space), ceiling=ceiling)
+        return replace(self, context=replace(self.context, space=space))
 
     @property
     def clock(self) -> Clock:

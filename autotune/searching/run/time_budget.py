@@ -122,6 +122,8 @@ _LEAST_NOISE = 0.05
 _LEAST_GAIN = 0.02
 # Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
+# Average number of seeds until a configuration of new training is refused or validated.
+_SEEDS_OF_A_TRIAL = 2
 
 
 def measured_trials(finished: Sequence[FinishedTrial]) -> list[FinishedTrial]:
@@ -233,6 +235,14 @@ class TimeBudget:
         seeds = self.seeds_seconds(trial)
         return not seeds or self.clock.left >= seeds + self.rounds_seconds(trial)
 
+    def can_win(self, config: TrainingConfig) -> bool:
+        """Return whether a configuration may become the answer: its seeds are known, or may accept.
+
+        The time left has to have them, and its rounds.
+        """
+        is_known = not self.prober.unknown([config])[0]
+        return is_known or (self.prober.can_accept and self.fits(None))
+
     def has_seeds(self, training: str, look: int) -> bool:
         """Return whether the time left has the seeds of a training up to `look`, and what follows.
 
@@ -262,6 +272,16 @@ class TimeBudget:
         trials = self.study.finished()[1:]
         whole = [max(trial_seconds(trial), trial.details.seconds or 0.0) for trial in trials]
         return median(whole or [self.run_seconds()])
+
+    def trial_cost(self, configs: Sequence[TrainingConfig]) -> list[float]:
+        """Estimate the seconds of a trial of each configuration, accuracy seeds included."""
+        a_trial = median(map(trial_seconds, self.study.finished()))
+        a_seed, compiling = self.prober.seed_seconds, self.compiling()
+        unknown = self.prober.unknown(configs)
+        return [
+            a_trial + _SEEDS_OF_A_TRIAL * a_seed * new + compiling(config["compile_mode"])
+            for config, new in zip(configs, unknown, strict=True)
+        ]
 
     def run_seconds(self) -> float:
         """Return the seconds of a baseline process, from its request to its outcome."""

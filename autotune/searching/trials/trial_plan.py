@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import median
 
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.searching.run.coverage import is_worth_a_trial
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.time_budget import trial_seconds
 from autotune.study.finished import best_feasible
 from autotune.values.measurement import together
 
@@ -91,36 +89,18 @@ def deadline(search: SearchRun, config: TrainingConfig) -> float:
     return float(min(seconds, search.context.options.budget.trial_timeout_seconds))
 
 
-# Average number of seeds until a configuration of new training is refused or validated.
-_SEEDS = 2
 # Largest share of the seconds left for trials that compiling one may take.
 _SHARE_TO_COMPILE = 1 / 4
-
-
-def trial_cost(search: SearchRun) -> Callable[[Sequence[TrainingConfig]], list[float]]:
-    """Return a function that estimates the seconds of a trial of each configuration."""
-
-    def seconds_of(configs: Sequence[TrainingConfig]) -> list[float]:
-        a_trial = median(map(trial_seconds, search.study.finished()))
-        a_seed = search.prober.seed_seconds
-        compiling = search.time_budget.compiling()
-        unknown = search.prober.unknown(configs)
-        return [
-            a_trial + _SEEDS * a_seed * new + compiling(config["compile_mode"])
-            for config, new in zip(configs, unknown, strict=True)
-        ]
-
-    return seconds_of
 
 
 def skip_dear_modes(search: SearchRun) -> None:
     """Skip the compile modes that would take too much of the time left for trials.
 
-    The baseline's own mode is never among them. Once nothing else is left to try, a mode may take
+    The baseline's own mode is never among them. Once nothing else is worth a trial, a mode may take
     all of that time.
     """
     search.study.skipped_modes = _modes_beyond(search, _SHARE_TO_COMPILE)
-    if search.study.skipped_modes and search.study.exhausted():
+    if search.study.skipped_modes and not is_worth_a_trial(search):
         search.study.skipped_modes = _modes_beyond(search, 1.0)
 
 

@@ -38,7 +38,6 @@ from autotune.searching.trials.trial_plan import (
     modes_put_off,
     skip_dear_modes,
     to_beat,
-    trial_cost,
     trial_plan,
 )
 from autotune.study.finished import FinishedTrial, best_feasible
@@ -141,11 +140,8 @@ def _use_sampler(search: SearchRun) -> None:
     """Choose the sampler, once for all threads of this process."""
     study, sampling = search.study, search.context.options.sampling
     seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
-    study.use_sampler(sampling.sampler, seed, trial_cost(search))
-    # One that can still become the answer: its seeds fit, or are known.
-    study.is_affordable = lambda config: (
-        search.time_budget.fits(None) or not search.prober.unknown([config])[0]
-    )
+    study.use_sampler(sampling.sampler, seed, search.time_budget.trial_cost)
+    study.is_affordable = lambda config: search.time_budget.can_win(config)  # noqa: PLW0108 (anew)
     study.news()  # drops those of earlier runs
 
 

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.search_space import SearchSpace, shipped_spaces
+from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
 from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup, narrowed
 from autotune.values.outcome import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine
-from factories import narrowed as space_here
 
 STAGES = Diagnosed(
     batch_size=32,
@@ -282,22 +281,6 @@ def test_limits_are_what_each_stage_could_do_alone():
     )
 
 
-def test_a_search_of_the_loader_alone_has_a_ceiling():
-    assert diagnosis().ceiling(space_of(num_workers=(0, 2), pin_memory=(False, True))) == 320.0
-    assert diagnosis().ceiling(space_of(num_workers=(0, 2), batch_size=(32, 64))) is None
-
-
-@pytest.mark.parametrize(
-    ("machine", "ceiling"),
-    [(cuda_machine(), 320.0), (cpu_machine(cores=1), 320.0), (cpu_machine(cores=2), None)],
-)
-def test_the_shipped_space_of_the_loader_has_a_ceiling_where_its_threads_do_not_compute(
-    machine, ceiling
-):
-    space = space_here(shipped_spaces()["loader"], machine, {"batch_size": 32})
-    assert diagnosis(machine).ceiling(space) == ceiling
-
-
 IDLE = {"loading": loading(0.0001), "optimizer_seconds": 0.0001, "transfer_seconds": 0.0001}
 """Return what would be frozen, and the workers dropped."""
 
@@ -308,7 +291,6 @@ def test_noise_throws_no_doubt_on_the_stages(reached):
     space = space_of(num_workers=(0, 2, 64), pin_memory=(False, True))
     assert timed.doubt is None
     assert narrowed(space, timed).size < space.size
-    assert timed.ceiling(space) == 320.0
 
 
 def test_stages_that_training_outruns_leave_nothing_out():
@@ -318,7 +300,6 @@ def test_stages_that_training_outruns_leave_nothing_out():
     assert narrowed(space, timed).domains == space.domains
     (note,) = narrowed(space, timed).notes
     assert "nothing is left out: training reaches 357 % of what computing alone" in note
-    assert timed.ceiling(space) is None
 
 
 @pytest.mark.parametrize(
