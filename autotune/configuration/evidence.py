@@ -15,7 +15,7 @@ from pydantic import (
 from autotune.configuration.constraints import OF_SPLIT
 from autotune.configuration.training_config import LrRule
 from autotune.knobs.base import Value
-from autotune.values.text import size
+from autotune.values.text import size, span
 
 Pair = tuple[float, float]
 # best_config checks the values: it reports one fault where pydantic's union reports three.
@@ -47,6 +47,16 @@ class DeviceMemoryEvidence(Part):
     """Memory outside of the allocator: the driver's context, libraries, other processes."""
 
 
+class MemoryGrowth(Part):
+    """Memory that grew from block to block in nearly all timed processes, in bytes an hour."""
+
+    baseline: float | None = None
+    """Under the user's settings; None if it did not grow, or would not reach the limit within three
+    days or the length of the run."""
+    best: float | None = None
+    """Under the result's settings; None as above."""
+
+
 class MemoryEvidence(Part):
     """Peak memory against its limit; the constraint holds if `margin` <= 0."""
 
@@ -63,6 +73,8 @@ class MemoryEvidence(Part):
     """
     dataset_samples: int | None = None
     """Samples of the whole dataset."""
+    growth_per_hour: MemoryGrowth | None = None
+    """None if memory was not seen to grow."""
 
     @property
     def in_words(self) -> str:
@@ -76,7 +88,23 @@ class MemoryEvidence(Part):
                 f" (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
                 f"free {size(own.free)})"
             )
-        return text
+        return f"{text}{self._growth_in_words}"
+
+    @property
+    def _growth_in_words(self) -> str:
+        """Return how fast memory grows, to follow another text; empty if it does not."""
+        growth = self.growth_per_hour
+        if growth is None:
+            return ""
+        own = "" if growth.baseline is None else f"{size(round(growth.baseline))} per hour"
+        if growth.best is None:
+            return f"; with your settings it grows by {own}"
+        left = span(3600 * max(0, self.limit_bytes - self.peak_bytes) / growth.best)
+        own = f" ({own} with your settings)" if own and growth.best != growth.baseline else ""
+        return (
+            f"; it grows by {size(round(growth.best))} per hour{own}, to the limit in {left}: the "
+            "training keeps tensors, or fills a cache"
+        )
 
 
 class Stages(Part):

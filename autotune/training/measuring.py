@@ -66,7 +66,7 @@ class TimedTraining:
 
         def noise() -> Noise:
             peak.look()  # before the watch, so that it is no noise of the next block
-            return watch()
+            return replace(watch(), memory_bytes=peak.in_use)
 
         timer = replace(
             timer, clock=self.clock, noise=noise, compilations=lambda: self.compiler.events

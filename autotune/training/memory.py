@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from autotune.process.common.process_tree import MemoryPeak
+from autotune.process.common.process_tree import MemoryPeak, private_bytes
 from autotune.training.ranks.world import World
 from autotune.values.measurement import DeviceMemory
 
@@ -68,12 +68,14 @@ class PeakWatch:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._retries = 0
+        self._private_bytes = 0
         self._peak = MemoryPeak(os.getpid(), _host_pid)
 
     def look(self) -> None:
         """Read the memory in use now and update the peak; does nothing on an accelerator."""
         if self._device.type == "cpu":
-            self._peak.look()
+            below = self._peak.look()
+            self._private_bytes = sum(map(private_bytes, (os.getpid(), *below)))
 
     def begin_blocks(self) -> None:
         """Leave out the allocator's retries so far: a search for the fastest kernel causes some."""
@@ -83,6 +85,13 @@ class PeakWatch:
     def retries(self) -> int:
         """Retries of the device allocator since `begin_blocks`."""
         return allocator_retries(self._device) - self._retries
+
+    @property
+    def in_use(self) -> int | None:
+        """Bytes in use at the last look: of tensors on an accelerator, else of all processes."""
+        if self._device.type == "cpu":
+            return self._private_bytes or None
+        return torch.accelerator.memory_allocated(self._device)
 
     @property
     def bytes(self) -> int:

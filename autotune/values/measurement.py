@@ -190,6 +190,9 @@ class Noise:
     joules: float | None = None
     """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
     nothing tells."""
+    memory_bytes: int | None = None
+    """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
+    of the process and its workers; None if unknown."""
     watched: bool = True
     """False if the shares are unknown, as off Linux."""
     spare: float = 0.0

@@ -1,14 +1,23 @@
-"""Evidence of an answer: its share of the device's arithmetic."""
+"""Evidence of an answer: its share of the device's arithmetic, and memory that grows."""
+
+from dataclasses import replace
 
 import pytest
 
 from autotune.configuration.answer_words import facts
 from autotune.configuration.evidence import Arithmetic
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.confirmation.evidence import used
+from autotune.console.answer_lines import answer_lines
+from autotune.process.runner import SubprocessRunner
+from autotune.searching.confirmation.evidence import bytes_per_second, used
+from autotune.searching.run.events import Answered
 from autotune.training.arithmetic import is_heavy
-from autotune.values.outcome import CountedFlops
-from factories import best_config, measurement
+from autotune.values.measurement import Noise
+from autotune.values.outcome import CountedFlops, Measured
+from children import WORKLOADS, job_for
+from factories import GIB, best_config, measurement
+from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
 
 RUNS = (measurement(100.0), measurement(110.0), measurement(90.0))
 
@@ -64,3 +73,108 @@ def test_the_utilisation_is_no_power_of_ten(mfu, percent):
 )
 def test_operators_that_may_compute_much_are_known_by_their_names(name, heavy):
     assert is_heavy(name) is heavy
+
+
+MIB = 1 << 20
+LEAK = [MIB * number for number in (100, 101, 102, 103, 104, 105, 106)]
+
+
+def run(used, rate=100.0):
+    """A process whose blocks, each of as many seconds, end with so many bytes in use."""
+    one = measurement(rate)
+    block = one.blocks[0]
+    return replace(
+        one, blocks=tuple(replace(block, noise=Noise(memory_bytes=count)) for count in used)
+    )
+
+
+def test_a_leak_is_told_by_its_slope():
+    seconds = run(LEAK).blocks[0].seconds
+    assert bytes_per_second([run(LEAK)] * 3) == pytest.approx(MIB / seconds)
+    scattering = [number + (4096 if index % 2 else 0) for index, number in enumerate(LEAK)]
+    assert bytes_per_second([run(scattering)] * 3) == pytest.approx(MIB / seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        [MIB * 100] * 7,
+        [MIB * number for number in (100, 100, 100, 104, 104, 104, 104)],
+        [MIB * number for number in (100, 130, 150, 160, 165, 167, 168)],
+        [MIB * number for number in (100, 101, 102, 100, 101, 102, 100)],
+        [MIB * 100 + 1024 * number for number in (0, 16, 24, 28, 36, 40)],
+        [MIB * number for number in (100, 108, 103, 111, 99, 107, 110)],
+        LEAK[:5],
+        [None] * 7,
+    ],
+    ids=[
+        "steady",
+        "a plateau",
+        "the end of a warm-up",
+        "a saw",
+        "pages",
+        "noise",
+        "few blocks",
+        "unknown",
+    ],
+)
+def test_what_is_no_steady_growth_is_not_told(used):
+    assert bytes_per_second([run(used)] * 6) is None
+
+
+def test_growth_of_a_process_in_three_is_chance():
+    calm = run([MIB * 100] * 7)
+    assert bytes_per_second([run(LEAK), calm, calm]) is None
+    assert bytes_per_second([run(LEAK)] * 2) is None, "too few"
+    assert bytes_per_second([run(LEAK), run(LEAK), run(LEAK), calm]) is not None
+
+
+def answered(folder, growing, most=8 * GIB):
+    """The answer of a search in which these batch sizes, of 8 and the faster 64, leak."""
+
+    def timing(config, _):
+        size = batch_of(config)
+        used = LEAK if size in growing else [MIB * 100] * 7
+        return Measured(run(used, 200.0 if size == 64 else 100.0))
+
+    options = unstored_in(folder, "batch_size: [8, 64]\n", trials=2)
+    last = events_of(options, ScriptedRunner(timing))[-1]
+    assert isinstance(last, Answered)
+    return last
+
+
+def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_path):
+    for growing in ([8, 64], [64], [8], []):
+        (folder := tmp_path / str(growing)).mkdir()
+        last = answered(folder, growing)
+        (line,) = (one for one in answer_lines(last) if one.startswith("  memory "))
+        growth = last.best.constraints.memory.growth_per_hour
+        assert (growth is not None) == bool(growing)
+        if growth is not None:
+            assert (growth.baseline is not None, growth.best is not None) == (
+                8 in growing,
+                64 in growing,
+            )
+        assert ("; it grows by " in line and "to the limit in " in line) == (64 in growing), line
+        assert ("with your settings" in line) == (8 in growing), line
+        assert ("; with your settings it grows by " in line) == (growing == [8])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("workload", "leaks"), [("keeps_tensors", True), ("plain", False)])
+def test_a_real_training_that_keeps_tensors_is_seen(workload, leaks, tmp_path):
+    plan = MeasurePlan(looks=(6,), precision=0.0, block_seconds=0.05, max_seconds=1.0)
+    job = job_for(WORKLOADS / f"{workload}.py", task=Measure(plan))
+    runs = []
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        for number in range(3):
+            outcome = runner.run(job, tmp_path / str(number))
+            assert isinstance(outcome, Measured), outcome
+            runs.append(outcome.measurement)
+    grows = bytes_per_second(runs)
+    assert (grows is not None) == leaks, [
+        [block.noise.memory_bytes for block in run.blocks] for run in runs
+    ]
+    if grows is not None:
+        steps = [(r.samples_per_second / 8) for r in runs]
+        assert grows == pytest.approx((1 << 16) * sorted(steps)[1], rel=0.5)

@@ -96,12 +96,24 @@ def tree_bytes(processes: Iterable[int], host: int | None) -> int:
     return sum(_rollup(pid).get("Pss", resident_bytes(pid)) for pid in processes) + lent
 
 
+def private_bytes(pid: int) -> int:
+    """Return the resident bytes of a process that no file or shared memory holds; 0 once gone."""
+    resident, shared = _pages(pid)
+    return (resident - shared) * _PAGE
+
+
 def resident_bytes(pid: int) -> int:
     """Return the resident bytes of a process, shared pages included; 0 once it is gone."""
+    return _pages(pid)[0] * _PAGE
+
+
+def _pages(pid: int) -> tuple[int, int]:
+    """Return a process's resident pages, and those of them that are shared; none once gone."""
     try:
-        return int((_PROC / str(pid) / "statm").read_bytes().split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return 0
+        resident, shared = (_PROC / str(pid) / "statm").read_bytes().split()[1:3]
+        return int(resident), int(shared)
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def _rollup(pid: int) -> dict[str, int]:

@@ -102,7 +102,7 @@ def build_answer(
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
         constraints=best_config.ConstraintEvidence(
-            memory=memory_evidence(context, won.runs),
+            memory=memory_evidence(context, won.baseline_runs, won.runs),
             accuracy=accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
         lr_scaling=evidence.LearningRate(
