@@ -35,6 +35,7 @@ _SENT = {
     "Trackio": "Trackio writes to the trials' directories, even if the script names a server",
     "TensorBoard": "TensorBoard writes to the trials' directories",
 }
+_SHAPES = "its shapes or values change, for which compile_dynamic=true may compile once"
 _TRIED = "set by the script; trials replace its values"
 
 
@@ -102,6 +103,8 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         # An accelerator may still compute what was queued before.
         rate += "" if seen.device == "cpu" else f" (when {seen.device} may still compute)"
     yield f"{readable(seen.steps_per_second)} steps/s, {rate}"
+    if seen.recompilations:
+        yield f"code was compiled {seen.recompilations} times within a few steps: {_SHAPES}"
     for why, names in by_reason(seen.fixed).items():
         yield f"{', '.join(names)}: {why}"
     if tried := [name for name in seen.own if name in context.space.varied()]:

@@ -262,13 +262,22 @@ def reachable(
         for name, values in file.offers.items()
         if name not in obstacles
     }
+    taken = list(_taken(script, obstacles))
+    if _may_share(observed) and "compile_mode" in offers and "compile_dynamic" not in offers:
+        offers["compile_dynamic"] = (None, True)
+        taken.append("searching compile_dynamic: the script's code is compiled again and again")
     own = TrainingConfig.of(observed.workload.baseline)
     worth_a_note = {
         name: why
         for name, why in obstacles.items()
         if not (processes == 1 and name in KNOBS and KNOBS[name].of_ranks)
     }
-    return replace(file, offers=offers), (*_taken(script, obstacles), *_kept(worth_a_note, own))
+    return replace(file, offers=offers), (*taken, *_kept(worth_a_note, own))
+
+
+def _may_share(observed: Observed) -> bool:
+    """Return True if code that the script compiles for each shape might be compiled once."""
+    return observed.recompilations > 0 and "compile_dynamic" in observed.own
 
 
 def _unscaled(observed: Observed) -> tuple[Value, ...]:

@@ -36,7 +36,7 @@ from autotune.training.profiling import profiling
 from autotune.training.ranks.facts import comm_dtypes, counting, graph_obstacle
 from autotune.training.ranks.world import ALONE, World
 from autotune.training.sharding import STREAM
-from autotune.training.timing import StepRequests
+from autotune.training.timing import CompileClock, StepRequests
 from autotune.values.outcome import Diagnosed, Observed, RankFacts, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
@@ -63,12 +63,13 @@ class Observation:
         losses: LossTasks,
         job: Job,
         deadline: float,
+        compiler: CompileClock,
     ) -> None:
         """Prepare to observe; `deadline` is the end of the process on the monotonic clock."""
         assert isinstance(job.task, Observe)
         self._observed, self._stream = interposition.observed, stream
         self._losses, self._task, self._deadline = losses, job.task, deadline
-        self._job = job
+        self._job, self._compiler = job, compiler
         self._interposition = interposition
         self._before = process_settings()
         self._seen: Observed | None = None
@@ -85,13 +86,15 @@ class Observation:
         stream = self._stream
         stream.count_anew()
         start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
-        boundaries = len(stream.boundary_seconds)
+        boundaries, compilations = len(stream.boundary_seconds), self._compiler.events
         yield from some_steps(stream.clock, world)
+        again = sum(world.shares(self._compiler.events - compilations)) // 2
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
         waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
         samples = sum(world.shares(stream.samples_per_step))
         self._seen = self._outcome(pace, pace * samples, max(world.shares(waits)))
+        self._seen = replace(self._seen, recompilations=again)
         if world.is_alone:
             self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
         else:

@@ -119,7 +119,7 @@ class Trial:
                 seed_everything(self._job.seed)
                 deadline = process_start + self._job.deadline_seconds
                 parts = (self._interposition, self._stream, self._losses, self._job)
-                self._observation = Observation(*parts, deadline)
+                self._observation = Observation(*parts, deadline, CompileClock())
                 return self._observation.observing
             case jobs.Profile() as task:
                 return partial(self._profiling, task)

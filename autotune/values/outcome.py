@@ -388,6 +388,8 @@ class Observed:
     workload: WorkloadFacts
     own: tuple[str, ...] = ()
     """Knobs that the script sets itself, and whose values trials replace."""
+    recompilations: int = 0
+    """Times that code was compiled in the few steps in which its speed was observed."""
     scales: bool = False
     """True if it scales its loss, so that its own autocast may run in float16."""
     counts_samples: bool = True

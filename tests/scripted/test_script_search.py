@@ -141,6 +141,20 @@ def test_what_the_script_sets_itself_gives_way_to_other_values_alone(tmp_path):
     assert all(script.own == seen.workload.baseline for _, script in calls)
 
 
+def test_code_that_is_compiled_for_each_shape_is_tried_with_any_shape(tmp_path):
+    own = {"compile_mode": "default", "compile_dynamic": None}
+    facts = replace(scripted_runner.SEEN.workload, baseline=OWN | own)
+    space, script = "compile_mode: [null, default]\n", ScriptOptions((), metric="acc (.*)")
+    for times, values in ((0, (None,)), (7, (None, True))):
+        seen = replace(scripted_runner.SEEN, own=tuple(own), recompilations=times, workload=facts)
+        options = unstored_in(tmp_path, space, script=script, trials=1)
+        planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=seen))
+        assert isinstance(planned, Planned)
+        assert planned.context.space.domains["compile_dynamic"] == values
+        told = any("compiled 7 times" in line for line in plan_lines(planned.context))
+        assert told is (times > 0)
+
+
 def test_a_switch_for_float16_leaves_bfloat16_to_autotune(tmp_path):
     switch = Flag("amp_dtype", "--fp16", "float16")
     runner, _, _ = search(tmp_path, ScriptOptions((), (switch,), metric="acc (.*)"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from asked_scripts import Ask
+from asked_scripts import Ask, observed
 from autotune.configuration.job import Measure
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
@@ -32,7 +32,9 @@ def test_a_model_that_is_compiled_again_while_it_is_timed_is_flagged(workload, s
 def test_a_script_that_compiles_by_itself_is_watched(when, flags, tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         ask = Ask(runner, tmp_path / "trial")
+        seen = observed(ask("recompiles.py", when))
         run = measured(ask("recompiles.py", when, task=Measure(QUICK), settings={}))
     assert flags <= set(run.flags)
     assert ("unsteady" in run.flags) == ("unsteady" in flags)
+    assert (seen.recompilations > 0) == ("unsteady" in flags)
     assert run.one_time_seconds >= run.compile_seconds > 0
