@@ -30,7 +30,7 @@ _UNFED = 10
 # Counts that an iteration changes, and that are as before where it turns out to be an evaluation.
 _COUNTS = (
     *("_since_step", "_last", "wait_seconds", "_batches_in_epoch", "epoch_batches"),
-    *("_ahead", "_has_ended", "_epoch_backwards"),
+    *("_taken_ahead", "_has_ended", "_epoch_backwards"),
 )
 
 
@@ -94,7 +94,7 @@ class BatchStream(Batches):
         """The loader of `_read`."""
         # The last iteration, with steps and backward passes, boundaries, and counts as it began.
         self._begun_last: tuple[Any, int, int, dict[str, Any]] | None = None
-        self._ahead = (0, 0)
+        self._taken_ahead = (0, 0)
         """A batch that the loop has taken before it trains on it, as accelerate's do, and its
         samples. It counts with the step that trains on it."""
         self._has_ended = False
@@ -116,13 +116,13 @@ class BatchStream(Batches):
             self.loader = loader
             self._iterator, self._elsewhere, self._opening = self._read, False, None
             self._batches_in_epoch, self._epoch_backwards = batches, self._backwards
-            self._ahead, self._has_ended = (0, 0), False
+            self._taken_ahead, self._has_ended = (0, 0), False
         self._backwards = self.calls.backwards
-        batches, samples = batches + self._ahead[0], samples + self._ahead[1]
+        batches, samples = batches + self._taken_ahead[0], samples + self._taken_ahead[1]
         passed = self._backwards - self._epoch_backwards
         is_ahead = 0 < passed == self._batches_in_epoch - 1 and not self._has_ended and batches > 0
-        self._ahead = (1, self._last_size) if is_ahead else (0, 0)
-        batches, samples = batches - self._ahead[0], samples - self._ahead[1]
+        self._taken_ahead = (1, self._last_size) if is_ahead else (0, 0)
+        batches, samples = batches - self._taken_ahead[0], samples - self._taken_ahead[1]
         self.steps, self._thread = self.steps + 1, threading.get_ident()
         self._given_out.add(batches, samples)
         self._called.add(*self.calls.stepped())
@@ -223,7 +223,7 @@ class BatchStream(Batches):
         if self._batches_in_epoch and not self._has_ended:
             self.epoch_batches = self._batches_in_epoch
         if self.calls.backwards - self._epoch_backwards < self._batches_in_epoch:
-            self._ahead = (0, 0)  # never trained on
+            self._taken_ahead = (0, 0)  # never trained on
         self._batches_in_epoch, self._epoch_backwards = 0, self.calls.backwards
         self._has_ended = False
 
