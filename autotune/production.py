@@ -34,7 +34,7 @@ from autotune.configuration.mismatch import (
     world_size,
 )
 from autotune.knobs.base import Knob, Value
-from autotune.process.common.interpreter import check_torch
+from autotune.process.common.interpreter import APPLIES, check_torch
 from autotune.values.errors import MismatchWarning, UsageError
 from autotune.values.machine import nvidia_gpus
 
@@ -68,7 +68,7 @@ class Best:
         Raises:
             UsageError: torch is too old.
         """
-        check_torch()
+        check_torch(APPLIES)
         from autotune.training.apply_settings import Settings
 
         return Settings(self.config)

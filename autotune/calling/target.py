@@ -8,22 +8,10 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
 
 _MODEL_PARTS = frozenset({"build_model", "build_dataset", "compute_loss"})
-# Run by another interpreter, which knows where its packages lie.
-_ASK = """\
-import sys
-sys.path = [place for place in sys.path if place]
-from autotune.calling.target import module_file
-from autotune.values.errors import UsageError
-try:
-    print(module_file(sys.argv[1]))
-except UsageError as error:
-    sys.exit(str(error))
-"""
 
 
 def import_folder(path: Path, module: str | None) -> Path:
@@ -31,14 +19,12 @@ def import_folder(path: Path, module: str | None) -> Path:
     return path.resolve().parents[(module or "").count(".")]
 
 
-def module_file(name: str, python: Interpreter | None = None) -> Path:
-    """Return the file that `PYTHON -m name` runs; no package is imported for it.
+def module_file(name: str) -> Path:
+    """Return the file that `python -m name` runs; no package is imported for it.
 
     Raises:
         UsageError: there is no such module, or it is no Python source.
     """
-    if python is not None and python.is_other:
-        return Path(python.answer(_ASK, name))
     places: list[str] | None = [str(Path.cwd()), *sys.path]
     spec = None
     for number, part in enumerate(parts := name.split(".")):
@@ -70,8 +56,8 @@ def _spec(name: str, places: list[str] | None) -> ModuleSpec | None:
     return next((spec for spec in specs if spec is not None), None)
 
 
-def is_program(path: Path, python: Interpreter | None = None) -> bool:
-    """Return True if a file is source for `python` (None: this one), by its name or first line.
+def is_program(path: Path) -> bool:
+    """Return True if a file is Python source, by its name or first line.
 
     Raises:
         UsageError: its first line names the Python of another environment.
@@ -81,27 +67,25 @@ def is_program(path: Path, python: Interpreter | None = None) -> bool:
     interpreter = _interpreter(path)
     if interpreter is None:
         return False
-    here = (python or own_interpreter()).path
+    here = Path(sys.executable)
     if interpreter.parent.name == "bin" and interpreter.parent.resolve() != here.parent.resolve():
         raise UsageError(
-            f"{path} runs with {interpreter}, and autotune with {here}. Add --python {interpreter}."
+            f"{path} runs with {interpreter}, and autotune with {here}. Install autotune there."
         )
     return True
 
 
-def console_command(word: str, python: Interpreter | None = None) -> Path | None:
+def console_command(word: str) -> Path | None:
     """Return the file of an installed command that is a Python program; None if there is none.
-
-    `python` runs it; None for the interpreter of this process.
 
     Raises:
         UsageError: it is one of another environment.
     """
     if "/" in word:
         return None
-    beside = (python or own_interpreter()).path.parent / word
+    beside = Path(sys.executable).parent / word
     found = beside if beside.is_file() else shutil.which(word)
-    return Path(found) if found and is_program(Path(found), python) else None
+    return Path(found) if found and is_program(Path(found)) else None
 
 
 def _interpreter(path: Path) -> Path | None:

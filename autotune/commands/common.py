@@ -13,9 +13,9 @@ import click
 from autotune.calling.target import is_program
 from autotune.configuration import mismatch
 from autotune.configuration.best_config import read_best
-from autotune.configuration.flag_types import folder_name, interpreter, settings
+from autotune.configuration.flag_types import folder_name, settings
 from autotune.context.options import SearchOptions
-from autotune.process.common.interpreter import SEARCHES, Interpreter, check_installed
+from autotune.process.common.interpreter import SEARCHES, check_installed, check_torch
 from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
@@ -52,20 +52,6 @@ def flag(flags: str, text: str, **more: Any) -> click.Option:
     return click.Option(flags.split(), help=text, is_flag=True, **more)
 
 
-def python_option(oldest_torch: tuple[int, int]) -> click.Option:
-    """Return the option that names the Python that trains, which is checked when parsed."""
-    return option(
-        "--python",
-        "Train with this Python, such as .venv/bin/python, if autotune is installed elsewhere. "
-        "Default: $AUTOTUNE_PYTHON, else the Python of this command.",
-        interpreter(oldest_torch),
-        "",
-        metavar="PATH",
-        envvar="AUTOTUNE_PYTHON",
-        show_default=False,
-    )
-
-
 MODEL = click.Argument(["model"], type=PATH)
 DEVICE = option("--device", "Use this device: auto, cpu, cuda or cuda:N.", default="auto")
 SPACE = option(
@@ -93,7 +79,6 @@ LAUNCHER = option(
     "'srun ...', 'mpirun ...', 'accelerate launch ...'.",
     metavar="COMMAND",
 )
-PYTHON = python_option(SEARCHES)
 FRESH_DATA = flag(
     "--fresh-data",
     "Build the dataset again in each process. Default: once, shared by forked processes.",
@@ -138,7 +123,7 @@ def options_of(
     Raises:
         UsageError: the model or a flag cannot be used, or a package is missing.
     """
-    check_model(model, flags.get("python"))
+    check_model(model)
     check_processes(flags)
     if flags.get("sampler") in _NEED_SCIPY:
         check_installed("scipy", f"--sampler {flags['sampler']}")
@@ -179,11 +164,11 @@ def storage_in(folder: Path) -> str:
     return f"sqlite:///{folder / 'study.db'}"
 
 
-def check_model(model: Path, python: Interpreter | None = None) -> None:
-    """Check that a model is a program of `python` (None: this); warn if others can change it.
+def check_model(model: Path) -> None:
+    """Check that a model is a Python program, and torch can train it; warn if others can change it.
 
     Raises:
-        UsageError: it does not exist, or is no Python file.
+        UsageError: it does not exist, or is no Python file; torch is missing or too old.
     """
     if not model.exists():
         raise UsageError(
@@ -191,8 +176,9 @@ def check_model(model: Path, python: Interpreter | None = None) -> None:
             "writes a template."
         )
     _check_text("MODEL", str(model))
-    if not is_program(model, python):
+    if not is_program(model):
         raise UsageError(f"{model} is not a Python file. Name a training script or a model.py.")
+    check_torch(SEARCHES)
     _warn_of_strangers(model)
 
 
@@ -212,22 +198,18 @@ def _warn_of_strangers(model: Path) -> None:
 
 
 def tell_mismatches(
-    best: Path,
-    model: Path | None,
-    strict: bool,
-    python: Interpreter,
-    processes: int | None = None,
+    best: Path, model: Path | None, strict: bool, processes: int | None = None
 ) -> None:
     """Print to stderr how this machine and model differ from those that `best` records.
 
-    `python` trains, in `processes` that train together; None: as many as the environment says. Of
-    several processes that a launcher started, one prints.
+    `processes` train together; None: as many as the environment says. Of several processes that a
+    launcher started, one prints.
 
     Raises:
         UsageError: a file cannot be read.
         MismatchError: there is a difference, and `strict` is set.
     """
-    found = mismatch.mismatches(read_best(best), model, processes, python)
+    found = mismatch.mismatches(read_best(best), model, processes)
     if found and strict:
         raise MismatchError(mismatch.mismatch_text(str(best), found))
     if found:

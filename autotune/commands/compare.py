@@ -37,7 +37,6 @@ _NOT_FASTER = 8
             9,
         ),
         common.DEVICE,
-        common.PYTHON,
         common.option(
             "--nproc-per-node",
             "Train in this many processes on this host. Default: as A says.",
@@ -68,7 +67,7 @@ def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **fl
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)
     for best in files:
-        common.tell_mismatches(best, model, strict, flags["python"], flags["nproc_per_node"])
+        common.tell_mismatches(best, model, strict, flags["nproc_per_node"])
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     flags["processes"], flags["launch"] = flags.pop("nproc_per_node"), flags.pop("launcher")
     unwind_on_sigterm()
@@ -86,7 +85,7 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     with (
         execute.scratch_folder() as folder,
         kept_files() as keep,
-        execute.one_runner(folder, options.python, keep) as runner,
+        execute.one_runner(folder, keep) as runner,
         signs_of_life("a round") as write,
     ):
 

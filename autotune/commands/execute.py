@@ -14,7 +14,6 @@ from autotune.console.interrupts import interrupts
 from autotune.console.live import display
 from autotune.console.progress import kept_files
 from autotune.context.options import SearchOptions
-from autotune.process.common.interpreter import Interpreter
 from autotune.process.devices import Device, DeviceRunner, shared_cores
 from autotune.process.runner import Runner, SubprocessRunner
 from autotune.process.stop import Stop
@@ -40,16 +39,15 @@ def scratch_folder() -> Iterator[Path]:
 
 def one_runner(
     folder: Path,
-    python: Interpreter,
     keep: Path | None = None,
     *,
     warm: bool = True,
     environ: Mapping[str, str] = MappingProxyType({}),
     stop: Stop | None = None,
 ) -> SubprocessRunner:
-    """Return a runner of children with `python`; `folder` has its cache, `keep` changed files."""
+    """Return a runner of children; `folder` has its cache, `keep` changed files."""
     cancelled = (stop or Stop()).is_at_once
-    return SubprocessRunner(folder / "inductor", warm, environ, cancelled, python, keep)
+    return SubprocessRunner(folder / "inductor", warm, environ, cancelled, keep)
 
 
 def environs(devices: Sequence[Device]) -> list[dict[str, str]]:
@@ -67,13 +65,13 @@ def search_runners(
     If a device is named, or others may run trials on the same host, each runner waits until its
     device is free.
     """
-    folder, python = options.study.folder, options.workload.interpreter
+    folder = options.study.folder
     check_storage(options.study.storage)
     waits = ":" in options.resources.device or is_server(options.study.storage)
     chosen = devices or [Device(options.resources.device)]
     with ExitStack() as opened:
         own = [
-            opened.enter_context(one_runner(folder, python, keep, environ=environ, stop=stop))
+            opened.enter_context(one_runner(folder, keep, environ=environ, stop=stop))
             for environ in environs(chosen)
         ]
         if not devices and not waits:
@@ -98,9 +96,7 @@ def execute_worker(options: WorkerOptions, quiet: bool) -> None:
         interrupts(stop),
         display("none" if quiet else "plain") as show,
         kept_files(options.folder) as keep,
-        one_runner(
-            options.folder, options.python, keep, environ=device.environ, stop=stop
-        ) as runner,
+        one_runner(options.folder, keep, environ=device.environ, stop=stop) as runner,
     ):
         for event in join(options, DeviceRunner(runner, device, stop), stop):
             show(event)

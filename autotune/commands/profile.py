@@ -26,7 +26,7 @@ from autotune.values.outcome import Diagnosed, Measured, Profiled, as_failure, d
 @click.command(
     cls=scripts.ScriptCommand,
     params=[
-        *(common.MODEL, common.SPACE, common.DEVICE, common.PYTHON),
+        *(common.MODEL, common.SPACE, common.DEVICE),
         *(common.BASELINE, common.PROCESSES, *scripts.CALLED),
     ],
 )
@@ -50,7 +50,7 @@ def execute_profile(options: SearchOptions) -> None:
     with (
         execute.scratch_folder() as folder,
         kept_files() as keep,
-        execute.one_runner(folder, options.workload.interpreter, keep) as runner,
+        execute.one_runner(folder, keep) as runner,
     ):
         with signs_of_life("the profile") as write:
             script = options.workload.script

@@ -23,7 +23,7 @@ from autotune.configuration.script import Plan, own_flags, plan_run, with_flags
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import spelled
-from autotune.process.common.interpreter import APPLIES, Interpreter
+from autotune.process.common.interpreter import APPLIES, check_torch
 from autotune.values.errors import UsageError
 from autotune.values.text import by_reason
 
@@ -79,7 +79,6 @@ class _BeforeTheScript(click.Command):
             "Run SCRIPT in this many processes, started by torchrun. Default: in this process.",
             click.IntRange(min=1),
         ),
-        common.python_option(APPLIES),
         common.flag("--print-command", "Print environment and command, and run nothing."),
     ],
     context_settings={"allow_interspersed_args": False},
@@ -93,8 +92,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     if not command:
         raise UsageError("Name the script to run: autotune run best.yaml train.py --epochs 3")
     answer, (script, *arguments) = read_best(best), command
-    python: Interpreter = flags["python"]
-    script, path = _found(script, as_module, python)
+    check_torch(APPLIES)
+    script, path = _found(script, as_module)
     # The result of a model.py may run any script.
     has_name = path.name == Path(answer.provenance.model).name
     measured = path if has_name or mismatch.is_model(answer, path) else None
@@ -106,7 +105,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         raise UsageError("\n".join(faults))
     plan = _planned(answer, maps, allow, is_measured=measured is not None)
     config = TrainingConfig.of(plan.settings)
-    common.tell_mismatches(best, measured, flags["strict"], python, flags["nproc_per_node"])
+    common.tell_mismatches(best, measured, flags["strict"], flags["nproc_per_node"])
     if flags["strict"] and plan.withheld:
         lines = [f"{setting}: {reason}." for setting, reason in plan.withheld.items()]
         raise UsageError("\n".join([*lines, "Map them with --map, or leave out --strict."]))
@@ -114,12 +113,11 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         common.say(line)
     words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
     # -P: files in the current directory must not shadow modules of autotune.
-    program = [str(python.path), "-P", "-c", _START, plan.to_json(), *words]
+    program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
     if (processes := flags["nproc_per_node"]) is not None:
         launched = ["--standalone", "--nproc-per-node", str(processes), "--no-python", *program]
-        program = [str(python.path), "-m", "torch.distributed.run", *launched]
-    asked = {**environ_of(config, python.torch), **variables_of(maps, config.every())}
-    environment = {**python.environ, **asked}
+        program = [sys.executable, "-m", "torch.distributed.run", *launched]
+    environment = {**environ_of(config), **variables_of(maps, config.every())}
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
@@ -207,17 +205,17 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
     return plan
 
 
-def _found(script: str, as_module: bool, python: Interpreter) -> tuple[str, Path]:
-    """Return a path or a module's name for `python` to run, and its file.
+def _found(script: str, as_module: bool) -> tuple[str, Path]:
+    """Return a path or a module's name to run, and its file.
 
     Raises:
         UsageError: there is no such file, module or installed command, or it is no Python program.
     """
     if as_module:
-        return script, module_file(script, python)
+        return script, module_file(script)
     path = Path(script)
     if not path.exists():
-        command = console_command(script, python)
+        command = console_command(script)
         if not command:
             raise UsageError(f"{script} does not exist. Name a script, or a module with -m.")
         return str(command), Path(command)

@@ -145,12 +145,12 @@ def script_options(
         UsageError: flags that do not fit the kind of file; all are named.
     """
     own = {name: flags.pop(name, None) for name in _SPELLED}
-    module, python = str(model) if own.pop("as_module") else None, flags["python"]
+    module = str(model) if own.pop("as_module") else None
     if module is not None:
-        model = module_file(module, python)
+        model = module_file(module)
     elif not model.exists():
-        model = console_command(str(model), python) or model
-    common.check_model(model, python)
+        model = console_command(str(model)) or model
+    common.check_model(model)
     if arguments is None and module is None and not is_script(model):
         for name in (name for name, value in own.items() if value):
             raise UsageError(

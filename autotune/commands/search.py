@@ -40,7 +40,7 @@ _NOTHING_FEASIBLE = 3
 
 FRONT = (
     *("time_budget", "dry_run", "space", "as_module", "maps", "metric_regex", "metric_mode"),
-    *("exact_only", "workdir", "temp_workdir", "device", "python", "out"),
+    *("exact_only", "workdir", "temp_workdir", "device", "out"),
 )
 """Names of the options that most people need, which `-h` shows."""
 POSITIVE = click.IntRange(min=1)
@@ -119,7 +119,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             default="auto",
             metavar="DEVICE[,...]",
         ),
-        *(common.PYTHON, common.PROCESSES, common.LAUNCHER),
+        *(common.PROCESSES, common.LAUNCHER),
         option("--trial-timeout", "Kill a process that takes longer.", flag_types.duration, "10m"),
         option("--max-failures", "Stop after this many failed trials in a row.", POSITIVE, 8),
     ],
@@ -354,9 +354,8 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
     """
     clock = Clock(time_budget_of(options))
     with execute.scratch_folder() as folder, kept_files() as keep, signs_of_life(""):
-        python = options.workload.interpreter
         environ = next(iter(execute.environs(devices)), {})
-        runner = execute.one_runner(folder, python, keep, warm=False, environ=environ)
+        runner = execute.one_runner(folder, keep, warm=False, environ=environ)
         context = survey(options, BudgetedRunner(runner, clock), folder)
     for line in plan_lines(context):
         to_stderr(line)

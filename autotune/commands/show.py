@@ -10,21 +10,21 @@ from autotune.commands import common, execute
 from autotune.console import tables
 from autotune.console.progress import signs_of_life
 from autotune.context.inspection import inspect, inspection
-from autotune.process.common.interpreter import Interpreter
+from autotune.process.common.interpreter import SEARCHES, check_torch
 from autotune.values.outcome import Inspected
 
 
 @click.command(
     params=[
         click.Argument(["model"], type=common.PATH, required=False),
-        *(common.DEVICE, common.PYTHON),
+        common.DEVICE,
     ]
 )
-def settings(model: Path | None, device: str, python: Interpreter) -> None:
+def settings(model: Path | None, device: str) -> None:
     """List the settings and their values on this machine; with MODEL, also what it cannot use."""
     if model is not None:
-        common.check_model(model, python)
-    inspected = _inspected(device, model, python)
+        common.check_model(model)
+    inspected = _inspected(device, model)
     tables.show_knobs(inspected.machine, inspected.workload)
 
 
@@ -34,21 +34,22 @@ def spaces() -> None:
     tables.show_spaces()
 
 
-@click.command(params=[common.DEVICE, common.PYTHON])
-def doctor(device: str, python: Interpreter) -> None:
+@click.command(params=[common.DEVICE])
+def doctor(device: str) -> None:
     """Show what autotune finds on this machine: device, cores, memory, PyTorch."""
-    tables.show_machine(_inspected(device, None, python).machine, python)
+    tables.show_machine(_inspected(device, None).machine)
 
 
-def _inspected(device: str, model: Path | None, python: Interpreter) -> Inspected:
+def _inspected(device: str, model: Path | None) -> Inspected:
     """Return facts on this machine and, with a model, on the workload.
 
     Raises:
         AutotuneError: see `autotune.context.inspection.inspect`.
     """
+    check_torch(SEARCHES)
     with (
         execute.scratch_folder() as folder,
         signs_of_life("" if model else "inspecting the machine"),
     ):
-        runner = execute.one_runner(folder, python, warm=False)
+        runner = execute.one_runner(folder, warm=False)
         return inspect(runner, inspection(device, model), folder)

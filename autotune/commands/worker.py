@@ -27,7 +27,6 @@ from autotune.values.errors import UsageError
             "Use this device: auto, cpu, cuda:N, or cores such as cpu:0-3.",
             default="auto",
         ),
-        common.PYTHON,
         common.QUIET,
     ],
 )
@@ -47,5 +46,5 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
         raise UsageError(f"--device {device}: a worker has one device. Start one worker for each.")
     (chosen_one,) = chosen if script is None else seen_alone(chosen)
     folder = common.study_folder(study)
-    options = WorkerOptions(study, storage, model, folder, chosen_one, script, flags["python"])
+    options = WorkerOptions(study, storage, model, folder, chosen_one, script)
     execute_worker(options, quiet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -37,7 +37,6 @@ from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_ways import call, known_maps, out_of_reach, with_proposed
 from autotune.knobs.own import unknown_options
-from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
@@ -81,8 +80,6 @@ class ComparisonOptions:
     """Processes that train together; 0: as many as `launch` starts."""
     launch: str | None = None
     """Command of a launcher that starts them; None for those of this host."""
-    python: Interpreter = field(default_factory=own_interpreter)
-    """Python that trains."""
 
     @property
     def resources(self) -> Resources:

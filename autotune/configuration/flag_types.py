@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import click
-
-from autotune.process.common.interpreter import Interpreter, interpreter_at, own_interpreter
 
 if TYPE_CHECKING:
     from autotune.configuration.constraints import Tolerance
@@ -89,23 +86,6 @@ def settings(value: object) -> dict[str, Value]:
     if faults := setting_faults(found):
         raise click.BadParameter(" ".join(faults.values()))
     return found
-
-
-def interpreter(oldest_torch: tuple[int, int]) -> Callable[[object], Interpreter]:
-    """Return the type of a Python that trains with a torch of that version or newer.
-
-    It is named by its path, its name or the directory of its environment; "" is this process's.
-    The type raises UsageError if it is none, or cannot train under autotune.
-    """
-
-    def read(value: object) -> Interpreter:
-        if isinstance(value, Interpreter):
-            return value
-        found = interpreter_at(str(value)) if value else own_interpreter()
-        found.check(oldest_torch)
-        return found
-
-    return read
 
 
 def folder_name(study: str) -> str:

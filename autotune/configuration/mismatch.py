@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import own_flags
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.knobs.base import spelled
-from autotune.process.common.interpreter import Interpreter, own_interpreter
+from autotune.process.common.interpreter import torch_version
 from autotune.process.common.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
 from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
@@ -33,7 +34,6 @@ def mismatches(
     best: BestConfig,
     model: Path | None = None,
     processes: int | None = None,
-    python: Interpreter | None = None,
 ) -> list[str]:
     """Return what differs from the recorded machine and measurement, one line each.
 
@@ -45,19 +45,22 @@ def mismatches(
             relative to the current folder.
         processes: the processes that will train together. Default: the world size that a launcher
             put into the environment, else 1.
-        python: the Python that will train. Default: that of this process.
 
     Raises:
         UsageError: `model` cannot be read.
     """
-    recorded, host, here = best.machine, probe_host(), python or own_interpreter()
+    recorded, host = best.machine, probe_host()
     # torch reports 2.15.0+cu130 while the metadata of many of its packages say 2.15.0.
-    torch = here.torch or "none"
+    torch = torch_version() or "none"
     recorded_torch = recorded.torch if "+" in torch else recorded.torch.partition("+")[0]
     facts: list[tuple[str, str | int, str | int]] = [
         ("CPU", recorded.cpu, host.cpu_name),
         ("usable cores", recorded.cores, host.usable_cores),
-        ("Python", recorded.python.rpartition(".")[0], here.python.rpartition(".")[0]),
+        (
+            "Python",
+            recorded.python.rpartition(".")[0],
+            platform.python_version().rpartition(".")[0],
+        ),
         ("torch", recorded_torch, torch),
         ("processes", best.processes or 1, processes or world_size()),
     ]

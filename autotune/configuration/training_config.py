@@ -206,13 +206,10 @@ def with_own(names: Iterable[str], configs: Iterable[TrainingConfig]) -> tuple[s
     return tuple(dict.fromkeys((*names, *own)))
 
 
-def environ_of(config: TrainingConfig, torch: str | None = None) -> dict[str, str]:
-    """Return the environment variables that a process needs at its start to run `config`.
-
-    `torch` is the version that reads them; None for the one of this process.
-    """
+def environ_of(config: TrainingConfig) -> dict[str, str]:
+    """Return the environment variables that a process needs at its start to run `config`."""
     found = (pair for knob, value in config.items() for pair in knob.environ(value).items())
-    return {name_to_read(name, torch): value for name, value in found}
+    return {name_to_read(name): value for name, value in found}
 
 
 def render(settings: Mapping[str, Value]) -> str:

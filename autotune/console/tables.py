@@ -15,7 +15,7 @@ from autotune.console.event_lines import bound_lines
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
-from autotune.process.common.interpreter import Interpreter, how_to_get
+from autotune.process.common.interpreter import how_to_get, is_installed
 from autotune.searching.run.diagnosis import Diagnosis
 from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled, WorkloadFacts
@@ -52,7 +52,7 @@ def show_spaces() -> None:
     print_rows(rows, ("space", "trials", "settings", "about"))
 
 
-def show_machine(machine: Machine, python: Interpreter) -> None:
+def show_machine(machine: Machine) -> None:
     """Print the facts on this machine, and the package that would show more of them."""
     host = machine.host
     quota = "none" if host.quota_cores is None else f"{host.quota_cores:g} cores"
@@ -77,10 +77,8 @@ def show_machine(machine: Machine, python: Interpreter) -> None:
         "Python, torch": f"{machine.python}, {machine.torch}",
         "fingerprint": machine.fingerprint,
     }
-    if machine.device.startswith("cuda") and "pynvml" not in python.packages:
-        facts["throttling, energy, other GPU processes"] = (
-            f"not read: needs {how_to_get('pynvml', python)}"
-        )
+    if machine.device.startswith("cuda") and not is_installed("pynvml"):
+        facts["throttling, energy, other GPU processes"] = f"not read: needs {how_to_get('pynvml')}"
     print_rows(facts.items())
 
 

@@ -19,7 +19,6 @@ from autotune.configuration.script import Judge, ScriptOptions
 from autotune.configuration.search_space import EffectiveBatch, find_space, read_space
 from autotune.configuration.training_config import LrRule, TrainingConfig, render
 from autotune.knobs.base import Value
-from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
@@ -47,8 +46,6 @@ class WorkloadOptions:
     """True if each process builds its dataset itself, instead of forking a host that did."""
     deterministic: bool = False
     """True if all settings, the user's included, run in torch's deterministic mode."""
-    interpreter: Interpreter = field(default_factory=own_interpreter)
-    """Python that trains."""
 
     def judge(self, facts: WorkloadFacts) -> Judge:
         """Return what judges a training."""
@@ -290,7 +287,6 @@ _VALUES: dict[str, type[Any]] = {
 # Flat names that differ from their field's; flags and stored notes have them.
 _OTHER_NAMES = {
     ("study", "name"): "study",
-    ("workload", "interpreter"): "python",
     ("budget", "seconds"): "time_budget_seconds",
     ("accuracy", "tolerance"): "accuracy_tolerance",
     ("accuracy", "minimum"): "min_accuracy",

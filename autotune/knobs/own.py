@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from autotune.knobs.base import AnyPlain, Knob, Setup, Value
 from autotune.knobs.process import at_start
-from autotune.process.common.interpreter import own_interpreter, reaches
+from autotune.process.common.interpreter import reaches, torch_version
 from autotune.values.machine import Machine
 from autotune.values.outcome import Signature
 from autotune.values.text import did_you_mean
@@ -89,14 +89,11 @@ class OwnKnob(Knob):
         return at_start(name_to_read(self.word))
 
 
-def name_to_read(word: str, torch: str | None = None) -> str:
-    """Return the name under which torch reads a variable: the older one where that is read first.
-
-    `torch` is its version; None for the one of this process.
-    """
+def name_to_read(word: str) -> str:
+    """Return the name by which torch reads a variable: the older one where that is read first."""
     if word != ALLOCATOR:
         return word
-    version = torch or own_interpreter().torch or ""  # "" reaches all
+    version = torch_version() or ""  # "" reaches all
     is_newer = reaches(version, _READS_ALLOCATOR) and os.environ.get(OLDER_ALLOCATOR) is None
     return word if is_newer else OLDER_ALLOCATOR
 

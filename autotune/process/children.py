@@ -15,6 +15,7 @@ import secrets
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -76,13 +77,11 @@ class FreshInterpreter:
     host_pid: int | None = None
     exit_code: int | None = None
 
-    def __init__(
-        self, python: Path, job: Job, files: TrialFolder, environ: Mapping[str, str]
-    ) -> None:
+    def __init__(self, job: Job, files: TrialFolder, environ: Mapping[str, str]) -> None:
         child = [str(files.path), lifeline(), repr(time.monotonic())]
         words = ["autotune.process.child.main", *child]
         if job.is_of_ranks:
-            call = [*launch_command(job, python, files), *child]
+            call = [*launch_command(job, files), *child]
             words = ["autotune.process.child.launcher", lifeline(), *call]
             environ = {_SHUTDOWN: "1", **environ}
         for log in (files.stdout, files.stderr):
@@ -90,7 +89,7 @@ class FreshInterpreter:
         # Append mode, so that the logs can be cut while the child goes on writing.
         with files.stdout.open("ab") as stdout, files.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [python, "-m", *words],
+                [sys.executable, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,

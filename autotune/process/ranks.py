@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -46,21 +47,21 @@ if __name__ == "__main__":
 """
 
 
-def launch_command(job: Job, python: Path, files: TrialFolder) -> Sequence[str]:
+def launch_command(job: Job, files: TrialFolder) -> Sequence[str]:
     """Return the user's or torch's launcher, and what it starts as each rank."""
     if job.launch:
-        return *job.launch, str(write_program(files, python))
+        return *job.launch, str(write_program(files))
     options = ["--nproc-per-node", str(job.processes), "--log-dir", str(files.launcher_logs)]
     words = ["torch.distributed.run", "--standalone", *options, "-m", "autotune.process.child.main"]
-    return str(python), "-m", *words
+    return sys.executable, "-m", *words
 
 
-def write_program(files: TrialFolder, python: Path) -> Path:
+def write_program(files: TrialFolder) -> Path:
     """Write the program that a launcher starts as each rank; return its path.
 
     Launchers start it as such or as a Python script.
     """
-    text = _PROGRAM.format(python=shlex.quote(str(python)))
+    text = _PROGRAM.format(python=shlex.quote(sys.executable))
     files.program.write_text(text, encoding="utf-8")
     files.program.chmod(0o700)
     return files.program

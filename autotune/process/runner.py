@@ -22,7 +22,6 @@ from autotune.configuration.job import Job, job_to_json, without_arguments
 from autotune.configuration.script import Keep
 from autotune.process import children
 from autotune.process.children import RunningChild
-from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.common.trial_folder import (
     EVALUATION,
     NUMERICS_CHECK,
@@ -71,7 +70,6 @@ class SubprocessRunner:
         warm: bool = True,
         environ: Mapping[str, str] = MappingProxyType({}),
         is_cancelled: Callable[[], bool] = lambda: False,
-        interpreter: Interpreter | None = None,
         keep: Path | None = None,
     ) -> None:
         """Set up a runner without starting anything.
@@ -82,20 +80,16 @@ class SubprocessRunner:
             warm: use warm hosts where possible.
             environ: what children get in addition to this process's, such as `Device.environ`.
             is_cancelled: called about once a second; True ends the running job.
-            interpreter: Python of children; None for that of this process.
             keep: folder, made when it is needed, for files as they were before a script overwrote
                 or deleted them; None to keep none.
         """
         self._family = children.Family()
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(compile_cache.resolve())}
-        interpreter = interpreter or own_interpreter()
-        self._python = interpreter.path
         self._environ = {**self._family.environ, **cache, **environ}
-        self._environ |= interpreter.environ
         self._is_cancelled = is_cancelled
         self._keep_in = None if keep is None else keep.resolve()
         self._began: float | None = None
-        self._hosts = Hosts(self._python, self._environ)
+        self._hosts = Hosts(self._environ)
         self._why_fresh = "" if warm else "no warm host here"
 
     def __enter__(self) -> Self:
@@ -217,7 +211,7 @@ class SubprocessRunner:
         how = why_fresh if job.is_of_ranks else f"fresh interpreter: {why_fresh}"
         files.launch.write_text(f"{how}\n", encoding="utf-8")
         environ = {**self._environ, **variables_needed(job)}
-        return children.FreshInterpreter(self._python, job, files, environ)
+        return children.FreshInterpreter(job, files, environ)
 
     def _why_fresh_for(self, job: Job) -> str:
         """Return why a job needs a new interpreter; "" if it may be forked."""

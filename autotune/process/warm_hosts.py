@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from autotune.configuration.job import Job, job_to_json
@@ -94,15 +94,16 @@ class Building:
 class WarmHost:
     """A process that has imported torch and forks a child for each job."""
 
-    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self.built: _Dataset | None = None
         """The dataset that its forks share; None if none was built."""
         self._end, other_end = channel()
         self._end.settimeout(HOST_PATIENCE_SECONDS)
         descriptor = other_end.fileno()
+        program = ["-m", "autotune.process.child.warm_host", str(descriptor), lifeline()]
         try:
             self._process = subprocess.Popen(
-                [python, "-m", "autotune.process.child.warm_host", str(descriptor), lifeline()],
+                [sys.executable, *program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -192,9 +193,8 @@ def _environ_of(job: Job) -> _Environ:
 class Hosts:
     """The warm hosts of one runner; call `close` to end them."""
 
-    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
-        """Set the Python of hosts, and what they get in addition to this process's environment."""
-        self._python = python
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Set what hosts get in addition to this process's environment."""
         self._environ = environ
         self._hosts: dict[_Environ, WarmHost] = {}
         self._name: str | None = None
@@ -277,7 +277,7 @@ class Hosts:
             self._keep(_PLAIN, environ)
         if environ not in self._hosts:
             variables = {**self._environ, **variables_needed(job)}
-            self._hosts[environ] = WarmHost(self._python, variables)
+            self._hosts[environ] = WarmHost(variables)
         return self._hosts[environ]
 
     def _end(self, job: Job) -> None:

@@ -98,7 +98,8 @@ def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(tmp_path, monke
     python.write_text("#!/bin/sh\nexec sleep 20\n")
     python.chmod(0o755)
     monkeypatch.setattr(warm_hosts, "_KILLED_SECONDS", 0.2)
-    host = warm_hosts.WarmHost(python, {})
+    monkeypatch.setattr(warm_hosts.sys, "executable", str(python))
+    host = warm_hosts.WarmHost({})
     with monkeypatch.context() as patch:
         patch.setattr(subprocess.Popen, "kill", lambda _: None)
         host.close()

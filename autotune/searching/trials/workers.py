@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from autotune.context.inspection import (
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
-from autotune.process.common.interpreter import Interpreter, own_interpreter
 from autotune.process.common.trial_folder import make_private
 from autotune.process.devices import Device
 from autotune.process.runner import Runner
@@ -91,8 +90,6 @@ class WorkerOptions:
     device: Device
     script: ScriptOptions | None = None
     """The script's arguments; None for a model.py. Its other options are the search's."""
-    python: Interpreter = field(default_factory=own_interpreter)
-    """Python that trains."""
 
     @property
     def worker(self) -> str:

@@ -1,7 +1,6 @@
 """A best.yaml put into force in a training loop that is not ours."""
 
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.process.common import interpreter
-from autotune.process.common.interpreter import own_interpreter
 from autotune.production import Best
 from autotune.values.errors import MismatchWarning, UsageError
 from factories import best_config, with_not_proven
@@ -42,9 +40,7 @@ def changed(best, **changes):
 
 
 def test_a_torch_that_is_too_old_is_refused_by_name(best, monkeypatch):
-    here = own_interpreter()
-    packages = {**here.packages, "torch": "2.5.1+cu124"}
-    monkeypatch.setattr(interpreter, "own_interpreter", lambda: replace(here, packages=packages))
+    monkeypatch.setattr(interpreter, "torch_version", lambda: "2.5.1+cu124")
     for use in (
         best.apply_to_process,
         best.optimizer_kwargs,

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(how, tmp_pa
     files.path.mkdir()
     files.job.write_text(job_to_json(launching(2)))
     monkeypatch.chdir(tmp_path)
-    program = write_program(files, Path(sys.executable))
+    program = write_program(files)
     done = subprocess.run(
         [*how, program, files.path, lifeline(), "0.0"],
         capture_output=True,

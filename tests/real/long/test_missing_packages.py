@@ -1,7 +1,6 @@
 """The core runs without the packages of the extras, and a command that needs one names it."""
 
 import os
-import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.process.common.interpreter import _REQUIRED
 from children import HURRIED, WORKLOADS
 from stored_study import answered
 
@@ -94,10 +94,8 @@ def test_a_search_and_its_reports_need_no_extra(tmp_path):
 def test_what_is_named_is_what_installs_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    source = (ROOT / "autotune/process/common/optional_packages.py").read_text(encoding="utf-8")
-    named = dict(re.findall(r'"(\w+)": "([][\w-]+)",', source))
-    assert set(named) == set(OPTIONAL)
+    assert set(_REQUIRED) == set(OPTIONAL)
     (everything,) = extras.pop("all")
     required = [one.partition(">")[0] for extra in extras.values() for one in extra]
-    assert set(named.values()) == {*required} - {"torch"}
+    assert set(_REQUIRED.values()) == {*required} - {"torch"}
     assert everything == f"{project['name']}[{','.join(sorted(set(extras) - {'torch'}))}]"

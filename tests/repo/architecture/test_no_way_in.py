@@ -15,7 +15,6 @@ RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "mar
 # Whose import is the point: the user's own model.py, and what it imports; a command's module.
 IMPORTERS = {
     "cli.py",
-    "process/stand_in/autotune.py",
     "training/workload.py",
     "process/child/preload.py",
     "process/child/warm_host.py",

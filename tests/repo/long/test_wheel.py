@@ -54,7 +54,7 @@ def test_the_shipped_search_spaces_are_inside_the_wheel(installed, tmp_path):
 def test_the_presets_are_inside_the_wheel(installed, tmp_path):
     (tmp_path / "train.py").write_text("")
     said = run(installed, tmp_path, "search", "--preset", "other", "train.py").stderr
-    assert "--preset 'other' is none of hf, lightning, timm." in said
+    assert "--preset 'other' is not one of hf, lightning, timm." in said
 
 
 def test_the_template_is_inside_the_wheel_and_a_search_of_it_can_be_planned(installed, tmp_path):
