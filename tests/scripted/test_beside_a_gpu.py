@@ -91,6 +91,7 @@ def test_a_search_ends_with_what_is_finished_where_a_child_cannot_be_ended(tmp_p
         runner.run(job, tmp_path / "trial")
 
 
+@pytest.mark.fresh
 @covers("T22")
 def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(tmp_path, monkeypatch):
     """It may be stuck as well, since it builds datasets."""
