@@ -43,7 +43,7 @@ TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the time left is too short for its accuracy and its rounds"
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 3
 """Most candidates in one race."""
 # Most candidates tested after trials, because intervals widen with their number. Choosing is none.
 _MOST_TESTED = 4
