@@ -13,7 +13,7 @@ from autotune.console.interrupts import unwind_on_sigterm
         click.Argument(["study"], required=False),
         common.option(
             "--port",
-            "Listen on this port, or on the next free one; 0: any free port.",
+            "Listen on this port, or on a free one if it is taken.",
             click.IntRange(0, 65535),
             8080,
         ),

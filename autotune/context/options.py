@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from autotune.configuration.constraints import THROUGHPUT, Objective, Tolerance
 from autotune.configuration.job import Job
@@ -275,15 +275,7 @@ def time_budget_of(options: SearchOptions) -> float | None:
     return options.budget.seconds
 
 
-_VALUES: dict[str, type[Any]] = {
-    "workload": WorkloadOptions,
-    "study": StudyOptions,
-    "budget": Budget,
-    "objective": ObjectiveOptions,
-    "accuracy": AccuracyOptions,
-    "resources": Resources,
-    "sampling": SamplingOptions,
-}
+_VALUES: dict[str, type[Any]] = get_type_hints(SearchOptions)
 # Flat names that differ from their field's; flags and stored notes have them.
 _OTHER_NAMES = {
     ("study", "name"): "study",

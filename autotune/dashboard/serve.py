@@ -37,8 +37,6 @@ from autotune.values.text import clean
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-_PORTS_TO_TRY = 50
-_LAST_PORT = 65535
 _OWN_MARK = "*Written by `autotune dashboard`"
 _OWN_LINE = f"{_OWN_MARK}. Delete this line to keep your changes to this note.*"
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|])")
@@ -83,11 +81,11 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
 
     Args:
         place: the study.
-        port: first port to try; 0: any free port.
+        port: the port; 0, or one that is taken: any free one.
         browser: True to open a page, if a browser has a window here.
 
     Raises:
-        UsageError: no port is free, or there is a best.yaml alone.
+        UsageError: the port cannot be used, or there is a best.yaml alone.
         StorageError: the study cannot be read.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -182,22 +180,19 @@ class _Silent(WSGIRequestHandler):
 
 
 def _bound(app: WSGIApplication, port: int) -> _Server:
-    """Return a server on this port, or on the next free one.
+    """Return a server on this port; if that is taken, on any free one.
 
     Raises:
-        UsageError: no port is free.
+        UsageError: the port cannot be used.
     """
-    last = min(_LAST_PORT, port + (_PORTS_TO_TRY if port else 0))
-    for one in range(port, last + 1):
-        try:
-            server = _Server(("127.0.0.1", one), _Silent)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                continue
+    try:
+        server = _Server(("127.0.0.1", port), _Silent)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
             raise UsageError(f"--port {port}: {error.strerror}. Choose another.") from error
-        server.set_app(app)
-        return server
-    raise UsageError(f"ports {port} to {last} are taken. Choose another --port.")
+        server = _Server(("127.0.0.1", 0), _Silent)
+    server.set_app(app)
+    return server
 
 
 def _announce(shown: str, port: int, wanted: int, browser: bool) -> None:

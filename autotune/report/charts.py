@@ -74,14 +74,6 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """Line at the end of what is allowed, with its name."""
-
-    x: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plot:
     """Trials as marks over two axes."""
 
@@ -95,7 +87,8 @@ class Plot:
     line_kind: Literal["incumbent", "front"]
     whiskers: Sequence[tuple[float, float, float]] = ()
     """Intervals of trials: the horizontal place, and both ends."""
-    limit: Limit | None = None
+    limit: Tick | None = None
+    """Line at the end of what is allowed, with its name."""
     lane: float = 0.0
     """Height of the lane for trials without a rate, below the lowest one."""
 
@@ -153,9 +146,6 @@ def against_memory(data: ReportData) -> Plot | None:
     x = Scale(max(low - pad, 0.0) / unit, (high + pad) / unit, _LEFT, _RIGHT)
     y = _rates(data)
     places = {trial.number: (x.at(peak / unit), y.at(ratio)) for trial, peak, ratio in points}
-    drawn = None
-    if near and limit is not None:
-        drawn = Limit(x.at(limit / unit), f"limit {size(limit)}")
     return Plot(
         f"Speed-up of {len(points)} trials against peak memory, {name}",
         f"peak memory, {name}",
@@ -164,7 +154,7 @@ def against_memory(data: ReportData) -> Plot | None:
         [Mark(*places[one.number], data.standing(one), _tip(data, one)) for one, *_ in points],
         _steps(places[trial.number] for trial in data.pareto_best),
         "front",
-        limit=drawn,
+        limit=(x.at(limit / unit), f"limit {size(limit)}") if near and limit is not None else None,
     )
 
 

@@ -122,12 +122,18 @@ def _observed(run: Measurement) -> Measurement:
     return run
 
 
-class _Stored(Generic[T]):
-    """A stored value under a key; reading raises a ValueError if its type is wrong."""
+class Fact(Generic[T]):
+    """A stored value under its name, None if the study has none.
 
-    def __init__(self, key: str, kind: Any) -> None:
+    Reading raises a ValueError if its type is wrong.
+    """
+
+    def __init__(self, kind: Any, key: str = "") -> None:
         self.key = key
         self._kind = kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = self.key or name
 
     @overload
     def __get__(self, study: None, owner: type) -> Self: ...
@@ -136,9 +142,14 @@ class _Stored(Generic[T]):
     def __get__(self, study: StudyFacts | None, owner: type) -> Self | T:
         return self if study is None else study.parsed(self.key, self.read)
 
+    def __set__(self, study: StudyFacts, value: T) -> None:
+        study.store(self.key, value)
+
     def read(self, study: StudyFacts) -> T:
         """Return what the study has."""
-        raise NotImplementedError
+        fact = study.attributes.get(self.key)
+        found: T = None if fact is None else self.adapter.validate_python(fact)  # type: ignore[assignment]
+        return found
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
@@ -146,26 +157,8 @@ class _Stored(Generic[T]):
         return TypeAdapter(self._kind)
 
 
-class Fact(_Stored[T | None]):
-    """A whole value, stored under its name; None if the study has none."""
-
-    def __init__(self, kind: Any) -> None:
-        super().__init__("", kind)
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.key = name
-
-    def __set__(self, study: StudyFacts, value: T) -> None:
-        study.store(self.key, value)
-
-    def read(self, study: StudyFacts) -> T | None:
-        """Return the value."""
-        fact = study.attributes.get(self.key)
-        return None if fact is None else self.adapter.validate_python(fact)
-
-
-class Entries(_Stored[MutableMapping[str, T]]):
-    """A mapping, of which each entry is an attribute `PREFIX:KEY`; setting one writes it."""
+class Entries(Fact[MutableMapping[str, T]]):
+    """A mapping, of which each entry is an attribute `KEY:NAME`; setting one writes it."""
 
     def read(self, study: StudyFacts) -> MutableMapping[str, T]:
         """Return the entries."""
@@ -196,40 +189,40 @@ class StudyFacts:
     training is named by the text that equivalent trials have as their attribute `training`.
     """
 
-    identity = Fact[Identity](Identity)
-    plan = Fact[Plan](Plan)
+    identity = Fact[Identity | None](Identity)
+    plan = Fact[Plan | None](Plan)
     """Only where several processes may work on the study."""
-    start_seconds = Fact[float](Seconds)
+    start_seconds = Fact[float | None](Seconds)
     """Seconds that every trial is charged for the start of its process."""
-    run_seconds = Fact[float](Seconds)
+    run_seconds = Fact[float | None](Seconds)
     """Median seconds of a baseline process, from its request to its outcome."""
-    baseline_runs = Fact[tuple[Measurement, ...]](
+    baseline_runs = Fact[tuple[Measurement, ...] | None](
         Annotated[
             tuple[Annotated[Measurement, AfterValidator(_observed)], ...], Field(min_length=1)
         ]
     )
     """The baseline's processes, with which all claims and the diagnosis are compared."""
-    diagnosis = Fact[Diagnosed](Diagnosed)
+    diagnosis = Fact[Diagnosed | None](Diagnosed)
     """The timed stages of the baseline."""
-    probe_samples = Fact[int](NonNegativeInt)
+    probe_samples = Fact[int | None](NonNegativeInt)
     """Samples that every accuracy probe trains on."""
-    seed_seconds = Fact[float](Seconds)
+    seed_seconds = Fact[float | None](Seconds)
     """Seconds of an accuracy seed of the baseline."""
-    untrained = Fact[float](FiniteFloat)
+    untrained = Fact[float | None](FiniteFloat)
     """The baseline's held-out loss before training, where the allowed loss depends on it."""
-    confirmation = Fact[Confirmation](Confirmation)
-    answer = Fact[Answer](Answer)
-    qualities = Entries[Sequence[float]]("seeds", list[FiniteFloat])
+    confirmation = Fact[Confirmation | None](Confirmation)
+    answer = Fact[Answer | None](Answer)
+    qualities = Entries[Sequence[float]](list[FiniteFloat], "seeds")
     """Quality of each known seed, by training."""
-    numerics_checks = Entries[TrialOutcome]("check", Annotated[TrialOutcome, Discriminator("kind")])
+    numerics_checks = Entries[TrialOutcome](Annotated[TrialOutcome, Discriminator("kind")], "check")
     """Outcome of each numerics check, by its settings."""
-    matmul_rates = Entries[float]("rate", PositiveFloat)
+    matmul_rates = Entries[float](PositiveFloat, "rate")
     """FLOP/s of the machine's matrix products, by number format."""
-    seconds_again = Entries[float]("again_seconds", Seconds)
+    seconds_again = Entries[float](Seconds, "again_seconds")
     """Seconds of one more timing of a trial whose first one had a long step, by its number."""
-    drift_checks = Entries[Sequence[DriftCheck]]("drift", list[DriftCheck])
+    drift_checks = Entries[Sequence[DriftCheck]](list[DriftCheck], "drift")
     """Drift checks by device: `OWN`, or the name of an extra device or worker."""
-    phase_seconds = Entries[float]("seconds", Seconds)
+    phase_seconds = Entries[float](Seconds, "seconds")
     """Seconds of each phase besides the trials."""
 
     def __init__(
@@ -284,7 +277,7 @@ class StudyFacts:
             StudyMismatchError: one does not match its type; the message names it.
         """
         for one in vars(StudyFacts).values():
-            if not isinstance(one, _Stored):
+            if not isinstance(one, Fact):
                 continue
             try:
                 one.read(self)

@@ -1,6 +1,5 @@
 """A study is named in several ways, and shown by a dashboard."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -146,20 +145,3 @@ def test_a_driver_that_is_not_installed_is_said_without_the_password():
     with pytest.raises(StorageError) as caught:
         serve(find_study("postgresql+nosuch://me:secret@host/name"), 0, browser=False)
     assert "secret" not in str(caught.value)
-
-
-@pytest.fixture
-def told_study(url):
-    """The URL of a storage that holds a study of somebody's."""
-    import optuna
-
-    optuna.create_study(storage=url, study_name="theirs")
-    return url
-
-
-def test_ports_that_are_all_taken_are_named(told_study, monkeypatch):
-    monkeypatch.setattr("autotune.dashboard.serve._PORTS_TO_TRY", 0)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"{port}.* taken"):
-            serve(find_study(told_study), port, browser=False)
