@@ -11,7 +11,6 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Integers, Knob, OneOf, spelled
 
 _EFFECTS = {
-    "exact": "only what differs from run to run anyway",
     "numerics": "rounding",
     "statistics": "the course of training",
 }
@@ -22,7 +21,8 @@ _HEAD = """\
 The settings that autotune can tune. `make docs` writes this page. `autotune settings` lists the
 values that this machine can have; `autotune settings model.py` also says which settings that model
 cannot use. A [space file](space-file.md) names the settings that a search varies, and can
-add [settings of your own](own-settings.md).
+add [settings of your own](own-settings.md). Without "Can change", a setting changes only what
+differs from run to run anyway.
 """
 
 
@@ -32,10 +32,11 @@ def knobs_page() -> str:
 
 
 def _section(knob: Knob) -> str:
+    effect = _EFFECTS.get(knob.effect)
     facts = {
         "Pays": knob.pays,
         "Hurts": knob.hurts,
-        "Can change": f"{_EFFECTS[knob.effect]}.",
+        **({"Can change": f"{effect}."} if effect else {}),
         "Values": f"{_values(knob)}. Default: `{spelled(knob.default)}`.",
         "PyTorch": f"`{knob.call}` ([source]({knob.source}))",
     }

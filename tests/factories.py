@@ -43,6 +43,8 @@ IMAGE_FACTS = WorkloadFacts(
     repeated_blocks=True,
     has_checkpoint=True,
     attention=True,
+    equal_groups=True,
+    fills_memory=True,
     ranks=RankFacts(comm_dtypes=("bfloat16", "float16"), has_buffers=True),
 )
 

@@ -12,7 +12,7 @@ from autotune.knobs import KNOBS
 
 @contextmanager
 def process_state() -> Iterator[None]:
-    """Restore threads, precision, kernels and cuDNN's benchmark, and forget what was compiled."""
+    """Restore threads, precision, kernels and the like, and forget what was compiled."""
     threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     benchmark = torch.backends.cudnn.benchmark
@@ -26,7 +26,9 @@ def process_state() -> Iterator[None]:
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = benchmark
-    KNOBS["sdpa_backend"].on_process(None)
+    for name in ("sdpa_backend", "fill_uninitialized_memory", "gc", "merge_param_groups"):
+        KNOBS[name].on_process(KNOBS[name].default)
+    KNOBS["activation_memory_budget"].on_process(1.0)
     # What one test compiled must not count as compiled for the next.
     torch._dynamo.reset()
     counters.clear()

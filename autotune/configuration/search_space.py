@@ -227,7 +227,8 @@ def beginning_of(
             baseline[name],
             *(knob.resolve(value, machine) for value in first.offers.get(name, ())),
         )
-        for name, knob in KNOBS.items()
+        for name in (*KNOBS, *file.own.offers)
+        for knob in [knob_named(name)]
         if name != "batch_size" or effective_batch is None  # its divisors are in no file
     }
     return Beginning(offers, first.trials, first.seconds or math.inf)
@@ -515,12 +516,13 @@ def _dividing(
     if file.portable and "batch_size" in file.offers and len(offered) > 1:
         offered |= _relatives(int(baseline["batch_size"] or 1))
     legal, counts = KNOBS["accumulation_steps"].values, domains["accumulation_steps"]
+    is_any = file.portable or "accumulation_steps" not in file.offers
     fitting = [
         size
         for size in sorted(offered)
         if effective_batch % size == 0
         and not legal.fault(effective_batch // size)
-        and ("accumulation_steps" not in file.offers or effective_batch // size in counts)
+        and (is_any or effective_batch // size in counts)
     ]
     samples = None if facts is None else facts.dataset_samples
     if samples is not None and effective_batch > samples:

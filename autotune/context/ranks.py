@@ -22,7 +22,7 @@ from autotune.configuration.job import (
 from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
-from autotune.knobs import ALL_KNOBS
+from autotune.knobs import knob_named
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import ALONE
 from autotune.values.errors import UsageError, WorkloadError
@@ -164,7 +164,7 @@ def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:
 
     A portable space has them for other machines; otherwise a note names them.
     """
-    lost = [knob.name for knob in ALL_KNOBS if knob.of_ranks and knob.name in file.offers]
+    lost = [name for name in file.offers if knob_named(name).of_ranks]
     if not lost:
         return file, ()
     offers = {name: values for name, values in file.offers.items() if name not in lost}

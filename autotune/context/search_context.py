@@ -210,6 +210,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     file, found = as_found(file, workload, facts)
     baseline = own_of_each(workload.own_settings(facts, found), facts, workload.model_path)
     baseline = baseline.resolved(inspected.machine)
+    if baseline["deterministic"]:  # as --deterministic asks
+        facts = replace(facts, fills_memory=True)
     held = held_by_each(options, baseline)
     if observed is not None:
         look = OtherBatches(runner, options, file, held)

@@ -17,6 +17,7 @@ from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS, PRE
 from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.process import PROCESS_KNOBS
 from autotune.knobs.ranks import RANK_KNOBS
+from autotune.knobs.stepping import STEPPING_KNOBS
 
 ALL_KNOBS: tuple[Knob, ...] = (
     *LOADER_KNOBS,
@@ -24,6 +25,7 @@ ALL_KNOBS: tuple[Knob, ...] = (
     *COMPILE_KNOBS,
     *MODEL_KNOBS,
     *OPTIMIZER_KNOBS,
+    *STEPPING_KNOBS,
     *ATTENTION_KNOBS,
     *MEMORY_KNOBS,
     *PROCESS_KNOBS,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # Kernels, and torch's words for them.
 _WORDS = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
 _KERNELS = tuple(_WORDS)
-_HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": _KERNELS}
+# All kernels but cuDNN's, which makes a plan for each new shape.
+_WITHOUT = "without_cudnn"
+_HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": (*_KERNELS, _WITHOUT)}
 # Names of operators begin so; the one of flash attention on a CPU has a longer name.
 _OPERATOR = "aten::_scaled_dot_product_"
 _MATH = f"{_OPERATOR}attention_math"
@@ -40,10 +42,16 @@ class SdpaBackend(Knob):
 
     name = "sdpa_backend"
     default = None
-    values = OneOf((None, *_KERNELS))
+    values = OneOf((None, *_KERNELS, _WITHOUT))
     effect = "numerics"
-    summary = "Kernel of scaled_dot_product_attention; null is PyTorch's choice for each call."
-    pays = "Long sequences, and shapes for which PyTorch's order of preference is not the best."
+    summary = (
+        "Kernel of scaled_dot_product_attention; null is PyTorch's choice for each call, "
+        "without_cudnn its choice among the others."
+    )
+    pays = (
+        "Long sequences, and shapes for which PyTorch's order of preference is not the best. "
+        "without_cudnn: many lengths, for each of which cuDNN makes a plan."
+    )
     hurts = (
         "A kernel that does not take a call's mask, type or shape fails the training, and an "
         "evaluation in the same process, which uses it too."
@@ -81,7 +89,9 @@ class SdpaBackend(Knob):
         permitted = _permitted()
         # Permission proves nothing: the model may not call it, or the compiler replace it.
         passes = _seen.get(permitted)
-        return permitted if passes and _kernel_of(passes[-1]) == permitted else None
+        ran = _kernels_of(passes[-1]) if passes else set()
+        is_others = permitted == _WITHOUT and bool(ran) and "cudnn" not in ran
+        return permitted if is_others or ran == {permitted} else None
 
 
 @contextmanager
@@ -98,7 +108,7 @@ def _watched(value: Value) -> Iterator[None]:
 
 
 def _permit(value: Value) -> None:
-    """Permit only one kernel; None: those that were permitted before any was chosen.
+    """Permit only one kernel, or the others; None: those that were permitted before any was chosen.
 
     For the whole process, not in a context around the forward pass: what recomputes activations
     runs in the backward pass, and a script has a forward pass of its own.
@@ -109,7 +119,8 @@ def _permit(value: Value) -> None:
         _before.update(_permissions())
     for name, is_permitted in _before.items():
         switch = getattr(cuda, f"enable_{_WORDS[name]}_sdp")
-        switch(is_permitted if value is None else name == value)
+        is_kept = is_permitted and not (value == _WITHOUT and name == "cudnn")
+        switch(is_kept if value in (None, _WITHOUT) else name == value)
     if value is None:
         _before.clear()
 
@@ -122,18 +133,21 @@ def _permissions() -> dict[str, bool]:
 
 
 def _permitted() -> Value:
-    """Return the only kernel that is permitted; None if several are."""
-    names = [name for name, is_permitted in _permissions().items() if is_permitted]
-    return names[0] if len(names) == 1 else None
+    """Return the only kernel that is permitted, or that all were but cuDNN's; else None."""
+    permitted = _permissions()
+    names = [name for name, is_permitted in permitted.items() if is_permitted]
+    if len(names) == 1:
+        return names[0]
+    return _WITHOUT if permitted == {**_before, "cudnn": False} else None
 
 
-def _kernel_of(operators: frozenset[str]) -> Value:
-    """Return the kernel of the operators that ran; None if none or several did."""
+def _kernels_of(operators: frozenset[str]) -> set[str]:
+    """Return the kernels of the operators that ran."""
     kernels = {name for name in _KERNELS for o in operators if o.startswith(_OPERATOR + name)}
     if not kernels and (_MATH in operators or compiled_graphs()):
         # The compiler takes the formula apart, so that no operator of it is left.
-        return "math"
-    return kernels.pop() if len(kernels) == 1 else None
+        return {"math"}
+    return kernels
 
 
 def mentions_attention(model: nn.Module, files: Iterable[Path]) -> bool:

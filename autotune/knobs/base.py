@@ -119,7 +119,7 @@ class Knob:
     """Name of a knob of which only some values let this one have an effect; see `has_effect`."""
     idle: ClassVar[Value] = None
     """Value while it has none."""
-    of_ranks: ClassVar[bool] = False
+    of_ranks: bool = False
     """True if the knob only has an effect with several processes that train together."""
     is_readable: bool = True
     """False if only the user's own code sees the value, so that `read_back` cannot read it."""

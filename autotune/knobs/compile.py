@@ -136,6 +136,36 @@ class CompileScope(Knob):
         return _BLOCKS if found and found == blocks else "whole"
 
 
+class ActivationMemoryBudget(Knob):
+    """The share of the activations that compiled code may keep for the backward pass.
+
+    It is part of the key of torch's caches of compiled code.
+    """
+
+    name = "activation_memory_budget"
+    default = 1.0
+    values = OneOf((1.0, 0.7, 0.5, 0.3))
+    effect = "numerics"
+    needs = "compile_mode"
+    idle = 1.0
+    summary = (
+        "Share of the activations that compiled code keeps for the backward pass; others are "
+        "computed again."
+    )
+    pays = "When memory limits the batch size: the freed memory permits a larger one."
+    hurts = "A smaller share computes more twice; deciding what takes seconds for a large graph."
+    call = "torch._functorch.config.activation_memory_budget = ..., before torch.compile"
+    source = "https://pytorch.org/blog/activation-checkpointing-techniques/"
+
+    def on_process(self, value: Value) -> None:
+        torch_private.set_activation_budget(float(value or 0))
+
+    def read_back(self, setup: Setup) -> Value:
+        # Nothing is kept or computed again by code that is not compiled.
+        is_used = bool(torch_private.compiled_graphs())
+        return torch_private.activation_budget() if is_used else self.default
+
+
 def compiled(model: nn.Module, settings: Mapping[str, Value]) -> nn.Module:
     """Return `model`, compiled as `settings` (knob name to value) say.
 
@@ -354,4 +384,9 @@ def with_tensors(result: Any, change: Callable[[Tensor], Tensor]) -> Any:
             return result
 
 
-COMPILE_KNOBS: tuple[Knob, ...] = (CompileMode(), CompileDynamic(), CompileScope())
+COMPILE_KNOBS: tuple[Knob, ...] = (
+    CompileMode(),
+    CompileDynamic(),
+    CompileScope(),
+    ActivationMemoryBudget(),
+)

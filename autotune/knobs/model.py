@@ -358,7 +358,65 @@ class Deterministic(Knob):
         return self.read_process() and not is_lost
 
 
-PRECISION_KNOBS: tuple[Knob, ...] = (AmpDtype(), Float32MatmulPrecision(), Deterministic())
+class FillUninitializedMemory(Knob):
+    """What torch's deterministic mode does to memory that nothing was written to yet.
+
+    A script may be in a mode that only warns, which `deterministic` does not count.
+    """
+
+    name = "fill_uninitialized_memory"
+    default = None
+    values = OneOf((None, False))
+    summary = (
+        "false: in deterministic mode, leave new memory such as torch.empty's as it is; null is "
+        "PyTorch's choice, which fills it with NaN."
+    )
+    pays = "Where deterministic mode is on: each new tensor is written to once less."
+    hurts = "Code that reads what it never wrote gets other values in each run."
+    call = "torch.utils.deterministic.fill_uninitialized_memory = False"
+    source = "https://github.com/ultralytics/ultralytics/pull/26181"
+
+    _is_ours = False
+
+    def irrelevance(self, facts: WorkloadFacts) -> str | None:
+        return None if facts.fills_memory else "torch's deterministic mode is off or fills none"
+
+    def on_process(self, value: Value) -> None:
+        if value is False or self._is_ours:
+            _deterministic_flags().fill_uninitialized_memory = value is None
+        self._is_ours = value is False
+
+    def setters(self) -> Iterable[tuple[Any, str]]:
+        return setters("_set_deterministic_fill_uninitialized_memory")
+
+    def read_back(self, setup: Setup) -> Value:
+        import torch
+
+        is_on = torch.are_deterministic_algorithms_enabled()
+        return False if is_on and not _deterministic_flags().fill_uninitialized_memory else None
+
+
+def fills_memory() -> bool:
+    """Return True if torch fills new memory, as its deterministic mode does."""
+    import torch
+
+    is_on = torch.are_deterministic_algorithms_enabled()
+    return is_on and bool(_deterministic_flags().fill_uninitialized_memory)
+
+
+def _deterministic_flags() -> Any:
+    """Return the module that has the flag, of which type checkers do not know."""
+    from torch.utils import deterministic
+
+    return deterministic
+
+
+PRECISION_KNOBS: tuple[Knob, ...] = (
+    AmpDtype(),
+    Float32MatmulPrecision(),
+    Deterministic(),
+    FillUninitializedMemory(),
+)
 MODEL_KNOBS: tuple[Knob, ...] = (ChannelsLast(), CudnnBenchmark())
 OPTIMIZER_KNOBS: tuple[Knob, ...] = (AccumulationSteps(), OptimizerImpl())
 MEMORY_KNOBS: tuple[Knob, ...] = (ActivationCheckpointing(),)

@@ -54,7 +54,9 @@ ALLOCATOR, OLDER_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 """Both names of the variable that configures torch's allocator."""
 # Oldest torch whose CUDAAllocatorConfig::instance reads the newer name, if the older is not set.
 _READS_ALLOCATOR = (2, 10)
-_ONLY_CUDA = {ALLOCATOR, OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS"}
+# Beginnings of variables of NCCL, which exchanges gradients between GPUs.
+_OF_RANKS = ("NCCL_", "TORCH_NCCL_")
+_ONLY_CUDA = (ALLOCATOR, OLDER_ALLOCATOR, "CUDA_DEVICE_MAX_CONNECTIONS", *_OF_RANKS)
 
 
 class OwnKnob(Knob):
@@ -71,12 +73,13 @@ class OwnKnob(Knob):
         self.name = f"{kind}.{word}"
         self.values = AnyPlain(only_text=kind == "env")
         self.is_readable = kind == "env"
+        self.of_ranks = kind == "env" and word.startswith(_OF_RANKS)
         self.call = _CALLS[kind].format(word)
         self.summary = f"One of your own settings: {self.call}."
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         """Return why a variable is not read on this machine; nothing is known of other knobs."""
-        if self.kind != "env" or value is None or self.word not in _ONLY_CUDA:
+        if self.kind != "env" or value is None or not self.word.startswith(_ONLY_CUDA):
             return None
         return None if machine.device.startswith("cuda") else "only CUDA reads it"
 

@@ -34,7 +34,7 @@ class _DdpKnob(Knob):
     """A setting of DistributedDataParallel, which a sharded model does without."""
 
     needs: ClassVar[str | None] = "sharding"
-    of_ranks: ClassVar[bool] = True
+    of_ranks = True
     source: ClassVar[str] = _DDP
     argument: ClassVar[str] = ""
     """Argument of DistributedDataParallel that has it, and attribute that has it; "" for none."""

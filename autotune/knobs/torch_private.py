@@ -161,6 +161,24 @@ def draw_as_eager_does() -> None:
     torch._inductor.config.fallback_random = True
 
 
+def activation_budget() -> float:
+    """Return the share of activations that code compiled from now on keeps.
+
+    Beside it, there is only a context for a part of a model, in `torch.autograd.graph`.
+    """
+    import torch._functorch.config
+
+    return float(torch._functorch.config.activation_memory_budget)
+
+
+def set_activation_budget(share: float) -> None:
+    """Set that share, see `activation_budget`; nothing is imported to keep it at all of them."""
+    if share < 1 or "torch._functorch.config" in sys.modules:
+        import torch._functorch.config
+
+        torch._functorch.config.activation_memory_budget = share
+
+
 def is_profiling() -> bool:
     """Return True if a profiler runs, which excludes another; torch has no public name."""
     import torch

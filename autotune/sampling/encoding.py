@@ -41,6 +41,7 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "compile_scope": (-0.03, 0.1),
     "sdpa_backend": (-0.03, 0.15),
     "activation_checkpointing": (-0.2, 0.15),
+    "activation_memory_budget": (-0.1, 0.15),
     # They pay on few machines: after the others.
     "loader_start_method": (-0.03, 0.1),
     "in_order": (-0.03, 0.1),
@@ -109,8 +110,12 @@ class Encoding:
             name: self._gains(name, values)[column]
             for (name, values), column in zip(self.values.items(), rows.T, strict=True)
         }
-        if self.space.launch_seconds is not None and "amp_dtype" in gains:
-            gains["amp_dtype"] = self._half_on_gpu(rows, gains["amp_dtype"])
+        if self.space.launch_seconds is not None:
+            if "amp_dtype" in gains:
+                gains["amp_dtype"] = self._half_on_gpu(rows, gains["amp_dtype"])
+            if "channels_last" in gains:  # kernels in full precision have them in any order
+                half = [dtype is not None for dtype in self._settings("amp_dtype", rows)]
+                gains["channels_last"] = np.where(half, gains["channels_last"], 0.0)
         total = np.asarray(sum(gains.values(), np.zeros(len(rows))))
         launch = self.space.launch_seconds
         return total if launch is None else total - self._wait_for_launches(rows, gains, launch)

@@ -28,6 +28,7 @@ _EXPECTED = {
     "amp_dtype": (-0.3, 0.2),
     "compile_mode": (-0.1, 0.2),
     "activation_checkpointing": (-0.5, 0.4),
+    "activation_memory_budget": (-0.3, 0.3),
     "sdpa_backend": (0.0, 0.2),
     "sharding": (-0.5, 0.4),
 }

@@ -21,8 +21,9 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
-from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory
 from autotune.knobs.process import at_start
+from autotune.knobs.stepping import has_equal_groups
 from autotune.process.common.imports import own_modules
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
@@ -87,14 +88,17 @@ class Observation:
         stream.count_anew()
         start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
         boundaries, compilations = len(stream.boundary_seconds), self._compiler.events
+        collections = gc.get_stats()[0]["collections"]
         yield from some_steps(stream.clock, world)
+        collections = gc.get_stats()[0]["collections"] - collections
         again = sum(world.shares(self._compiler.events - compilations)) // 2
         seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
         pace = (stream.steps - steps) / max(seconds, 1e-9)
         waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
         samples = sum(world.shares(stream.samples_per_step))
         self._seen = self._outcome(pace, pace * samples, max(world.shares(waits)))
-        self._seen = replace(self._seen, recompilations=again)
+        facts = replace(self._seen.workload, collections=collections / (stream.steps - steps))
+        self._seen = replace(self._seen, recompilations=again, workload=facts)
         if world.is_alone:
             self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
         else:
@@ -216,7 +220,7 @@ class Observation:
         if not self._stream.counts_samples:
             fixed["batch_size"] = _NO_SAMPLES
         if self._observed.is_updated_by_hand:
-            fixed["optimizer_impl"] = BY_HAND
+            fixed |= dict.fromkeys(("optimizer_impl", "gc", "merge_param_groups"), BY_HAND)
         elif "fused" not in inspect.signature(type(self._observed.optimizer)).parameters:
             fixed["optimizer_impl"] = "the script's optimizer has no fused kernel"
         return fixed | self._fixed_in_compilation(settings["compile_mode"])
@@ -265,7 +269,14 @@ class Observation:
             local_modules=own_modules(path, import_folder(path, self._job.script.module)),
             repeated_blocks=any(repeated_blocks(model) for model in models[:1]),
             attention=any(mentions_attention(model, [path]) for model in models),
+            equal_groups=self._has_equal_groups(),
+            fills_memory=fills_memory(),
         )
+
+    def _has_equal_groups(self) -> bool:
+        if self._observed.is_updated_by_hand:
+            return False
+        return has_equal_groups(self._observed.optimizer)
 
     def _loader_dataset(self) -> Any:
         loader = self._stream.loader

@@ -175,6 +175,7 @@ class Prepared:
         of_python, of_numpy = self.random_state
         random.setstate(of_python)
         np.random.set_state(of_numpy)
+        gc.unfreeze()  # a collection takes as long as in production
         return self.workload
 
 

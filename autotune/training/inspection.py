@@ -6,18 +6,20 @@ import os
 import platform
 import sysconfig
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
 from autotune.knobs.compile import repeated_blocks
-from autotune.knobs.model import IMAGE_DIMENSIONS
+from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory
+from autotune.knobs.stepping import has_equal_groups
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package, map_leaves
 from autotune.process.common.imports import own_modules
 from autotune.training.sharding import workers_obstacle
@@ -132,8 +134,16 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         repeated_blocks=bool(repeated_blocks(model)),
         has_checkpoint=workload.checkpoint is not None,
         attention=mentions_attention(model, [workload.path, *(folder / name for name in modules)]),
+        equal_groups=_has_equal_groups(workload, model),
+        fills_memory=fills_memory(),
         signatures=workload.signatures(),
     )
+
+
+def _has_equal_groups(workload: Workload, model: nn.Module) -> bool:
+    with suppress(Exception):  # the baseline says what is wrong with it
+        return has_equal_groups(workload.build_optimizer(model.parameters()))
+    return False
 
 
 def _native_dtypes(device: str) -> tuple[str, ...]:

@@ -104,6 +104,12 @@ class WorkloadFacts:
     """True if model.py has a function checkpoint(model)."""
     attention: bool = False
     """True if a source of the model mentions torch's scaled_dot_product_attention."""
+    collections: float | None = None
+    """Runs of Python's garbage collector in a step; None if they were not counted."""
+    equal_groups: bool = False
+    """True if the optimizer, one of torch's own, has parameter groups that could be one."""
+    fills_memory: bool = False
+    """True if torch's deterministic mode is on, even if it only warns, and fills new memory."""
     signatures: dict[str, Signature] = field(default_factory=dict)
     """Signatures of build_model and build_dataset, by name."""
     ranks: RankFacts | None = None

@@ -16,7 +16,9 @@ from restored import process_state
 PATH = Path(__file__).parents[1] / "workloads" / "attention_blocks.py"
 MODES = [None, "default"]
 # Those of a CPU: tests/pure/contract/test_attention_and_memory.py.
-KERNELS = [on_cuda(CUDA, kernel) for kernel in ("flash", "efficient", "math", "cudnn")]
+KERNELS = [
+    on_cuda(CUDA, kernel) for kernel in ("flash", "efficient", "math", "cudnn", "without_cudnn")
+]
 # The compiler warns of what it does itself.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

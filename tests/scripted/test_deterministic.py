@@ -107,6 +107,20 @@ def test_values_with_which_runs_differ_are_out_of_the_space_with_the_reason(tmp_
         assert text in told
 
 
+def test_memory_is_left_unfilled_only_where_the_mode_is_on(tmp_path):
+    space = "batch_size: [8, 16]\nfill_uninitialized_memory: [null, false]\n"
+    told = {}
+    for is_on in (False, True):
+        runner = ScriptedRunner()
+        events = events_of(unstored_in(tmp_path, space, deterministic=is_on), runner)
+        told[is_on] = str(events[0])
+        values = {job.config["fill_uninitialized_memory"] for job in runner.jobs if job.config}
+        assert values == ({None, False} if is_on else {None})
+    why = "fill_uninitialized_memory stays null: torch's deterministic mode is off or fills none"
+    assert why in told[False]
+    assert why not in told[True]
+
+
 def test_own_settings_that_cannot_keep_the_mode_are_all_named_before_anything_runs(tmp_path):
     own = {"cudnn_benchmark": True, "num_workers": 2, "in_order": False}
     runner = ScriptedRunner(inspected=on_gpu(**own))

@@ -10,14 +10,14 @@ from torch import nn
 
 from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.ranks import own_of_each
+from autotune.context.ranks import own_of_each, space_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding
 from autotune.searching.search import search
 from autotune.training.ranks.facts import graph_obstacle, unused_in, uses_in
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Inspected, RankFacts
-from factories import IMAGE_FACTS, cpu_machine
+from factories import IMAGE_FACTS, cpu_machine, written
 from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
 RANK_KNOBS = [knob.name for knob in ALL_KNOBS if knob.of_ranks]
@@ -153,6 +153,17 @@ def test_uses_of_parameters_are_compared_over_steps(takes, obstacle, unused):
 
 def test_no_step_is_no_evidence():
     assert graph_obstacle([]) == "no step could be observed"
+
+
+def test_one_process_does_not_vary_variables_of_the_exchange(tmp_path):
+    text = "portable: true\nbatch_size: [8, 16]\nenv:\n  NCCL_MAX_CTAS: [null, '8']\n"
+    file, options = read_space(written(tmp_path, text)), unstored_in(tmp_path)
+    for processes in (1, 2):
+        resources = replace(options.resources, processes=processes)
+        found, _ = space_of_each(
+            file, replace(options, resources=resources), cpu_machine(4), None, None
+        )
+        assert ("env.NCCL_MAX_CTAS" in found.offers) is (processes == 2)
 
 
 def test_the_shipped_spaces_offer_the_knobs_of_several_processes():

@@ -109,6 +109,26 @@ def test_faster_kernels_come_with_larger_batches_where_launching_bounds_a_step(t
     assert best_of(told, 3) >= 2 * law(TrainingConfig.of(own))
 
 
+def test_channels_last_is_expected_to_gain_in_half_precision_alone_on_a_gpu(tmp_path):
+    text = "amp_dtype: [null, bfloat16]\nchannels_last: [false, true]\n"
+    space = narrowed(written(tmp_path, text), cuda_machine(), {"batch_size": 8})
+
+    def gains(space):
+        encoding = Encoding(space)
+        configs = [
+            TrainingConfig.of({"batch_size": 8, "amp_dtype": dtype, "channels_last": last})
+            for dtype in (None, "bfloat16")
+            for last in (False, True)
+        ]
+        full, full_last, half, half_last = encoding.expected(encoding.rows(configs))
+        return full_last - full, half_last - half
+
+    assert gains(space) == (pytest.approx(0.05), pytest.approx(0.05)), "nothing shows a GPU"
+    in_full, in_half = gains(replace(space, launch_seconds=1e-6))
+    assert in_full == 0
+    assert in_half > 0.05
+
+
 def test_cuda_graphs_need_no_launches(tmp_path):
     text = "batch_size: [8, 16]\ncompile_mode: [null, default, reduce-overhead]\n"
     space = narrowed(written(tmp_path, text), cuda_machine(), {"batch_size": 8})

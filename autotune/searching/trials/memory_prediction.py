@@ -23,7 +23,7 @@ _SAFETY = 1.05
 # Largest factor over the largest measured batch for which a prediction is made.
 _REACH = 4
 # Exact knobs that memory depends on all the same: batches lie in the loader's queue, spawned
-# workers share no pages, and an allocator keeps what is freed.
+# workers share no pages, an allocator keeps what is freed, and garbage waits for its collector.
 _MEMORY = (
     "num_workers",
     "prefetch_factor",
@@ -32,6 +32,7 @@ _MEMORY = (
     "loader_start_method",
     "cpu_allocator",
     "huge_pages",
+    "gc",
 )
 # Allocation is in pages, and a batch holds more than its samples.
 _SHARED_SAFETY = 1.2

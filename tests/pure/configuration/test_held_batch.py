@@ -76,6 +76,12 @@ def test_numbers_of_batches_that_the_space_offers_are_the_only_ones(tmp_path):
     assert pairs(held(path, 64, batch_size=64)) == [(16, 4), (32, 2), (64, 1)]
 
 
+def test_a_shipped_space_keeps_to_no_number_of_batches(tmp_path):
+    text = "portable: true\nbatch_size: [8, 16]\naccumulation_steps: [1, 2]\n"
+    space = held(written(tmp_path, text), 48, batch_size=16, accumulation_steps=3)
+    assert (8, 6) in pairs(space)
+
+
 def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_path):
     path = written(tmp_path, "num_threads: [1, 2]\nbatch_size: [16, 32]\n")
     with pytest.raises(UsageError) as caught:

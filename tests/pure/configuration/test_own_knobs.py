@@ -5,9 +5,9 @@ import pytest
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import missing_variables
 from autotune.configuration.script import own_flags, plan_run, with_flags
-from autotune.configuration.search_space import read_space
+from autotune.configuration.search_space import find_space, read_space
 from autotune.configuration.training_config import TrainingConfig, environ_of, setting_faults
-from autotune.knobs import own_fault
+from autotune.knobs import knob_named, own_fault
 from autotune.values.errors import UsageError
 from factories import best_config, cpu_machine, cuda_machine, narrowed, written
 
@@ -216,3 +216,24 @@ def test_run_applies_what_cannot_change_the_model_and_the_rest_with_permission()
     assert "flags.--attn" in allowed.settings
     own = plan_run(config, {"flags.--attn": "sdpa"}, [], allow_numerics=False, effects=effects)
     assert own.by_flag == {"flags.--attn": "--attn"}, "the script was measured with it before"
+
+
+def test_variables_of_nccl_are_for_several_processes_on_gpus(tmp_path):
+    name = "env.NCCL_MAX_CTAS"
+    assert knob_named(name).of_ranks
+    assert not knob_named("env.OMP_PROC_BIND").of_ranks
+    text = "portable: true\nenv:\n  NCCL_MAX_CTAS: [null, '8']\n"
+    on_cpu = narrowed(written(tmp_path, text), cpu_machine())
+    assert on_cpu.notes == (f"{name}=8 dropped: only CUDA reads it",)
+    on_gpu = narrowed(written(tmp_path, text), cuda_machine())
+    assert on_gpu.domains[name] == (None, "8")
+
+
+def test_the_first_part_of_a_space_has_no_variables_of_the_rest():
+    space = narrowed(find_space("full"), cuda_machine())
+    name = "env.PYTORCH_ALLOC_CONF"
+    assert space.domains[name] == (None, "expandable_segments:True")
+    assert space.first.domains[name] == (None,)
+    assert space.first.domains["accumulation_steps"] == (1,)
+    assert None in space.first.domains["compile_dynamic"]
+    assert space.first.domains["activation_memory_budget"] == (1.0,)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, attention
 from autotune.knobs.attention import mentions_attention
 from autotune.training import inspection
 from autotune.training.apply_settings import Settings
@@ -82,7 +82,8 @@ def test_kernels_differ_by_rounding_alone(blocks_workload):
 def test_a_kernel_is_offered_where_torch_has_it():
     knob = KNOBS["sdpa_backend"]
     assert knob.suggestions(cpu_machine()) == (None, "flash", "math")
-    assert knob.suggestions(cuda_machine()) == (None, "flash", "efficient", "math", "cudnn")
+    kernels = ("flash", "efficient", "math", "cudnn", "without_cudnn")
+    assert knob.suggestions(cuda_machine()) == (None, *kernels)
     assert "no such kernel for cpu" in str(knob.obstacle("efficient", cpu_machine()))
 
 
@@ -101,6 +102,13 @@ def test_an_inspection_finds_what_the_knobs_need(blocks_workload, workload, monk
     plain = describe_workload(workload, {})
     assert (found.attention, found.has_checkpoint, found.repeated_blocks) == (True, True, True)
     assert (plain.attention, plain.has_checkpoint, plain.repeated_blocks) == (False, False, False)
+    assert not plain.equal_groups
+    assert not plain.fills_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    groups = lambda given: torch.optim.SGD([{"params": [one]} for one in given], lr=0.1)  # noqa: E731
+    other = describe_workload(replace(workload, build_optimizer=groups), {})
+    assert other.equal_groups
+    assert other.fills_memory
     names = ("sdpa_backend", "activation_checkpointing", "compile_scope")
     assert [KNOBS[name].irrelevance(found) for name in names] == [None, None, None]
     assert all(KNOBS[name].irrelevance(plain) for name in names)
@@ -157,6 +165,41 @@ def test_without_a_kernel_all_are_permitted_that_were_before():
         assert not cuda.cudnn_sdp_enabled()
     finally:
         cuda.enable_cudnn_sdp(True)
+
+
+def test_the_others_are_permitted_without_cudnn_as_they_were():
+    cuda, knob = torch.backends.cuda, KNOBS["sdpa_backend"]
+    cuda.enable_math_sdp(False)
+    try:
+        knob.on_process("flash")
+        knob.on_process("without_cudnn")
+        assert cuda.flash_sdp_enabled()
+        assert cuda.mem_efficient_sdp_enabled()
+        assert not cuda.math_sdp_enabled()
+        assert not cuda.cudnn_sdp_enabled()
+        knob.on_process(None)
+        assert cuda.cudnn_sdp_enabled()
+        assert not cuda.math_sdp_enabled()
+    finally:
+        cuda.enable_math_sdp(True)
+
+
+@pytest.mark.parametrize(
+    ("ran", "value"),
+    [
+        (("flash_attention", "efficient_attention"), "without_cudnn"),
+        (("attention_math",), "without_cudnn"),
+        (("flash_attention", "cudnn_attention"), None),
+        ((), None),
+    ],
+)
+def test_attention_without_cudnn_is_read_from_what_ran(ran, value, blocks_workload, monkeypatch):
+    setup = set_up(blocks_workload, sdpa_backend="without_cudnn")
+    trained(setup, steps=2)
+    assert KNOBS["sdpa_backend"].read_back(setup) == "without_cudnn"
+    operators = frozenset(f"aten::_scaled_dot_product_{name}" for name in ran)
+    monkeypatch.setitem(attention._seen, "without_cudnn", [operators])
+    assert KNOBS["sdpa_backend"].read_back(setup) == value
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, default_collate
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
 from autotune.knobs.base import Knob, spelled
 from autotune.knobs.process import AFFINITY
 from autotune.knobs.ranks import COMM_DTYPE
@@ -31,12 +31,19 @@ CPU = replace(
 )
 MACHINES = (CPU, cpu_machine(64), plain_cpu_machine(1), cuda_machine())
 # Of no use on a CPU, but there to be set and read.
-ALSO_SETTABLE = (("pin_memory", True), ("cudnn_benchmark", True))
+ALSO_SETTABLE = (
+    ("pin_memory", True),
+    ("cudnn_benchmark", True),
+    ("sdpa_backend", "without_cudnn"),
+)
 
 COMM_DTYPES = [value for value in COMM_DTYPE.values.options if value is not None]
 
 # They need attention, repeated blocks or a function checkpoint(model).
 OF_BLOCKS = ("compile_scope", "sdpa_backend", "activation_checkpointing")
+
+# In force only after several steps: see `test_steps.py`.
+OF_STEPS = ("gc",)
 
 # Read when a process starts, so that this one comes too late: see `test_environment_knobs.py`.
 ENVIRONMENT_KNOBS = [k for k in ALL_KNOBS if type(k).environ is not Knob.environ]
@@ -58,13 +65,16 @@ def settings_with(knob, value):
 def switched_on(knob):
     """The setting of a knob that another one needs, if any."""
     on = {"num_workers": 2, "compile_mode": "default", "sharding": "fsdp"}
+    if knob.name == "fill_uninitialized_memory":
+        return {"deterministic": True}
     if knob.needs is None:
         return {}
     return {knob.needs: on.get(knob.needs, True) if knob.has_effect("fsdp") else None}
 
 
 def every_value():
-    settable = [knob for knob in ALL_KNOBS if knob not in ENVIRONMENT_KNOBS]
+    later = [*ENVIRONMENT_KNOBS, *map(KNOBS.get, OF_STEPS)]
+    settable = [knob for knob in ALL_KNOBS if knob not in later]
     pairs = [(knob, value) for knob in settable for value in knob.suggestions(CPU)]
     pairs += [(KNOBS[name], value) for name, value in ALSO_SETTABLE]
     return [
@@ -82,7 +92,8 @@ def marks_of(knob, value):
     """Compiling takes long: once with each knob is enough for `make check`."""
     if not compiles(knob, value):
         return []
-    return pytest.mark.real if value in ("default", True, "blocks") else pytest.mark.long
+    is_one = value is True or value in ("default", "blocks", 0.5)
+    return pytest.mark.real if is_one else pytest.mark.long
 
 
 def compiles(knob, value):
@@ -101,7 +112,14 @@ def bench_for(knob, value, request):
     """A workload and settings under which a value means something."""
     name = "blocks_workload" if knob.name in OF_BLOCKS else "workload"
     used = request.getfixturevalue(name)
+    if knob.name == "merge_param_groups":
+        used = replace(used, build_optimizer=in_groups)
     return Bench.of(used, "cpu", settings_with(knob, value), world_for(knob, request))
+
+
+def in_groups(parameters, **options):
+    """An optimizer with a group for each parameter."""
+    return torch.optim.AdamW([{"params": [one]} for one in parameters], **options)
 
 
 def set_up(settings, workload, world=ALONE):
@@ -184,6 +202,8 @@ UNDO = {
     "wrapped in 25": lambda it: replace(
         it, wrapped=DistributedDataParallel(it.model, bucket_cap_mb=25)
     ),
+    "filled": lambda _: setattr(torch.utils.deterministic, "fill_uninitialized_memory", True),
+    "all kept": lambda _: torch_private.set_activation_budget(1.0),
     "freed": lambda it: it.model.set_reshard_after_forward(True),
 }
 """What somebody does behind our back; where it returns a setup, that takes the place of ours."""
@@ -205,6 +225,10 @@ UNDO = {
         ("channels_last", True, "another model"),
         ("cudnn_benchmark", True, "no search"),
         ("deterministic", True, "any kernel"),
+        ("fill_uninitialized_memory", False, "filled"),
+        ("gc", "frozen", "nothing"),
+        ("merge_param_groups", True, "nothing"),
+        ("activation_memory_budget", 0.5, "all kept"),
         ("optimizer_impl", "fused", "unfused"),
         ("optimizer_impl", "foreach", "unfused"),
         ("compile_dynamic", True, "another model"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from asked_scripts import SCRIPTS, observed
+from asked_scripts import LONG, SCRIPTS, observed
 from autotune.configuration.best_config import write_best
 from autotune.configuration.job import Measure
 from autotune.knobs.base import spelled
@@ -232,3 +232,29 @@ def test_a_script_that_sets_everything_by_hand_is_tried_with_other_settings(ask)
     outcome = replacing(ask, "tuned_gpt.py", ENDLESS, settings={"amp_dtype": None}, own=own)
     assert isinstance(outcome, Measured), outcome
     assert dtypes_said(ask) == "torch.float32"
+
+
+OF_STEPS = {"gc": 10, "merge_param_groups": True, "fill_uninitialized_memory": False}
+
+
+def test_settings_of_steps_are_in_force_in_a_trial(ask):
+    facts = observed(ask("groups.py", "forever")).workload
+    assert facts.equal_groups
+    assert facts.fills_memory, "as a mode that only warns does, too"
+    assert 0 <= facts.collections < 10
+    facts = observed(ask("plain_loop.py", *LONG)).workload
+    assert not facts.equal_groups
+    assert not facts.fills_memory
+    outcome = replacing(ask, "groups.py", "forever", settings=OF_STEPS, own={})
+    assert isinstance(outcome, Measured), outcome
+    outcome = replacing(ask, "plain_loop.py", *LONG, settings={"merge_param_groups": True}, own={})
+    assert outcome == NotApplied("merge_param_groups", "true", "false")
+
+
+def test_a_run_has_what_acts_in_steps_and_trains_as_before(tmp_path):
+    before, _ = ran(tmp_path, "groups.py", own={})
+    assert before.startswith("True True ")
+    printed, (applied,) = ran(tmp_path, "groups.py", own={}, **OF_STEPS)
+    assert printed == before.replace("True True", "False False")
+    for name, value in OF_STEPS.items():
+        assert f"{name}={spelled(value)}" in applied

@@ -86,6 +86,29 @@ def test_a_checkpointed_function_is_counted_as_the_compiler_meets_it():
     assert torch_private.checkpointed_calls() > before
 
 
+def test_compiled_code_keeps_fewer_activations_within_a_smaller_budget():
+    kept = {}
+    model = nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(64, 64), nn.GELU())))
+    try:
+        for share in (1.0, 0.3):
+            torch.compiler.reset()
+            torch_private.set_activation_budget(share)
+            assert torch_private.activation_budget() == share
+            sizes = []
+
+            def pack(tensor, sizes=sizes):
+                sizes.append(0 if isinstance(tensor, nn.Parameter) else tensor.numel())
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                torch.compile(model, backend="aot_eager_decomp_partition")(torch.ones(32, 64))
+            kept[share] = sum(sizes)
+    finally:
+        torch_private.set_activation_budget(1.0)
+        torch.compiler.reset()
+    assert 0 < kept[0.3] < 0.7 * kept[1.0]
+
+
 def test_a_profiler_that_runs_is_seen():
     assert not torch_private.is_profiling()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
