@@ -21,7 +21,6 @@ from autotune.values.measurement import (
     LengthCount,
     Measurement,
     Noise,
-    RankShare,
     seconds_per_sample,
 )
 from autotune.values.outcome import Failure
@@ -80,14 +79,12 @@ class TimedTraining:
         each = self._step_samples()
         peak.begin_blocks()
         batches.count_anew()
-        waited = batches.wait_seconds
         timing = timer.timing_blocks(plan, warm_up.calm_seconds, each)
         blocks = yield from timer.together(timing)
-        waited = batches.wait_seconds - waited
         if (fault := self.fault()) is not None:
             return fault
         blocks = _of_samples(blocks, self._step_samples() / each)
-        return self._measurement(timer, warm_up, blocks, peak, waited)
+        return self._measurement(timer, warm_up, blocks, peak)
 
     def _measurement(
         self,
@@ -95,7 +92,6 @@ class TimedTraining:
         warm_up: WarmUp,
         blocks: tuple[Block, ...],
         peak: memory.PeakWatch,
-        waited: float,
     ) -> Measurement:
         """Return what was measured, after a step on the longest samples."""
         batches, world = self.batches, self.world
@@ -121,7 +117,6 @@ class TimedTraining:
             device_memory=memory.device_memory(self.device),
             longest_among=longest_among,
             allocator_retries=max(world.shares(retries)),
-            ranks=() if world.is_alone else tuple(world.shares(RankShare(waited, peak.bytes))),
             flags=tuple(sorted(timer.flags)),
         )
 

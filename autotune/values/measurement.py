@@ -283,15 +283,6 @@ class LengthCount:
 
 
 @dataclass(frozen=True, slots=True)
-class RankShare:
-    """One of several processes that trained together, in the timed blocks."""
-
-    wait_seconds: float
-    """Seconds in which it waited for its DataLoader; the others then wait for it."""
-    peak_memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Measurement:
     """A timed training run of one configuration in one process."""
 
@@ -331,8 +322,6 @@ class Measurement:
     shared_seconds: float = 0.0
     """Part of `start_seconds` and `build_seconds` that a warm host paid once for all its forks:
     importing the workload and building its dataset."""
-    ranks: tuple[RankShare, ...] = ()
-    """Each of several processes, by rank; empty for one process."""
     machine_speed: float = 1.0
     """Speed of the machine relative to the start of the search; see
     `autotune.searching.trials.drift`."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from statistics import median
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, TypeAdapter
@@ -186,30 +185,6 @@ class FirstLosses:
     """Distance that each parameter moved from the third to the tenth step; empty if unknown."""
     sums: FirstSums = FirstSums()
     kind: Literal["first_losses"] = "first_losses"
-
-
-# A smaller difference of waits, as a share of the timed seconds, is taken for noise.
-_LONGER = 0.03
-
-
-def waiting_text(run: Measurement) -> str:
-    """Return a clause on the rank that waits for data for longer than the others; "" without one.
-
-    The difference has to pass the width of the rate's 95 % interval.
-    """
-    timed = sum(block.seconds for block in run.blocks)
-    shares = [min(1.0, rank.wait_seconds / timed) for rank in run.ranks]
-    if len(shares) < 2:  # noqa: PLR2004 (one process has no others)
-        return ""
-    rank = max(range(len(shares)), key=lambda one: shares[one])
-    others = median((*shares[:rank], *shares[rank + 1 :]))
-    low, high = run.samples_per_second_interval
-    if shares[rank] - others <= max(_LONGER, (high - low) / run.samples_per_second):
-        return ""
-    return (
-        f"rank {rank} waits for data {100 * shares[rank]:.0f} % of the time, the others "
-        f"{100 * others:.0f} %"
-    )
 
 
 @dataclass(frozen=True, slots=True)

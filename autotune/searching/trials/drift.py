@@ -19,7 +19,7 @@ from autotune.searching.run.time_budget import process_seconds, trial_seconds
 from autotune.searching.trials.trial_plan import deadline, trial_plan
 from autotune.study.facts import OWN, DriftCheck, StudyFacts, TrialDetails
 from autotune.values.measurement import disturbance_of
-from autotune.values.outcome import TrialOutcome, waiting_text
+from autotune.values.outcome import TrialOutcome
 from autotune.values.statistics import bounds
 
 EVERY = 4
@@ -137,7 +137,6 @@ def conditions(details: TrialDetails) -> list[str]:
     notes = (
         f"machine at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
         f"{disturbed} blocks disturbed by other programs" if disturbed else "",
-        waiting_text(run),
     )
     return [note for note in notes if note]
 

@@ -97,8 +97,6 @@ def test_two_processes_are_timed_as_one_training(workload, name, launcher, tmp_p
     assert isinstance(outcome, Measured), outcome
     assert nobody_is_left(tmp_path)
     found = outcome.measurement
-    assert len(found.ranks) == 2
-    assert found.peak_memory_bytes >= max(rank.peak_memory_bytes for rank in found.ranks)
     step = 16 if workload == MODEL else 32
     assert {block.samples % step for block in found.blocks} == {0}, "samples of both ranks"
     assert workload == MODEL or found.epoch_samples == 512
