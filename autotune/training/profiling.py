@@ -22,7 +22,6 @@ from torch.utils.data import Dataset
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.batches import Batches, endless
 from autotune.training.measuring import timer_on
-from autotune.training.ranks.world import World
 from autotune.training.tasks import LoadedJob
 from autotune.training.timing import StepRequests, drive, synchronize
 from autotune.training.training_setup import (
@@ -40,8 +39,6 @@ _LAUNCHES = 5
 # Steps that the profiler records.
 _PROFILED = 5
 _MOST_OPERATORS = 15
-# Steps that a process tries by itself; the second one has the optimizer's state in memory.
-_TRIED_STEPS = 2
 
 
 def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
@@ -199,13 +196,17 @@ def _bfloat16(
 ) -> float | None:
     """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
 
-    A compiled model is left out: its graph would be in the cache for the first bfloat16 trial.
+    A compiled model is left out: its graph would be in the cache for the first bfloat16 trial. So
+    are several processes: where one fails, the others would wait for it.
     """
-    if loaded.config["compile_mode"] is not None:
+    if loaded.config["compile_mode"] is not None or not loaded.world.is_alone:
         return None
     half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16")).settings
     scaled = replace(setup, settings=half, scaler=half.scaler(setup.device))
-    return _seconds_if_all_can(lambda: (scaled, batches), loaded.world, plan)
+    try:
+        return _seconds_of_training(scaled, batches, plan)
+    except (RuntimeError, ValueError, TypeError):
+        return None
 
 
 def _double(
@@ -213,42 +214,19 @@ def _double(
 ) -> float | None:
     """Return the seconds of a step on a batch of twice the size; None if that does not work.
 
-    A compiled model is left out: its graph would be in the cache for the first trial of that size.
+    A compiled model and several processes are left out, as in `_bfloat16`.
     """
-    if loaded.config["compile_mode"] is not None:
+    if loaded.config["compile_mode"] is not None or not loaded.world.is_alone:
         return None
     double = 2 * (setup.loader.batch_size or 1)
     config = loaded.config.replace(batch_size=double, num_workers=0, accumulation_steps=1)
-
-    def begun() -> tuple[TrainingSetup, Iterator[Any]]:
-        loader = build_loader(config, loaded.workload, dataset, loaded.job.seed, loaded.world)
-        return setup, itertools.repeat(setup.transfer(next(iter(loader))))
-
-    return _seconds_if_all_can(begun, loaded.world, plan)
-
-
-def _seconds_if_all_can(
-    begun: Callable[[], tuple[TrainingSetup, Iterator[Any]]], world: World, plan: MeasurePlan
-) -> float | None:
-    """Return the seconds a batch of steps on what `begun` gives; None if a process cannot.
-
-    Where one fails among steps that all take together, the others wait for it. So each takes some
-    by itself before; what fails later fails the task, which ends all of them. Parameters of a
-    sharded model are gathered for each step, so that nothing is tried before.
-    """
-    found: tuple[TrainingSetup, Iterator[Any]] | None = None
     try:
-        found = setup, batches = begun()
-        if world.is_alone:
-            return _seconds_of_training(setup, batches, plan)
-        if setup.ddp is not None:
-            by_itself = replace(setup, wrapped=None)
-            for _ in range(_TRIED_STEPS):
-                by_itself.step(batches)
+        loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
+        return _seconds_of_training(
+            setup, itertools.repeat(setup.transfer(next(iter(loader)))), plan
+        )
     except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError, TypeError):
-        found = None
-    can_all = all(world.shares(found is not None))
-    return _seconds_of_training(*found, plan) if can_all and found is not None else None
+        return None
 
 
 def _loading(

@@ -42,17 +42,6 @@ def compute_loss(model, batch):
     time.sleep(0.02 if os.environ["RANK"] == "1" else 0.005)
     return plain.compute_loss(model, batch)
 """
-TOO_LARGE = """
-import os, sys
-sys.path.insert(0, {workloads!r})
-import torch
-import plain
-from plain import build_dataset, build_model, build_optimizer
-def compute_loss(model, batch):
-    if os.environ["RANK"] == "1" and (len(batch[1]) > 8 or torch.is_autocast_enabled("cpu")):
-        raise RuntimeError("out of memory, says rank 1")
-    return plain.compute_loss(model, batch)
-"""
 
 
 def of_two(model, settings, **options):
@@ -165,16 +154,6 @@ def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
     assert nobody_is_left(tmp_path)
     assert found.flops_per_sample
     assert found.matmul_flops_per_second
-
-
-@pytest.mark.long
-def test_what_one_rank_cannot_do_is_left_out_by_all(tmp_path):
-    model = written(tmp_path, TOO_LARGE.format(workloads=str(WORKLOADS)), "model.py")
-    job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0,), bfloat16=True))
-    found = run_child(tmp_path, replace(job, processes=2))
-    assert isinstance(found, Diagnosed), describe(found)
-    assert found.compute_seconds > 0
-    assert (found.double_compute_seconds, found.bfloat16_compute_seconds) == (None, None)
 
 
 @pytest.mark.long
