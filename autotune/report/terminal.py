@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from autotune.configuration.answer_words import fact_lines
 from autotune.configuration.training_config import render
-from autotune.console.tables import folded, print_rows, width_of_stdout
+from autotune.console.tables import folded, print_rows
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.headline import headline, next_step
@@ -16,10 +16,8 @@ from autotune.study.finished import FinishedTrial
 from autotune.values.text import clean, size, span
 
 _MOST_ROWS = 20
-# The first columns hold numbers. The remarks stand below the settings on narrow terminals.
-_NUMBERS, _REMARK = 6, 7
-# Index of a column to the least terminal width at which it is shown.
-_ROOM_FOR = {1: 56, 4: 72, _REMARK: 100, 5: 130, 2: 140}
+# Cells with numbers that the table has; the page has the others, too.
+_NUMBERS = (0, 1, 3, 4)
 _MARKS: dict[str, str] = {
     "answer": "the result",
     "refused": "not confirmed",
@@ -112,26 +110,11 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
 
 
 def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
-    """Print a row for each trial; a narrow terminal shows fewer columns."""
-    width = width_of_stdout()
-    headers = (
-        "trial",
-        data.rate_unit,
-        "95 % interval",
-        "speed-up",
-        "memory",
-        "seconds",
-        "settings",
-        "",
-    )
-    columns = [at for at in range(len(headers)) if width >= _ROOM_FOR.get(at, 0)]
-    rows = [row_of(data, trial) for trial in shown]
-    if _REMARK not in columns:
-        rows = [(*row[:-2], "\n".join(filter(None, row[-2:]))) for row in rows]
-    numbers = sum(at < _NUMBERS for at in columns)
-    print_rows(
-        [[row[at] for at in columns] for row in rows], [headers[at] for at in columns], numbers
-    )
+    """Print a row for each trial, with the remarks behind its settings."""
+    cells = (row_of(data, trial) for trial in shown)
+    rows = [(*(row[at] for at in _NUMBERS), "; ".join(filter(None, row[-2:]))) for row in cells]
+    headers = ("trial", data.rate_unit, "speed-up", "memory", "settings")
+    print_rows(rows, headers, len(_NUMBERS))
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -46,7 +46,7 @@ COLUMNS = [
 def test_a_runner_up_lost_for_the_reason_that_the_study_knows(fate, remark, url):
     notes = {"seconds": 9.0, "candidates": {"2": fate}}
     source = answered(url, trial(2, 150.0, batch_size=32), confirmation=notes)
-    assert re.search(rf"^ +2 .*batch_size=32 +{remark}$", report(source), re.MULTILINE)
+    assert re.search(rf"^ +2 .*batch_size=32; {remark}$", report(source), re.MULTILINE)
 
 
 def reasons(source):
