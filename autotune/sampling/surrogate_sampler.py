@@ -86,8 +86,7 @@ class Proposals:
 
     def gain_per_second(self, told: Sequence[FrozenTrial]) -> float:
         """Return the most that a trial is expected to gain per second, as a logarithm."""
-        told = [one for one in told if self._is_within(one)]
-        seen = self._seen(told, [])
+        seen = self._seen([one for one in told if self._is_within(one)], [])
         acquisition = Acquisition(self._encoding, seen)
         seconds: dict[bytes, float] = {}
 
