@@ -155,6 +155,8 @@ class ScriptedRunner:
     """The baseline's quality before training, where a probe asks for it."""
     seed_seconds: float = 1.0
     """Seconds that an accuracy probe takes for each seed."""
+    instead: Callable[[Job, TrialOutcome], TrialOutcome] = lambda job, outcome: outcome
+    """What a process that breaks gives in place of its outcome."""
     jobs: list[Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
@@ -168,8 +170,11 @@ class ScriptedRunner:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:  # noqa: PLR0911
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome that the script has for this job."""
+        return self.instead(job, self._scripted(job, folder))
+
+    def _scripted(self, job: Job, folder: Path) -> TrialOutcome:  # noqa: PLR0911
         self.jobs.append(job)
         config = None if job.config is None else TrainingConfig.of(job.config)
         seeds = job.task.seeds if isinstance(job.task, Probe) else ()

@@ -170,21 +170,16 @@ def test_what_six_seeds_leave_undecided_is_named_with_value_limit_and_seeds(tmp_
     assert any(line.startswith("  to decide   --accuracy-tolerance") for line in lines)
 
 
-class EndsBeforeTheBaseline(ScriptedRunner):
+def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
     """The time budget ends whenever the baseline is to train with a fourth seed."""
 
-    def run(self, job, folder):
+    def instead(job, outcome):
         own = isinstance(job.task, Probe) and job.config["batch_size"] == 8
-        if own and max(job.task.seeds) > 2:
-            return Lost(OUT_OF_TIME)
-        return super().run(job, folder)
+        return Lost(OUT_OF_TIME) if own and max(job.task.seeds) > 2 else outcome
 
-
-def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
-    runner = losing({128: SCATTERING, 32: SLIGHT})
-    ends = EndsBeforeTheBaseline(runner.measure, runner.quality)
-    best = events_of(unstored_in(tmp_path), ends)[-1].best
-    assert sum(len(seeds) for batch, seeds in ends.probes() if batch == 128) > 3
+    runner = replace(losing({128: SCATTERING, 32: SLIGHT}), instead=instead)
+    best = events_of(unstored_in(tmp_path), runner)[-1].best
+    assert sum(len(seeds) for batch, seeds in runner.probes() if batch == 128) > 3
     assert best.config["batch_size"] == 32
     (missed,) = best.evidence.not_proven
     assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 3)

@@ -10,7 +10,8 @@ from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.values.errors import StudyMismatchError
-from autotune.values.outcome import NonFinite, OutOfMemory
+from autotune.values.outcome import Inspected, NonFinite, OutOfMemory
+from factories import cpu_machine
 from scripted_runner import (
     BATCHES,
     FACTS,
@@ -80,16 +81,10 @@ def test_every_error_of_the_numerics_check_is_in_the_answer(tmp_path):
 
 
 def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):
-    probed = []
-
-    class Noting(ScriptedRunner):
-        def run(self, job, folder):
-            if job.task.kind == "probe":
-                probed.append((job.config["batch_size"], job.config["optimizer_impl"]))
-            return super().run(job, folder)
-
-    events_of(unstored_in(tmp_path, TWO_BATCHES + FUSED, trials=4), Noting(changed_is_faster))
-    assert set(probed) == {(8, None), (64, None)}
+    runner, _ = searched(tmp_path, TWO_BATCHES + FUSED)
+    probed = [job.config for job in runner.jobs if job.task.kind == "probe"]
+    found = {(config["batch_size"], config["optimizer_impl"]) for config in probed}
+    assert found == {(8, None), (64, None)}
 
 
 def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path):
@@ -122,20 +117,13 @@ def test_a_gate_is_run_once_for_each_combination_of_numerics(tmp_path, url):
 
 def gates_of(folder, gate=None, facts=FACTS, space=AMP):
     """The gate jobs of a search, each with the settings that it tests."""
-    gates = []
 
-    class Noting(ScriptedRunner):
-        def run(self, job, folder):
-            if isinstance(job.task, Gate):
-                gates.append((job.config, job.task))
-                if gate is not None:
-                    return gate(job.task)
-            return super().run(job, folder)
+    def instead(job, outcome):
+        return gate(job.task) if gate and isinstance(job.task, Gate) else outcome
 
-    runner = Noting(changed_is_faster)
-    runner.inspected = replace(runner.inspected, workload=facts)
-    events_of(unstored_in(folder, space=space, trials=4), runner)
-    return gates
+    inspected = Inspected(cpu_machine(), facts)
+    runner, _ = searched(folder, space, inspected=inspected, instead=instead)
+    return [(job.config, job.task) for job in runner.jobs if isinstance(job.task, Gate)]
 
 
 def test_the_gate_compares_with_plain_float32_at_the_baselines_batch_size(tmp_path):
@@ -162,16 +150,10 @@ def test_where_float64_does_not_fit_the_gate_goes_without(tmp_path):
 
 def factors_of(folder, rule):
     """Batch size and task to the learning rate's factor, and the answer."""
-    factors = {}
-
-    class Noting(ScriptedRunner):
-        def run(self, job, folder):
-            if job.config is not None:
-                factors[job.task.kind, job.config["batch_size"]] = job.lr_factor
-            return super().run(job, folder)
-
     options = unstored_in(folder, space=TWO_BATCHES + AMP, trials=4, lr_scaling=rule)
-    return factors, events_of(options, Noting(changed_is_faster))[-1].best
+    best = events_of(options, runner := ScriptedRunner(changed_is_faster))[-1].best
+    jobs = [job for job in runner.jobs if job.config is not None]
+    return {(job.task.kind, job.config["batch_size"]): job.lr_factor for job in jobs}, best
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 8.0), ("sqrt", 8**0.5)])

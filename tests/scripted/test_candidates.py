@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
@@ -79,9 +80,42 @@ def late(search_of):
 
 def test_a_trial_on_a_machine_that_had_slowed_comes_where_its_full_speed_would_be(search_of):
     search = search_of((100.0, 1.0), (150.0, 1.0), (100.0, 0.5))
-    costs = SimpleNamespace(fixed_seconds=lambda config, run: 0.0)
-    found = confirm.candidates(search, costs)
+    found = confirm.candidates(search, NO_COSTS)
     assert [one.trial.number for one in found] == [2, 1]
+
+
+@pytest.fixture
+def worse(search_of):
+    """A search in which batches of 32, the fastest, were found to train worse after their trial."""
+    search = search_of((100.0, 1.0), (110.0, 1.0), (90.0, 1.0), (150.0, 1.0))
+    own, *_, large = search.study.finished()
+    assert large.config["batch_size"] == 32
+    assert large.verdict.feasible
+    for one, quality in ((own, 0.9), (large, 0.5)):
+        training = search.prober.training_of(one.config)
+        search.study.notes.qualities[training] = [quality] * 3
+    return search
+
+
+NO_COSTS = SimpleNamespace(fixed_seconds=lambda config, run: 0.0)
+
+
+def test_a_trial_that_known_seeds_speak_against_is_no_candidate(worse):
+    assert [one.trial.number for one in confirm.candidates(worse, NO_COSTS)] == [1]
+
+
+def test_a_candidate_that_known_seeds_speak_against_is_refused_before_any_round(worse, monkeypatch):
+    """Even if it came among the candidates."""
+    monkeypatch.setattr(AccuracyProber, "speaks_against", lambda *_: False)
+    run = confirm.ConfirmationRun(worse, NO_COSTS)
+    events = list(run.run())
+    large, other = run.candidates
+    assert (large.trial.number, large.state) == (3, State.REFUSED)
+    assert large.reason.startswith("accuracy: evaluate is 0.5, minimum 0.89"), large.reason
+    assert other.was_tested
+    assert not large.was_tested
+    assert set(worse.runner.batches("confirmation")) == {16}
+    assert events[0].trial == large.trial
 
 
 def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(late, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.values.outcome import Crashed, NonFinite
@@ -52,14 +53,11 @@ def test_what_one_trial_met_alone_says_nothing_of_the_others(tmp_path, fails):
         bad = fails == "trial" and phase == "trial" and config["num_workers"] == 2
         return NonFinite("loss is nan") if bad else speed(config, phase)
 
-    class Failing(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            bad = fails == "probe" and self.asked[-1].phase == "accuracy"
-            crashes = bad and job.config["batch_size"] == 16 and self.asked[-1].seeds == (0,)
-            return Crashed("signal 11") if crashes else outcome
+    def instead(job, outcome):
+        bad = fails == "probe" and isinstance(job.task, Probe) and job.task.seeds == (0,)
+        return Crashed("signal 11") if bad and job.config["batch_size"] == 16 else outcome
 
     options = unstored_in(tmp_path, SPACE, trials=9)
-    configs = tried(events_of(options, Failing(measure)))
+    configs = tried(events_of(options, ScriptedRunner(measure, instead=instead)))
     assert {config["num_workers"] for config in configs} == {0, 1, 2}
     assert len(configs) == 9, "each configuration is tried"

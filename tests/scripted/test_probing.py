@@ -73,29 +73,29 @@ def test_a_resumed_search_does_not_repeat_a_probe(tmp_path):
 
 
 def test_every_probe_trains_on_equally_many_samples_whole_batches_for_all(tmp_path):
-    samples = []
 
-    class Counting(ScriptedRunner):
-        def run(self, job, folder):
-            samples.extend([getattr(job.task, "samples", None)])
-            return super().run(job, folder)
-
-    events_of(unstored_in(tmp_path, space=BATCHES), Counting(in_proportion))
-    (probed,) = {count for count in samples if count is not None}
+    events_of(unstored_in(tmp_path, space=BATCHES), runner := ScriptedRunner(in_proportion))
+    (probed,) = {job.task.samples for job in runner.jobs if isinstance(job.task, Probe)}
     assert probed % 128 == 0
+
+
+def slightly_worse(config, seed):
+    """Larger batches lose a little, so that further seeds are asked for."""
+    return 0.9 - 0.02 * (batch_of(config) > 8)
+
+
+def is_later_of_baseline(job):
+    return isinstance(job.task, Probe) and job.task.seeds[0] > 0 and job.config["batch_size"] == 8
 
 
 @pytest.mark.parametrize(
     ("failure", "said"), [(TimedOut("probe", 60.0), "60 s"), (NonFinite("nan"), "nan")]
 )
 def test_further_seeds_of_the_baseline_that_fail_are_no_fault_of_another(failure, said, tmp_path):
-    class Failing(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
-            return failure if later and job.config["batch_size"] == 8 else outcome
+    def instead(job, outcome):
+        return failure if is_later_of_baseline(job) else outcome
 
-    runner = Failing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
+    runner = ScriptedRunner(in_proportion, slightly_worse, instead=instead)
     with pytest.raises(WorkloadError, match=said) as raised:
         events_of(options_in(tmp_path), runner)
     assert "quality cannot be measured with your own settings" in str(raised.value)
@@ -106,25 +106,19 @@ def test_further_seeds_of_the_baseline_that_fail_are_no_fault_of_another(failure
 def test_a_lost_seed_of_the_baseline_loses_no_search(tmp_path):
     lost = iter([True])
 
-    class Losing(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            later = isinstance(job.task, Probe) and job.task.seeds[0] > 0
-            own = later and job.config["batch_size"] == 8
-            return Lost("no process") if own and next(lost, False) else outcome
+    def instead(job, outcome):
+        return Lost("no process") if is_later_of_baseline(job) and next(lost, False) else outcome
 
-    runner = Losing(in_proportion, lambda config, seed: 0.9 - 0.02 * (batch_of(config) > 8))
+    runner = ScriptedRunner(in_proportion, slightly_worse, instead=instead)
     assert events_of(unstored_in(tmp_path), runner)[-1].best.keeps_baseline
 
 
 def test_a_lost_probe_says_nothing_about_the_configuration(tmp_path):
     lost = iter([True])
 
-    class Losing(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            largest = isinstance(job.task, Probe) and job.config["batch_size"] == 128
-            return Lost("no process") if largest and next(lost, False) else outcome
+    def instead(job, outcome):
+        largest = isinstance(job.task, Probe) and job.config["batch_size"] == 128
+        return Lost("no process") if largest and next(lost, False) else outcome
 
-    answered = events_of(unstored_in(tmp_path), Losing(in_proportion))[-1]
+    answered = events_of(unstored_in(tmp_path), ScriptedRunner(in_proportion, instead=instead))[-1]
     assert answered.best.config["batch_size"] == 128

@@ -40,12 +40,10 @@ def test_a_baseline_that_is_interrupted_before_it_is_told_is_measured_again(tmp_
 
 
 def test_a_baseline_whose_probe_runs_out_of_memory_is_nothing_feasible(tmp_path):
-    class OutOfMemoryProbes(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            return OutOfMemory("host", "full") if outcome.kind == "probed" else outcome
+    def instead(_, outcome):
+        return OutOfMemory("host", "full") if outcome.kind == "probed" else outcome
 
-    events = events_of(unstored_in(tmp_path), OutOfMemoryProbes(in_proportion))
+    events = events_of(unstored_in(tmp_path), ScriptedRunner(in_proportion, instead=instead))
     assert "short training: out of host memory" in next(iter(events[-1].reasons))
 
 
@@ -59,16 +57,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_slow_baseline_is_probed_on_what_it_can_train_in_a_minute(tmp_path):
-    samples = []
-
-    class Slow(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            samples.append(getattr(job.task, "samples", 0))
-            return outcome
-
-    events_of(unstored_in(tmp_path), Slow(lambda config, phase: at(0.5)))
-    assert 8 <= max(samples) <= 60
+    events_of(unstored_in(tmp_path), runner := ScriptedRunner(lambda config, phase: at(0.5)))
+    assert 8 <= max(getattr(job.task, "samples", 0) for job in runner.jobs) <= 60
 
 
 def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):

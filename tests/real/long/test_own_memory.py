@@ -161,26 +161,19 @@ def test_memory_that_runs_out_in_training_is_not_told_as_evaluation(tmp_path):
 
 
 def test_a_baseline_that_cannot_be_evaluated_is_told_what_to_do(tmp_path):
-    class OutOfMemoryProbes(ScriptedRunner):
-        def run(self, job, folder):
-            outcome = super().run(job, folder)
-            full = OutOfMemory("host", "full", during=EVALUATION)
-            return full if outcome.kind == "probed" else outcome
+    def instead(_, outcome):
+        full = OutOfMemory("host", "full", during=EVALUATION)
+        return full if outcome.kind == "probed" else outcome
 
-    events = events_of(options_in(tmp_path), OutOfMemoryProbes(lambda config, phase: at(100)))
+    events = events_of(options_in(tmp_path), ScriptedRunner(instead=instead))
     (reason,) = events[-1].reasons
     assert "during evaluation (not during training)" in reason
     assert "fewer samples at a time in evaluate(model, device)" in reason
 
 
 def test_every_probe_evaluates_in_the_baselines_batches(tmp_path):
-    class Watching(ScriptedRunner):
-        def run(self, job, folder):
-            if isinstance(job.task, Probe):
-                sizes.add((job.config["batch_size"], job.task.evaluation_batch))
-            return super().run(job, folder)
-
-    sizes = set()
-    events_of(options_in(tmp_path), Watching(lambda config, phase: at(config["batch_size"])))
-    assert len(sizes) > 1
-    assert {evaluation for _, evaluation in sizes} == {8}
+    runner = ScriptedRunner(lambda config, phase: at(config["batch_size"]))
+    events_of(options_in(tmp_path), runner)
+    probes = [job for job in runner.jobs if isinstance(job.task, Probe)]
+    assert len({job.config["batch_size"] for job in probes}) > 1
+    assert {job.task.evaluation_batch for job in probes} == {8}
