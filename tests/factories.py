@@ -7,23 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
-from autotune.configuration.best_config import (
-    Baseline,
-    BestConfig,
-    ConstraintEvidence,
-    Evidence,
-    Provenance,
-    Speedup,
-    Throughput,
-)
-from autotune.configuration.evidence import (
-    AccuracyEvidence,
-    Arithmetic,
-    MachineRecord,
-    MemoryEvidence,
-    NotConfirmed,
-    NotProven,
-)
+from autotune.configuration import best_config as schema
+from autotune.configuration import evidence as proof
 from autotune.configuration.search_space import SearchSpace, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
@@ -101,11 +86,7 @@ def cuda_machine() -> Machine:
         native_dtypes=("bfloat16", "float16"),
         matmul_precisions=("highest", "high", "medium"),
         compile_modes=(
-            "default",
-            "lite",
-            "reduce-overhead",
-            "max-autotune-no-cudagraphs",
-            "max-autotune",
+            *("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune"),
         ),
         cuda_graphs=True,
     )
@@ -149,45 +130,47 @@ def written(folder: Path, text: str, name: str = "space.yaml") -> Path:
     return path
 
 
-def edited(best: BestConfig, **settings: Value) -> BestConfig:
+def edited(best: schema.BestConfig, **settings: Value) -> schema.BestConfig:
     """The same answer, of whose file somebody edited these settings after the search."""
     evidence = best.evidence.model_copy(update={"changed": best.changed})
     return best.model_copy(update={"config": {**best.config, **settings}, "evidence": evidence})
 
 
-def with_not_proven(best: BestConfig) -> BestConfig:
+def with_not_proven(best: schema.BestConfig) -> schema.BestConfig:
     """The same answer, beside a faster trial that was not proven to train as well."""
-    missed = NotProven(trial=7, changed={"batch_size": 64}, quality=0.88, limit=0.891, seeds=6)
+    missed = proof.NotProven(
+        trial=7, changed={"batch_size": 64}, quality=0.88, limit=0.891, seeds=6
+    )
     evidence = best.evidence.model_copy(update={"not_proven": (missed,)})
     return best.model_copy(update={"evidence": evidence})
 
 
-def with_not_confirmed(best: BestConfig) -> BestConfig:
+def with_not_confirmed(best: schema.BestConfig) -> schema.BestConfig:
     """The same answer, beside a faster trial that ended too early to be timed again."""
     reason = "it ended after 351 steps, too few to be timed"
-    missed = NotConfirmed(trial=3, changed={"num_workers": 2}, reason=reason)
+    missed = proof.NotConfirmed(trial=3, changed={"num_workers": 2}, reason=reason)
     evidence = best.evidence.model_copy(update={"not_confirmed": (missed,)})
     return best.model_copy(update={"evidence": evidence})
 
 
-def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
+def best_config(config: TrainingConfig, baseline: TrainingConfig) -> schema.BestConfig:
     """An answer that says `config` is 1.5 times as fast as `baseline`."""
-    best = BestConfig(
+    best = schema.BestConfig(
         config=config.as_dict(),
-        evidence=Evidence(
+        evidence=schema.Evidence(
             objective="throughput",
-            baseline=Baseline(
+            baseline=schema.Baseline(
                 config=baseline.as_dict(), samples_per_second=100.0, ci95=(98.0, 102.5)
             ),
-            best=Throughput(samples_per_second=150.0, ci95=(149.0, 151.0)),
-            speedup=Speedup(ratio=1.5, ci95=(1.45, 1.55), rounds=6),
+            best=schema.Throughput(samples_per_second=150.0, ci95=(149.0, 151.0)),
+            speedup=schema.Speedup(ratio=1.5, ci95=(1.45, 1.55), rounds=6),
             compile_seconds=0.0,
             break_even_samples=0,
-            arithmetic=Arithmetic(flops_per_sample=1e6, number_format="float32"),
+            arithmetic=proof.Arithmetic(flops_per_sample=1e6, number_format="float32"),
         ),
-        constraints=ConstraintEvidence(
-            memory=MemoryEvidence(peak_bytes=GIB, limit_bytes=2 * GIB, margin=-0.5),
-            accuracy=AccuracyEvidence(
+        constraints=schema.ConstraintEvidence(
+            memory=proof.MemoryEvidence(peak_bytes=GIB, limit_bytes=2 * GIB, margin=-0.5),
+            accuracy=proof.AccuracyEvidence(
                 metric="evaluate",
                 baseline=0.9,
                 best=0.91,
@@ -203,7 +186,7 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
                 needs_full_run=True,
             ),
         ),
-        machine=MachineRecord(
+        machine=proof.MachineRecord(
             device="cpu",
             cpu="Test CPU",
             cores=2,
@@ -212,7 +195,7 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
             python="3.12.0",
             fingerprint="0123456789ab",
         ),
-        provenance=Provenance(
+        provenance=schema.Provenance(
             study="tiny",
             storage="sqlite:///study.db",
             trial=7,
@@ -225,7 +208,7 @@ def best_config(config: TrainingConfig, baseline: TrainingConfig) -> BestConfig:
     return best.with_effects({})
 
 
-def found_here(best: BestConfig, model: Path) -> BestConfig:
+def found_here(best: schema.BestConfig, model: Path) -> schema.BestConfig:
     """The same answer, as if it had been found on this machine for this model.py."""
     here = probe_host()
     machine = best.machine.model_copy(

@@ -29,25 +29,14 @@ from typing import Any, NoReturn
 _MOST_BYTES = 1 << 20
 _IMPORTED = {
     "training": (
-        "torch._dynamo",
-        "torch.distributed.run",
-        "autotune.cli",
-        "autotune.process.child.inspecting",
-        "autotune.process.child.warm_host",
-        "autotune.training.arithmetic",
-        "autotune.numerics.numerics_check",
-        "autotune.scripting.interpose",
-        "autotune.scripting.trial",
-        "autotune.training.tasks",
+        *("torch._dynamo", "torch.distributed.run", "autotune.cli"),
+        *("autotune.process.child.inspecting", "autotune.process.child.warm_host"),
+        *("autotune.training.arithmetic", "autotune.numerics.numerics_check"),
+        *("autotune.scripting.interpose", "autotune.scripting.trial", "autotune.training.tasks"),
     ),
     "commands": (
-        "optuna",
-        "autotune.cli",
-        "autotune.commands.compare",
-        "autotune.commands.search",
-        "autotune.report.data",
-        "autotune.searching.search",
-        "autotune.searching.trials.workers",
+        *("optuna", "autotune.cli", "autotune.commands.compare", "autotune.commands.search"),
+        *("autotune.report.data", "autotune.searching.search", "autotune.searching.trials.workers"),
         "autotune.study.study",
     ),
 }

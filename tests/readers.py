@@ -12,16 +12,8 @@ from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json,
 from autotune.configuration.search_space import read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.study.facts import CandidateLog
+from autotune.values import outcome as kinds
 from autotune.values.errors import AutotuneError
-from autotune.values.outcome import (
-    Crashed,
-    Diagnosed,
-    Inspected,
-    Loading,
-    Measured,
-    outcome_from_json,
-    outcome_to_json,
-)
 from autotune.values.strict_json import read_some
 from benchmarks.table import Header, Row, Table, read_table, write_table
 from factories import IMAGE_FACTS, best_config, cpu_machine, measurement
@@ -52,10 +44,10 @@ FACTS: dict[str, Any] = {
     "probe_samples": 512,
     "seed_seconds": 6.2,
     "seeds:batch_size=16": [0.5, 0.75],
-    "check:amp_dtype=null": asdict(Crashed("killed by SIGSEGV")),
+    "check:amp_dtype=null": asdict(kinds.Crashed("killed by SIGSEGV")),
     "drift:@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
     "seconds:accuracy": 9.5,
-    "diagnosis": asdict(Diagnosed(8, 0.04, None, 0.0, (Loading(0, 0.01),), 0.02)),
+    "diagnosis": asdict(kinds.Diagnosed(8, 0.04, None, 0.0, (kinds.Loading(0, 0.01),), 0.02)),
     "again_seconds:4": 7.5,
     "confirmation": {
         "seconds": 9.5,
@@ -114,7 +106,7 @@ def _table(path: Path) -> None:
         model_sha256="0" * 64,
         about="made for a test",
     )
-    outcomes = (Measured(measurement()), Crashed("killed by SIGSEGV"))
+    outcomes = (kinds.Measured(measurement()), kinds.Crashed("killed by SIGSEGV"))
     rows = tuple(Row(Measure(MeasurePlan()), config, outcome, 1.5) for outcome in outcomes)
     write_table(Table(header, rows), path)
 
@@ -126,11 +118,13 @@ def _job(path: Path) -> None:
 
 
 def _measured(path: Path) -> None:
-    path.write_text(outcome_to_json(Measured(measurement())), encoding="utf-8")
+    path.write_text(kinds.outcome_to_json(kinds.Measured(measurement())), encoding="utf-8")
 
 
 def _inspected(path: Path) -> None:
-    path.write_text(outcome_to_json(Inspected(cpu_machine(), IMAGE_FACTS)), encoding="utf-8")
+    path.write_text(
+        kinds.outcome_to_json(kinds.Inspected(cpu_machine(), IMAGE_FACTS)), encoding="utf-8"
+    )
 
 
 def _read_job(path: Path) -> Job:
@@ -140,7 +134,7 @@ def _read_job(path: Path) -> Job:
 
 def _read_outcome(path: Path) -> object:
     """As the runner does."""
-    return outcome_from_json(read_some(path))
+    return kinds.outcome_from_json(read_some(path))
 
 
 READERS = (

@@ -8,36 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from autotune.configuration.job import (
-    CountFlops,
-    Diagnose,
-    Gate,
-    Inspect,
-    Job,
-    Measure,
-    Observe,
-    Probe,
-    Profile,
-    TakeFirstSteps,
-)
+from autotune.configuration import job as tasks
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.knobs.base import Value
 from autotune.searching.run.events import Event
 from autotune.searching.search import search
-from autotune.values.outcome import (
-    CountedFlops,
-    FirstLosses,
-    Gated,
-    Inspected,
-    Lost,
-    Measured,
-    Observed,
-    Probed,
-    Profiled,
-    TrialOutcome,
-    WorkloadFacts,
-)
+from autotune.values import outcome as outcomes
 from databases import empty_database
 from factories import cpu_machine, measurement, written
 
@@ -55,19 +32,19 @@ Phase = Literal[
     "confirmation",
     "arithmetic",
 ]
-FACTS = WorkloadFacts(
+FACTS = outcomes.WorkloadFacts(
     dataset_samples=10_000,
     image_batches=False,
     optimizer_options=True,
     has_evaluate=True,
     baseline={"batch_size": 8},
 )
-LOSSES = FirstLosses(
+LOSSES = outcomes.FirstLosses(
     (2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1), backwards_per_step=1.0, moves=(0.3, 0.4)
 )
 """A script's first steps, as they are by default."""
 SEEN_SETTINGS: dict[str, Value] = {"batch_size": 16, "num_workers": 0, "num_threads": 2}
-SEEN = Observed(
+SEEN = outcomes.Observed(
     device="cpu",
     loaders=("train.py:9#0",),
     training_loader="train.py:9#0",
@@ -75,7 +52,7 @@ SEEN = Observed(
     samples_per_second=800.0,
     wait_share=0.4,
     fixed={},
-    workload=WorkloadFacts(10_000, False, True, False, SEEN_SETTINGS, 18),
+    workload=outcomes.WorkloadFacts(10_000, False, True, False, SEEN_SETTINGS, 18),
 )
 """What the observed run of a made-up script with one loader and no loss told."""
 BATCHES = "batch_size: [8, 16, 32, 64, 128]\n"
@@ -86,19 +63,19 @@ def batch_of(config: TrainingConfig) -> int:
     return int(config["batch_size"] or 0)
 
 
-def at(samples_per_second: float) -> Measured:
+def at(samples_per_second: float) -> outcomes.Measured:
     """Measured without noise at this rate."""
-    return Measured(measurement(samples_per_second))
+    return outcomes.Measured(measurement(samples_per_second))
 
 
-def in_proportion(config: TrainingConfig, phase: str) -> Measured:
+def in_proportion(config: TrainingConfig, phase: str) -> outcomes.Measured:
     """Twice the batch, twice the throughput."""
     return at(10 * batch_of(config))
 
 
-def agreeing(**changes: float) -> Gated:
+def agreeing(**changes: float) -> outcomes.Gated:
     """A gate that found nothing but rounding, less what a test changes."""
-    nothing = Gated(
+    nothing = outcomes.Gated(
         loss_error=0.0,
         gradient_error=1e-6,
         update_error=0.0,
@@ -118,13 +95,13 @@ def agreeing(**changes: float) -> Gated:
 
 
 _PHASES: dict[type, Phase] = {
-    Inspect: "inspection",
-    Observe: "observation",
-    TakeFirstSteps: "first steps",
-    Probe: "accuracy",
-    Gate: "gate",
-    CountFlops: "arithmetic",
-    Diagnose: "diagnosis",
+    tasks.Inspect: "inspection",
+    tasks.Observe: "observation",
+    tasks.TakeFirstSteps: "first steps",
+    tasks.Probe: "accuracy",
+    tasks.Gate: "gate",
+    tasks.CountFlops: "arithmetic",
+    tasks.Diagnose: "diagnosis",
 }
 
 
@@ -142,22 +119,30 @@ class Asked:
 class ScriptedRunner:
     """By default every sample takes equally long and every model becomes equally good."""
 
-    measure: Callable[[TrainingConfig, Phase], TrialOutcome] = lambda config, phase: at(100)
+    measure: Callable[[TrainingConfig, Phase], outcomes.TrialOutcome] = lambda config, phase: at(
+        100
+    )
     quality: Callable[[TrainingConfig, int], float] = lambda config, seed: 0.9
-    gate: Callable[[TrainingConfig], TrialOutcome] = lambda config: agreeing()
-    diagnosed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
+    gate: Callable[[TrainingConfig], outcomes.TrialOutcome] = lambda config: agreeing()
+    diagnosed: outcomes.TrialOutcome = field(default_factory=lambda: outcomes.Lost("not scripted"))
     """Without a diagnosis, nothing is left out of the search."""
-    inspected: TrialOutcome = field(default_factory=lambda: Inspected(cpu_machine(), FACTS))
-    observed: TrialOutcome = field(default_factory=lambda: Lost("not scripted"))
-    first_steps: Callable[[TrainingConfig], TrialOutcome] = lambda config: LOSSES
-    counts: Callable[[CountFlops], TrialOutcome] = lambda task: CountedFlops()
+    inspected: outcomes.TrialOutcome = field(
+        default_factory=lambda: outcomes.Inspected(cpu_machine(), FACTS)
+    )
+    observed: outcomes.TrialOutcome = field(default_factory=lambda: outcomes.Lost("not scripted"))
+    first_steps: Callable[[TrainingConfig], outcomes.TrialOutcome] = lambda config: LOSSES
+    counts: Callable[[tasks.CountFlops], outcomes.TrialOutcome] = lambda task: (
+        outcomes.CountedFlops()
+    )
     untrained: float | None = None
     """The baseline's quality before training, where a probe asks for it."""
     seed_seconds: float = 1.0
     """Seconds that an accuracy probe takes for each seed."""
-    instead: Callable[[Job, TrialOutcome], TrialOutcome] = lambda job, outcome: outcome
+    instead: Callable[[tasks.Job, outcomes.TrialOutcome], outcomes.TrialOutcome] = (
+        lambda job, outcome: outcome
+    )
     """What a process that breaks gives in place of its outcome."""
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[tasks.Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
     def __call__(self, *_: object, **__: object) -> Self:
@@ -170,37 +155,37 @@ class ScriptedRunner:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def run(self, job: Job, folder: Path) -> TrialOutcome:
+    def run(self, job: tasks.Job, folder: Path) -> outcomes.TrialOutcome:
         """The outcome that the script has for this job."""
         return self.instead(job, self._scripted(job, folder))
 
-    def _scripted(self, job: Job, folder: Path) -> TrialOutcome:  # noqa: PLR0911
+    def _scripted(self, job: tasks.Job, folder: Path) -> outcomes.TrialOutcome:  # noqa: PLR0911
         self.jobs.append(job)
         config = None if job.config is None else TrainingConfig.of(job.config)
-        seeds = job.task.seeds if isinstance(job.task, Probe) else ()
+        seeds = job.task.seeds if isinstance(job.task, tasks.Probe) else ()
         phase = _phase(job, folder)
         batch_size = None if config is None else batch_of(config)
         self.asked.append(Asked(phase, batch_size, seeds, folder))
         match job.task:
-            case Inspect():
+            case tasks.Inspect():
                 return self.inspected
-            case Measure():
+            case tasks.Measure():
                 return self.measure(config, phase)
-            case Probe():
+            case tasks.Probe():
                 qualities = tuple(self.quality(config, seed) for seed in seeds)
                 untrained = self.untrained if job.task.untrained else None
-                return Probed(qualities, self.seed_seconds * len(seeds), untrained)
-            case Gate():
+                return outcomes.Probed(qualities, self.seed_seconds * len(seeds), untrained)
+            case tasks.Gate():
                 return self.gate(config)
-            case CountFlops():
+            case tasks.CountFlops():
                 return self.counts(job.task)
-            case Diagnose():
+            case tasks.Diagnose():
                 return self.diagnosed
-            case Profile():
-                return Profiled(())
-            case Observe():
+            case tasks.Profile():
+                return outcomes.Profiled(())
+            case tasks.Observe():
                 return self.observed
-            case TakeFirstSteps():
+            case tasks.TakeFirstSteps():
                 return self.first_steps(config)
 
     def batches(self, phase: Phase) -> list[int | None]:
@@ -250,7 +235,7 @@ def events_of(options: SearchOptions, runner: ScriptedRunner) -> list[Event]:
     return list(search(options, runner))
 
 
-def _phase(job: Job, folder: Path) -> Phase:
+def _phase(job: tasks.Job, folder: Path) -> Phase:
     if type(job.task) in _PHASES:
         return _PHASES[type(job.task)]
     if "confirm" in folder.parts:

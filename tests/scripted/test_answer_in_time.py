@@ -83,10 +83,7 @@ class Digits:
         (Digits(evaluation=12.0, losses=SCATTERED), 1.2, 4),
     ],
     ids=[
-        "evaluation",
-        "evaluation, refused",
-        "dataset",
-        "dataset, refused",
+        *("evaluation", "evaluation, refused", "dataset", "dataset, refused"),
         "evaluation, scattered",
     ],
 )

@@ -4,10 +4,10 @@ import pytest
 from click.testing import CliRunner
 
 from autotune.cli import cli
+from autotune.values.outcome import Inspected
 from factories import cpu_machine, written
 from scripted_runner import (
     FACTS,
-    Inspected,
     ScriptedRunner,
     at,
     batch_of,

@@ -94,15 +94,8 @@ def test_a_lock_that_one_process_holds_twice_is_waited_for_too():
         (("cpu", (0, 1), "", ""), ("cpu", (1, 0), "", "7"), True),
     ],
     ids=[
-        "masks",
-        "name as a mask",
-        "two cards",
-        "numbers",
-        "number and mask",
-        "slices",
-        "the first",
-        "makes",
-        "cores",
+        *("masks", "name as a mask", "two cards", "numbers", "number and mask", "slices"),
+        *("the first", "makes", "cores"),
     ],
 )
 def test_one_device_has_one_name_and_two_have_two(one, other, is_same, monkeypatch):
@@ -214,11 +207,8 @@ def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path):
     ("text", "fault"),
     [
         ("cuda:0,cuda:0", "two trials at once"),
-        ("cuda:0,cpu:0", "several kinds"),
-        ("cpu:0,cpu:4000", "may not use"),
-        ("cpu:x", "is no device"),
-        ("", "is no device"),
-        ("cuda:one", "is no device"),
+        *(("cuda:0,cpu:0", "several kinds"), ("cpu:0,cpu:4000", "may not use")),
+        *(("cpu:x", "is no device"), ("", "is no device"), ("cuda:one", "is no device")),
         ("xpu:0,xpu:1", "is no device"),
         ("cpu:0-99999999999", "cores that this process may not use"),
     ],

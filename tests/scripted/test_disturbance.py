@@ -19,17 +19,6 @@ from autotune.report.html import page
 from autotune.report.tables import json_text
 from autotune.study.archive import find_study
 from autotune.training import disturbance
-from autotune.training.disturbance import (
-    CpuTimes,
-    EnergyMeter,
-    NoiseWatch,
-    _gpu_noise,
-    gpu_energy,
-    own_cores,
-    package_energy,
-    read_cpu_times,
-    watch,
-)
 from autotune.values.machine import CpuQuota
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Inspected, Measured
@@ -42,16 +31,16 @@ from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_
 from shown_search import lines_of
 
 CPU = torch.device("cpu")
-CORES = len(own_cores())
+CORES = len(disturbance.own_cores())
 
 
 def noise_between(before, after):
     readings = iter([before, after])
-    return NoiseWatch(CPU, lambda: next(readings))()
+    return disturbance.NoiseWatch(CPU, lambda: next(readings))()
 
 
 def times(wall, busy=0.0, stolen=0.0, own=0.0):
-    return CpuTimes(wall, busy, stolen, own)
+    return disturbance.CpuTimes(wall, busy, stolen, own)
 
 
 START = times(0.0)
@@ -141,18 +130,18 @@ def test_the_used_part_of_a_quota_is_read_from_the_cgroup(tmp_path, monkeypatch)
     used.write_text("usage_usec 5000000\nuser_usec 1\n")
     found = CpuQuota(0.5, used, tmp_path / "none")
     monkeypatch.setattr(disturbance, "_quota", lambda: found)
-    read = read_cpu_times(time.perf_counter)
+    read = disturbance.read_cpu_times(time.perf_counter)
     assert (read.quota_cores, read.quota_used) == (0.5, 5.0)
     used.unlink()
-    assert read_cpu_times(time.perf_counter) is None, "nobody can tell what others used"
+    assert disturbance.read_cpu_times(time.perf_counter) is None, "nobody can tell what others used"
 
 
 def test_a_process_that_was_stopped_knows_it():
-    seen = watch(CPU, time.perf_counter)
+    seen = disturbance.watch(CPU, time.perf_counter)
     os.kill(os.getpid(), signal.SIGCONT)
     assert seen().stopped == 1
     assert seen().stopped == 0
-    blind = NoiseWatch(CPU, lambda: None)
+    blind = disturbance.NoiseWatch(CPU, lambda: None)
     os.kill(os.getpid(), signal.SIGCONT)
     assert blind() == Noise(stopped=1, watched=False)
 
@@ -163,7 +152,7 @@ def test_the_counters_of_this_machine_see_a_busy_neighbour_and_not_oneself():
 
 
 def _sees_a_neighbour():
-    seen = watch(CPU, time.perf_counter)
+    seen = disturbance.watch(CPU, time.perf_counter)
     _spin(0.6)
     alone = seen()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
@@ -178,12 +167,12 @@ def _others():
     """A watch to which the children of this process are strangers."""
 
     def read():
-        found = read_cpu_times(time.perf_counter)
+        found = disturbance.read_cpu_times(time.perf_counter)
         assert found is not None
         own = os.times()
-        return CpuTimes(found.wall, found.busy, found.stolen, own.user + own.system)
+        return disturbance.CpuTimes(found.wall, found.busy, found.stolen, own.user + own.system)
 
-    return NoiseWatch(CPU, read)
+    return disturbance.NoiseWatch(CPU, read)
 
 
 def _spin(seconds):
@@ -244,22 +233,22 @@ def nvml(reasons=0, pids=(), fails=False):
     ],
 )
 def test_the_reason_why_a_gpu_is_slow_is_named(library, says):
-    found = _gpu_noise(library, handle=None)
+    found = disturbance._gpu_noise(library, handle=None)
     assert found == Noise(gpu=says, clock_mhz=1410)
     assert found.disturbs is bool(says)
 
 
 def test_a_clock_at_the_power_limit_is_noted_and_disturbs_nobody():
-    found = _gpu_noise(nvml(CAP), handle=None)
+    found = disturbance._gpu_noise(nvml(CAP), handle=None)
     assert found == Noise(power_capped=True, clock_mhz=1410)
     assert not found.disturbs
-    assert _gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
+    assert disturbance._gpu_noise(nvml(CAP | THERMAL), handle=None).gpu == "thermal"
 
 
 def test_a_card_that_tells_no_clock_is_no_disturbance():
     library = nvml()
     library.nvmlDeviceGetClockInfo = _refuse
-    assert _gpu_noise(library, handle=None) == Noise()
+    assert disturbance._gpu_noise(library, handle=None) == Noise()
 
 
 def _refuse(*_):
@@ -301,7 +290,7 @@ def less_for_large(config, phase):
 def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(powercap):
     zones = {"z0_package_0": 5_000_000, "z1_package_1": 7_000_000}
     root = powercap(**zones, z0z0_core=1_000_000, z2_psys=90_000_000)
-    meter = EnergyMeter(lambda: package_energy(root))
+    meter = disturbance.EnergyMeter(lambda: disturbance.package_energy(root))
     powercap(z0_package_0=6_500_000, z1_package_1=7_250_000, z0z0_core=2_000_000)
     assert meter() == 1.75
     assert meter() == 0.0
@@ -309,13 +298,13 @@ def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(power
 
 def test_a_counter_that_began_again_is_no_loss_of_energy(powercap):
     root = powercap(z0_package_0=RANGE - 1_000_000)
-    meter = EnergyMeter(lambda: package_energy(root))
+    meter = disturbance.EnergyMeter(lambda: disturbance.package_energy(root))
     powercap(z0_package_0=2_000_000)
     assert meter() == 3.0
 
 
 def test_counters_that_are_not_there_or_not_readable_tell_nothing(powercap, monkeypatch, tmp_path):
-    assert EnergyMeter(lambda: package_energy(tmp_path / "none"))() is None
+    assert disturbance.EnergyMeter(lambda: disturbance.package_energy(tmp_path / "none"))() is None
     root = powercap(z0_package_0=1)
 
     def refuse(path):
@@ -324,7 +313,7 @@ def test_counters_that_are_not_there_or_not_readable_tell_nothing(powercap, monk
         return "package-0"
 
     monkeypatch.setattr(disturbance, "_text", refuse)
-    assert EnergyMeter(lambda: package_energy(root))() is None
+    assert disturbance.EnergyMeter(lambda: disturbance.package_energy(root))() is None
 
 
 def test_a_gpu_counts_millijoules():
@@ -332,15 +321,15 @@ def test_a_gpu_counts_millijoules():
     nvml = SimpleNamespace(
         NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=lambda _: next(told)
     )
-    meter = EnergyMeter(lambda: gpu_energy(nvml, "handle"))
+    meter = disturbance.EnergyMeter(lambda: disturbance.gpu_energy(nvml, "handle"))
     assert meter() == 12.5
     nvml.nvmlDeviceGetTotalEnergyConsumption = _refuse
-    assert EnergyMeter(lambda: gpu_energy(nvml, "handle"))() is None
+    assert disturbance.EnergyMeter(lambda: disturbance.gpu_energy(nvml, "handle"))() is None
 
 
 def test_a_driver_that_was_loaded_anew_tells_nothing_of_that_block():
     told = iter([((5_000_000, 0),), ((1_000, 0),), ((3_000, 0),)])
-    meter = EnergyMeter(lambda: next(told))
+    meter = disturbance.EnergyMeter(lambda: next(told))
     assert meter() is None
     assert meter() == 0.002
 
@@ -348,8 +337,8 @@ def test_a_driver_that_was_loaded_anew_tells_nothing_of_that_block():
 def test_the_watch_over_a_block_reads_the_energy_of_the_cpu(monkeypatch):
     told = iter([((0, RANGE),), ((8_000_000, RANGE),)])
     monkeypatch.setattr(disturbance, "package_energy", lambda: next(told))
-    watch = disturbance.watch(torch.device("cpu"), lambda: 0.0)
-    assert watch().joules == 8.0
+    disturbance.watch = disturbance.watch(torch.device("cpu"), lambda: 0.0)
+    assert disturbance.watch().joules == 8.0
 
 
 @pytest.mark.parametrize(("joules", "each"), [(4.0, 0.125), (None, None), (0.0, None)])

@@ -5,6 +5,7 @@ import pytest
 from autotune.accuracy.numerics_verdict import NumericsChecker, numerics_fault
 from autotune.context.search_context import survey
 from autotune.values.outcome import Lost, OutOfMemory
+from benchmarks.numerics import CARRIERS, Case, checked, judged
 from scripted_runner import ScriptedRunner, agreeing, unstored_in
 
 
@@ -115,3 +116,33 @@ def test_what_may_go_better_the_next_time_is_tried_again(passing, study, tmp_pat
     assert study.notes.numerics_checks == {}
     assert keeper.gated(fused) == keeper.gated(fused) == agreeing()
     assert len(runner.batches("gate")) == first + 1
+
+
+def criteria_of(case):
+    answer = checked(case)
+    assert answer is not None
+    return judged(case, answer).criteria
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "fault", "criterion"),
+    [
+        ("transformer", "AdamW", "weight decay lost", "update"),
+        ("transformer", "AdamW", "gradients twice as large", "gradients"),
+        ("perceptron", "SGD", "the loss is reported 10 % too high", "loss"),
+        ("perceptron", "SGD", "the first layer is not updated after the first step", "path"),
+        (
+            *("24 layers with BatchNorm", "SGD", "half the learning rate from the second step on"),
+            "reach",
+        ),
+        (
+            *("convolutions with BatchNorm", "AdamW", "BatchNorm's statistics are not updated"),
+            "buffers",
+        ),
+        ("perceptron", "SGD", "the loss is not a number", "not finite"),
+    ],
+)
+def test_each_criterion_finds_what_the_others_miss(model, optimizer, fault, criterion):
+    case = Case(model, optimizer, CARRIERS["same precision"], fault)
+    assert criteria_of(case) == (criterion,)
+    assert not criteria_of(Case(model, optimizer, CARRIERS["same precision"]))

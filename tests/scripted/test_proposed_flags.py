@@ -1,9 +1,13 @@
 """Flags that a script has are proposed as maps, and places that it writes are named."""
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from autotune.calling.config_file import Edit, with_copies
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.script import ScriptOptions
 from autotune.console.plan_lines import plan_lines
@@ -11,10 +15,18 @@ from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
 from autotune.values.outcome import ScriptFlag, Surroundings
 from scripted_runner import SEEN, ScriptedRunner, at, batch_of, events_of, unstored_in
+from tuned_scripts import SCRIPTS, run
 
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\n"
 OPEN = ScriptFlag(("--batch-size",), None, is_open=True)
 BATCH, EPOCHS = ScriptFlag(("-b", "--batch-size"), 16), ScriptFlag(("--epochs",), 3)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The folder in which the script is searched."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def planned(folder, around, script, space=SPACE):
@@ -148,8 +160,7 @@ def test_a_flag_of_the_space_that_the_script_does_not_know_is_refused(tmp_path):
         planned(tmp_path, Surroundings((EPOCHS,), ("--",)), JUDGED, SPACE + space)
 
 
-def test_the_first_screen_says_what_is_run_and_what_that_does(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_first_screen_says_what_is_run_and_what_that_does(tmp_path):
     here = str(tmp_path)
     around = Surroundings(
         folders=(here, f"{here}/runs/a", f"{here}/runs", "/srv/out"),
@@ -172,3 +183,105 @@ def test_the_first_screen_says_what_is_run_and_what_that_does(tmp_path, monkeypa
     assert "Neptune is offline (NEPTUNE_MODE)" in text
     assert "ClearML is offline (CLEARML_OFFLINE_MODE=1)" in text
     assert "use --temp-workdir to" in text
+
+
+YAML = "_base_: base.yaml\nseed: 16\ntrain:\n  batch_size: 16  # small\nval: {batch_size: 100}\n"
+TWICE = "train: {batch_size: 16}\nval: {batch_size: 16}\n"
+ALIAS = "size: &size 16\ntrain: {batch_size: *size}\n"
+ARGS = json.dumps({"per_device_train_batch_size": 16, "lr": 16.0, "fp16": True})
+
+
+def found_in(folder, *arguments, flags=(), space=SPACE):
+    """The plan of a search whose script trains with 16 samples a step, and its maps."""
+    script = replace(JUDGED, arguments=arguments)
+    plan, _ = planned(folder, Surroundings(flags), script, space)
+    return plan, [one.removeprefix("batch_size=") for one in maps(plan)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments", "found"),
+    [
+        ("my.yaml", YAML, ("--config", "my.yaml"), ["--config:train.batch_size"]),
+        ("my.yml", YAML, ("-c=my.yml", "x"), ["-c:train.batch_size"]),
+        ("args.json", ARGS, ("args.json",), ["args.json:per_device_train_batch_size"]),
+        ("args.json", "[" + ARGS + "]", ("x", "args.json"), None),
+        ("my.yaml", YAML.replace("size: 16", "size: 32"), ("--config", "my.yaml"), []),
+        ("my.yaml", ALIAS, ("--config", "my.yaml"), ["--config:train.batch_size"]),
+        ("my.yaml", "train: [batch_size: 16", ("--config", "my.yaml"), []),
+        ("my.txt", YAML, ("--config", "my.txt"), []),
+        ("data.json", ARGS + " " * 100_000, ("data.json",), []),
+        ("my.yaml", YAML, ("--config", "none.yaml"), []),
+        ("my.yaml", YAML, ("config=my.yaml",), []),
+        ("my.yaml", YAML, ("--", "my.yaml"), []),
+        ("my.yaml", YAML.replace("train", "train args"), ("--config", "my.yaml"), []),
+        ("run.json", ARGS, ("--output", "run.json"), []),
+    ],
+)
+def test_a_key_with_the_value_that_training_was_seen_with_is_searched(
+    folder, name, text, arguments, found
+):
+    (folder / name).write_text(text)
+    wanted = ["args.json:0.per_device_train_batch_size"] if found is None else found
+    assert found_in(folder, *arguments)[1] == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(16, "--batch-size"), (32, "--config:train.batch_size")],
+    ids=["the flag's", "a default that the file overrides"],
+)
+def test_a_flag_that_has_the_value_comes_before_a_file(folder, value, found):
+    (folder / "my.yaml").write_text(YAML)
+    flag = ScriptFlag(("--batch-size",), value)
+    assert found_in(folder, "--config", "my.yaml", flags=(flag,))[1] == [found]
+
+
+def test_of_two_keys_with_the_value_none_is_taken_and_both_are_named(folder):
+    (folder / "my.yaml").write_text(TWICE)
+    plan, found = found_in(folder, "--config", "my.yaml")
+    assert found == []
+    assert (
+        "--config:train.batch_size and --config:val.batch_size are both 16: choose one with --map "
+        "batch_size=FLAG"
+    ) in "\n".join(plan_lines(plan.context))
+
+
+def test_of_two_files_of_a_flag_the_later_one_is_searched_and_the_other_stays(folder):
+    (folder / "base.yaml").write_text(YAML)
+    (folder / "my.yaml").write_text("epochs: 3\n")
+    words = ("--config", "base.yaml", "--config", "my.yaml")
+    assert found_in(folder, *words)[1] == []
+    (folder / "my.yaml").write_text(YAML)
+    (folder / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    way = ("--map", "batch_size=--config:train.batch_size")
+    done = run(folder, *way, "train.py", *words, batch_size=64)
+    assert "['--config', 'base.yaml', '--config', '" in done.stdout
+    assert "'--config', 'my.yaml'" not in done.stdout
+
+
+def test_files_of_a_flag_that_the_space_varies_are_not_mapped(folder):
+    (folder / "my.yaml").write_text(YAML)
+    flags = "flags:\n  --config: {values: [my.yaml, other.yaml], effect: exact}\n"
+    assert found_in(folder, "--config", "my.yaml", space=SPACE + flags)[1] == []
+
+
+def test_a_file_that_has_the_value_is_given_itself_for_what_lies_beside_it(folder):
+    shutil.copy(SCRIPTS / "takes_settings.py", folder / "train.py")
+    words = ("train.py", "--config", "my.yaml")
+    way = ("--map", "batch_size=--config:train.batch_size")
+    (folder / "my.yaml").write_text(YAML)
+    for size, is_copied in ((16, False), (64, True)):
+        done = run(folder, *way, *words, batch_size=size)
+        assert f"batch size {size}," in done.stderr
+        assert ("'--config', 'my.yaml'" not in done.stderr) is is_copied
+
+
+def test_a_copy_differs_in_the_key_alone(folder):
+    text = (
+        "# mine\nsize: &size 16\ntrain:\n  batch_size: *size\n  lr: 1e-3  # small\n"
+        "  begun: 2024-01-01\n  shuffle: yes\n  name: 'a: b'\n  seed: 010\nval: {size: *size}\n"
+    )
+    (folder / "my.yaml").write_text(text)
+    edit = Edit("--config", "train.batch_size", 64)
+    _, copy = with_copies(("--config", "my.yaml"), [edit], folder)
+    assert Path(copy).read_text() == text.replace("*size", "64", 1)

@@ -22,17 +22,8 @@ from terminals import Terminal
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>&lt;b&gt; [bold]{{ 7*7 }}"""
 SECTIONS = {
-    "next",
-    "changes",
-    "limits",
-    "history",
-    "effects",
-    "memory",
-    "failures",
-    "time",
-    "machine",
-    "yaml",
-    "trials",
+    *("next", "changes", "limits", "history", "effects", "memory", "failures", "time", "machine"),
+    *("yaml", "trials"),
 }
 
 

@@ -68,12 +68,7 @@ def test_without_a_metric_only_what_cannot_change_the_model_is_tried(tmp_path):
     runner, answered, planned = search(tmp_path, ScriptOptions(("--epochs", "3")))
     assert planned.context.space.varied() == {"num_workers": (0, 2)}
     assert {asked.phase for asked in runner.asked} <= {
-        "observation",
-        "inspection",
-        "baseline",
-        "trial",
-        "anchor",
-        "confirmation",
+        *("observation", "inspection", "baseline", "trial", "anchor", "confirmation"),
     }
     assert answered.best.config["num_workers"] == 2
     accuracy = answered.best.constraints.accuracy

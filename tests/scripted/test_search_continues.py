@@ -8,23 +8,8 @@ import yaml
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered, NothingFeasible, Planned, TrialsEnded
-from autotune.values.errors import (
-    AutotuneError,
-    NotSearchedEnoughError,
-    StorageError,
-    StudyMismatchError,
-    UsageError,
-    WorkloadError,
-)
-from autotune.values.outcome import (
-    Crashed,
-    Lost,
-    NonFinite,
-    OutOfMemory,
-    Rejected,
-    TimedOut,
-    UserError,
-)
+from autotune.values import errors
+from autotune.values import outcome as outcomes
 from covering import covers
 from factories import GIB, written
 from scripted_runner import ScriptedRunner, at, events_of, in_proportion, options_in, unstored_in
@@ -104,7 +89,7 @@ def test_an_interrupted_trial_is_failed_and_comes_again(tmp_path):
 
 
 def test_a_lost_trial_is_failed_and_does_not_count(tmp_path):
-    lost = [Lost("disk full"), Lost("disk full")]
+    lost = [outcomes.Lost("disk full"), outcomes.Lost("disk full")]
 
     def twice(config, phase):
         return lost.pop() if phase == "trial" and lost else in_proportion(config, phase)
@@ -118,10 +103,10 @@ def test_a_lost_trial_is_failed_and_does_not_count(tmp_path):
 @covers("R15")
 def test_three_lost_trials_in_a_row_end_the_search_with_the_cause(tmp_path):
     runner = ScriptedRunner(
-        lambda config, phase: Lost("disk full") if phase == "trial" else at(100)
+        lambda config, phase: outcomes.Lost("disk full") if phase == "trial" else at(100)
     )
     options = options_in(tmp_path)
-    with pytest.raises(AutotuneError, match="disk full"):
+    with pytest.raises(errors.AutotuneError, match="disk full"):
         events_of(options, runner)
     assert states(options) == ["COMPLETE"] + ["FAIL"] * 3
 
@@ -130,7 +115,7 @@ def test_a_time_budget_without_room_for_trials_ends_after_one_process_of_the_bas
     runner = ScriptedRunner(in_proportion)
     (tmp_path / "best.yaml").write_text("of an earlier search")
     with pytest.raises(
-        NotSearchedEnoughError, match=r"Use --time-budget \d+[ms] or more"
+        errors.NotSearchedEnoughError, match=r"Use --time-budget \d+[ms] or more"
     ) as raised:
         events_of(options_in(tmp_path, time_budget_seconds=1.0), runner)
     assert runner.batches("baseline") == [8]
@@ -144,21 +129,22 @@ def test_a_time_budget_without_room_for_trials_ends_after_one_process_of_the_bas
 @pytest.mark.parametrize(
     "failure",
     [
-        UserError("ValueError: wrong", "model.py:7"),
-        NonFinite("the loss became nan"),
-        Crashed("killed by SIGSEGV"),
-        Rejected("the dataset has 5 samples"),
+        outcomes.UserError("ValueError: wrong", "model.py:7"),
+        outcomes.NonFinite("the loss became nan"),
+        outcomes.Crashed("killed by SIGSEGV"),
+        outcomes.Rejected("the dataset has 5 samples"),
     ],
 )
 def test_settings_that_fail_in_the_baseline_are_the_users_to_mend(failure, tmp_path):
     options = unstored_in(tmp_path)
-    with pytest.raises(WorkloadError, match=failure.detail):
+    with pytest.raises(errors.WorkloadError, match=failure.detail):
         events_of(options, ScriptedRunner(lambda config, phase: failure))
     assert not options.study.out.exists()
 
 
 @pytest.mark.parametrize(
-    "failure", [OutOfMemory("host", "no more", 9 * GIB), TimedOut("measure", 60.0)]
+    "failure",
+    [outcomes.OutOfMemory("host", "no more", 9 * GIB), outcomes.TimedOut("measure", 60.0)],
 )
 def test_settings_that_do_not_fit_are_nothing_feasible(failure, tmp_path):
     options = unstored_in(tmp_path)
@@ -169,8 +155,8 @@ def test_settings_that_do_not_fit_are_nothing_feasible(failure, tmp_path):
 
 def test_a_baseline_that_failed_is_measured_anew_the_next_time(tmp_path):
     options = options_in(tmp_path)
-    with pytest.raises(WorkloadError):
-        events_of(options, ScriptedRunner(lambda config, phase: NonFinite("nan")))
+    with pytest.raises(errors.WorkloadError):
+        events_of(options, ScriptedRunner(lambda config, phase: outcomes.NonFinite("nan")))
     events = events_of(options, ScriptedRunner(in_proportion))
     assert events[-1].best.config["batch_size"] == 128
 
@@ -180,7 +166,7 @@ def test_another_model_does_not_continue_the_study(tmp_path):
     events_of(options, ScriptedRunner(in_proportion))
     written(tmp_path, "# trains differently\n", "model.py")
     said = r"the file that trains: not those[\s\S]*--study NAME"
-    with pytest.raises(StudyMismatchError, match=said):
+    with pytest.raises(errors.StudyMismatchError, match=said):
         events_of(options, ScriptedRunner(in_proportion))
 
 
@@ -190,7 +176,7 @@ def test_all_that_differs_from_the_study_is_named(tmp_path):
     options = options_in(
         tmp_path, space="batch_size: [8, 16]\n", memory_limit_bytes=GIB, baseline={"batch_size": 16}
     )
-    with pytest.raises(StudyMismatchError) as refused:
+    with pytest.raises(errors.StudyMismatchError) as refused:
         events_of(options, ScriptedRunner(in_proportion))
     for name in ("space", "baseline", "memory_limit_bytes"):
         assert name in str(refused.value)
@@ -201,7 +187,7 @@ def test_all_that_differs_from_the_study_is_named(tmp_path):
 def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "best.yaml"
-    with pytest.raises(StorageError, match="--out"):
+    with pytest.raises(errors.StorageError, match="--out"):
         events_of(options_in(tmp_path, out=out), ScriptedRunner(in_proportion))
     runner = ScriptedRunner(in_proportion)
     events_of(options_in(tmp_path), runner)
@@ -211,6 +197,6 @@ def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
 
 def test_a_bad_search_space_is_refused_before_any_process_is_started(tmp_path):
     runner = ScriptedRunner()
-    with pytest.raises(UsageError, match="unknown setting"):
+    with pytest.raises(errors.UsageError, match="unknown setting"):
         events_of(unstored_in(tmp_path, space="nothing: [1]\n"), runner)
     assert runner.asked == []

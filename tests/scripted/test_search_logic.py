@@ -11,16 +11,8 @@ from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import CandidateRefused, TrialEnded
+from autotune.values import outcome as outcomes
 from autotune.values.measurement import Noise
-from autotune.values.outcome import (
-    Crashed,
-    Inspected,
-    Measured,
-    NotApplied,
-    OutOfMemory,
-    TimedOut,
-    UserError,
-)
 from covering import covers
 from factories import GIB, cpu_machine, measurement
 from scripted_runner import (
@@ -101,9 +93,9 @@ def test_a_candidate_that_does_not_hold_makes_room_for_the_next(tmp_path):
 @pytest.mark.parametrize(
     ("late", "reason"),
     [
-        (OutOfMemory("host", "no more", 9 * GIB), "out of host memory"),
-        (Crashed("killed by SIGSEGV"), "SIGSEGV"),
-        (Measured(measurement(1000, peak_bytes=9 * GIB)), "over the limit"),
+        (outcomes.OutOfMemory("host", "no more", 9 * GIB), "out of host memory"),
+        (outcomes.Crashed("killed by SIGSEGV"), "SIGSEGV"),
+        (outcomes.Measured(measurement(1000, peak_bytes=9 * GIB)), "over the limit"),
     ],
 )
 def test_a_candidate_that_fails_in_the_confirmation_is_refused(late, reason, tmp_path):
@@ -123,7 +115,7 @@ def test_a_candidate_that_fails_in_the_confirmation_is_refused(late, reason, tmp
 def test_nothing_is_said_of_the_speed_of_a_candidate_that_could_not_be_timed_again(tmp_path):
     def ends_early(config, phase):
         if batch_of(config) == 128 and phase == "confirmation":
-            return Crashed("it ended after 351 steps, too few to be timed")
+            return outcomes.Crashed("it ended after 351 steps, too few to be timed")
         return at(100 if batch_of(config) == 128 else 80 - batch_of(config) / 2)
 
     best = answer_of(tmp_path, ScriptedRunner(ends_early)).best
@@ -136,7 +128,11 @@ def test_nothing_is_said_of_the_speed_of_a_candidate_that_could_not_be_timed_aga
 
 
 @pytest.mark.parametrize(
-    "failure", [OutOfMemory("device", "CUDA out of memory", 9 * GIB), TimedOut("start", 24.0)]
+    "failure",
+    [
+        outcomes.OutOfMemory("device", "CUDA out of memory", 9 * GIB),
+        outcomes.TimedOut("start", 24.0),
+    ],
 )
 def test_the_region_without_enough_memory_or_time_is_not_entered_twice(failure, tmp_path):
     def bounded(config, phase):
@@ -164,7 +160,7 @@ def test_larger_batches_than_one_of_which_seeds_showed_a_loss_are_not_tried(seed
         return 0.9 if batch_of(config) <= 16 else 0.5
 
     runner = ScriptedRunner(
-        in_proportion, quality=quality, inspected=Inspected(cpu_machine(), facts)
+        in_proportion, quality=quality, inspected=outcomes.Inspected(cpu_machine(), facts)
     )
     best = answer_of(tmp_path, runner, space=space, trials=24, seed=seed).best
     assert best.config["batch_size"] == 16
@@ -178,7 +174,7 @@ def test_larger_batches_than_one_of_which_seeds_showed_a_loss_are_not_tried(seed
 
 def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):
     def bounded(config, phase):
-        full = OutOfMemory("device", "CUDA out of memory", 9 * GIB)
+        full = outcomes.OutOfMemory("device", "CUDA out of memory", 9 * GIB)
         return full if batch_of(config) > 32 else in_proportion(config, phase)
 
     options = options_in(tmp_path)
@@ -195,11 +191,11 @@ def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):
 @pytest.mark.parametrize(
     "failure",
     [
-        Crashed("killed by SIGSEGV"),
-        TimedOut("measure", 60.0),
-        NotApplied("num_threads", "1", "2"),
-        UserError("ValueError: too large", "model.py:7"),
-        Measured(measurement(10_000, peak_bytes=9 * GIB)),
+        outcomes.Crashed("killed by SIGSEGV"),
+        outcomes.TimedOut("measure", 60.0),
+        outcomes.NotApplied("num_threads", "1", "2"),
+        outcomes.UserError("ValueError: too large", "model.py:7"),
+        outcomes.Measured(measurement(10_000, peak_bytes=9 * GIB)),
     ],
 )
 def test_a_configuration_that_fails_cannot_win(failure, tmp_path):
@@ -281,7 +277,7 @@ def test_the_answer_says_how_many_of_its_blocks_were_disturbed(tmp_path):
         if phase == "confirmation" and batch_of(config) == 8:
             busy = tuple(replace(block, noise=Noise(foreign=0.5)) for block in run.blocks)
             run = replace(run, blocks=busy)
-        return Measured(run)
+        return outcomes.Measured(run)
 
     blocks = answer_of(tmp_path, ScriptedRunner(beside_others)).best.evidence.blocks
     assert blocks.disturbed == blocks.timed // 2 > 0

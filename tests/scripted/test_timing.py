@@ -325,12 +325,8 @@ class Workers(Loader):
 @pytest.mark.parametrize(
     ("loader", "step_seconds", "is_disturbed", "steps"),
     [
-        (Loader, 2.0, False, 6),
-        (Loader, 2.0, True, 6),
-        (Workers, 2.0, False, 12),
-        (Workers, 2.0, True, 24),
-        (Workers, 0.02, False, 48),
-        (Workers, 0.02, True, 112),
+        *((Loader, 2.0, False, 6), (Loader, 2.0, True, 6), (Workers, 2.0, False, 12)),
+        *((Workers, 2.0, True, 24), (Workers, 0.02, False, 48), (Workers, 0.02, True, 112)),
     ],
 )
 def test_slow_steps_are_timed_no_longer_than_tells(loader, step_seconds, is_disturbed, steps):

@@ -38,14 +38,8 @@ def test_a_switch_stands_only_where_its_value_is_set():
 @pytest.mark.parametrize(
     "text",
     [
-        "batch_size",
-        "batch_size=",
-        "batch_size=a b",
-        "size=--bs",
-        "=--bs",
-        "batch_size=--bs/--no-bs",
-        "batch_size=env:WORLD_SIZE",
-        "amp_dtype:float16=env:HALF",
+        *("batch_size", "batch_size=", "batch_size=a b", "size=--bs", "=--bs"),
+        *("batch_size=--bs/--no-bs", "batch_size=env:WORLD_SIZE", "amp_dtype:float16=env:HALF"),
     ],
 )
 def test_a_map_of_nothing_is_refused(text):

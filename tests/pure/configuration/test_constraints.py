@@ -5,27 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import (
-    CONSTRAINTS,
-    THROUGHPUT,
-    AccuracyRule,
-    Tolerance,
-    judge,
-)
-from autotune.values.outcome import (
-    CountedFlops,
-    Crashed,
-    Inspected,
-    Lost,
-    Measured,
-    NonFinite,
-    NotApplied,
-    OutOfMemory,
-    Probed,
-    Rejected,
-    TimedOut,
-    UserError,
-)
+from autotune.configuration import constraints as rules
+from autotune.values import outcome as kinds
 from factories import cpu_machine, measurement
 
 LIMIT = 1000
@@ -33,17 +14,22 @@ LIMIT = 1000
 
 def verdict(outcome, accuracy=None):
     objection = rule().objection((0.5, 0.6, 0.7)) if accuracy and accuracy > 0 else ""
-    return judge(outcome, THROUGHPUT, LIMIT, accuracy, objection)
+    return rules.judge(outcome, rules.THROUGHPUT, LIMIT, accuracy, objection)
 
 
 def measured(peak_bytes=500):
-    return Measured(measurement(samples_per_second=40.0, peak_bytes=peak_bytes))
+    return kinds.Measured(measurement(samples_per_second=40.0, peak_bytes=peak_bytes))
 
 
 def test_every_verdict_has_all_margins_in_their_order():
-    outcomes = [measured(), OutOfMemory("device", "x"), NonFinite("x"), Crashed("x")]
-    assert CONSTRAINTS == ("memory", "accuracy", "ran")
-    assert {tuple(verdict(outcome).margins) for outcome in outcomes} == {CONSTRAINTS}
+    outcomes = [
+        measured(),
+        kinds.OutOfMemory("device", "x"),
+        kinds.NonFinite("x"),
+        kinds.Crashed("x"),
+    ]
+    assert rules.CONSTRAINTS == ("memory", "accuracy", "ran")
+    assert {tuple(verdict(outcome).margins) for outcome in outcomes} == {rules.CONSTRAINTS}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +49,7 @@ def test_a_trial_over_its_memory_keeps_its_value_and_says_why_it_cannot_win():
 
 def test_a_trial_that_made_the_allocator_try_again_counts_as_over_its_memory():
     run = replace(measurement(peak_bytes=500), allocator_retries=1)
-    found = verdict(Measured(run))
+    found = verdict(kinds.Measured(run))
     assert found.margins["memory"] > 0
     assert not found.feasible
 
@@ -87,13 +73,13 @@ def test_two_passed_limits_are_both_named():
     ("peak_bytes", "margin"), [(None, 0.01), (500, 0.01), (1005, 0.01), (3000, 2.0)], ids=str
 )
 def test_out_of_memory_is_graded_where_the_peak_is_known_and_never_holds(peak_bytes, margin):
-    found = verdict(OutOfMemory("device", "x", peak_bytes))
+    found = verdict(kinds.OutOfMemory("device", "x", peak_bytes))
     assert found.margins == {"memory": pytest.approx(margin), "accuracy": 0, "ran": 0}
     assert found.value is None
 
 
 def test_a_loss_that_is_not_finite_violates_accuracy():
-    found = verdict(NonFinite("the loss became nan"))
+    found = verdict(kinds.NonFinite("the loss became nan"))
     assert found.margins == {"memory": 0, "accuracy": 1, "ran": 0}
     assert found.reason == "the loss became nan"
 
@@ -101,15 +87,15 @@ def test_a_loss_that_is_not_finite_violates_accuracy():
 @pytest.mark.parametrize(
     "outcome",
     [
-        TimedOut("build", 60.0),
-        Crashed("x"),
-        Rejected("x"),
-        NotApplied("pin_memory", "true", "false"),
-        UserError("x", ""),
-        Lost("x"),
-        Probed((0.5,), 1.0),
-        Inspected(cpu_machine(), None),
-        CountedFlops(),
+        kinds.TimedOut("build", 60.0),
+        kinds.Crashed("x"),
+        kinds.Rejected("x"),
+        kinds.NotApplied("pin_memory", "true", "false"),
+        kinds.UserError("x", ""),
+        kinds.Lost("x"),
+        kinds.Probed((0.5,), 1.0),
+        kinds.Inspected(cpu_machine(), None),
+        kinds.CountedFlops(),
     ],
     ids=lambda outcome: outcome.kind,
 )
@@ -122,7 +108,7 @@ def test_a_trial_that_did_not_run_has_no_value_and_cannot_win(outcome):
 
 
 def rule(higher_is_better=True, tolerance=0.1, minimum=None):
-    return AccuracyRule("evaluate", higher_is_better, (0.8, 0.9, 1.0), tolerance, minimum)
+    return rules.AccuracyRule("evaluate", higher_is_better, (0.8, 0.9, 1.0), tolerance, minimum)
 
 
 @pytest.mark.parametrize(
@@ -158,35 +144,35 @@ def test_a_minimum_that_is_reached_does_not_loosen_the_tolerance():
 
 
 def test_a_baseline_of_zero_is_no_division_by_zero():
-    zero = AccuracyRule("evaluate", True, (0.0, 0.0, 0.0), 0.5, None)
+    zero = rules.AccuracyRule("evaluate", True, (0.0, 0.0, 0.0), 0.5, None)
     assert zero.margin((-1.0, -1.0, -1.0)) == pytest.approx(0.5)
 
 
 def test_a_relative_tolerance_is_a_share_of_the_baselines_size():
-    assert Tolerance(0.1, relative=True).absolute((2.0, 2.0)) == pytest.approx(0.2)
-    assert Tolerance(0.1, relative=True).absolute((-2.0, -2.0)) == pytest.approx(0.2)
-    assert Tolerance(0.1, relative=False).absolute((2.0, 2.0)) == pytest.approx(0.1)
+    assert rules.Tolerance(0.1, relative=True).absolute((2.0, 2.0)) == pytest.approx(0.2)
+    assert rules.Tolerance(0.1, relative=True).absolute((-2.0, -2.0)) == pytest.approx(0.2)
+    assert rules.Tolerance(0.1, relative=False).absolute((2.0, 2.0)) == pytest.approx(0.1)
 
 
 def test_of_a_loss_a_share_is_of_what_training_gained():
-    one_percent = Tolerance(0.01, relative=True)
+    one_percent = rules.Tolerance(0.01, relative=True)
     gained = one_percent.absolute((0.088, 0.09, 0.092), 4.088)
     assert gained == pytest.approx(0.04), "of the seed whose loss before training is known"
     assert one_percent.absolute((0.09, 0.088, 0.086)) == pytest.approx(0.00088), "if unknown"
     assert one_percent.absolute((5.0, 5.0), 4.0) == 0, "nothing was gained, nothing may be lost"
-    assert Tolerance(0.01, relative=False).absolute((0.09, 0.088), 4.088) == 0.01
+    assert rules.Tolerance(0.01, relative=False).absolute((0.09, 0.088), 4.088) == 0.01
 
 
 def test_a_tolerance_says_what_it_is():
-    own, one_percent = (0.09, 0.086), Tolerance(0.01, relative=True)
+    own, one_percent = (0.09, 0.086), rules.Tolerance(0.01, relative=True)
     gained = "1 % of what training gained (held_out_loss 4.088 before, 0.09 after, with seed 0)"
     assert one_percent.words("held_out_loss", own, 4.088) == gained
     assert one_percent.words("evaluate", own, None) == "1 % of your evaluate"
-    assert Tolerance(0.02, relative=False).words("evaluate", own, None) == "as asked"
+    assert rules.Tolerance(0.02, relative=False).words("evaluate", own, None) == "as asked"
 
 
 def test_a_tolerance_of_nothing_says_that_training_gained_nothing_and_what_helps():
-    said = Tolerance(0.01, relative=True).words("held_out_loss", (2.508, 2.4), 2.485)
+    said = rules.Tolerance(0.01, relative=True).words("held_out_loss", (2.508, 2.4), 2.485)
     assert "training gained nothing in the probe (held_out_loss 2.485 before, 2.508 after" in said
     assert "--accuracy-samples" in said
 

@@ -114,9 +114,7 @@ def test_variables_that_a_process_must_be_started_with_are_exported():
 @pytest.mark.parametrize(
     ("precision", "mode", "tf32"),
     [
-        ("high", None, True),
-        ("high", "default", True),
-        ("highest", None, None),
+        *(("high", None, True), ("high", "default", True), ("highest", None, None)),
         ("highest", "default", False),
     ],
 )

@@ -69,14 +69,8 @@ def test_settings_are_read_with_the_spelling_of_yaml():
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (duration, "10"),
-        (duration, "0s"),
-        (duration, "ten minutes"),
-        (duration, True),
-        (duration, -1.0),
-        (memory, "101%"),
-        (memory, "-1%"),
-        (tolerance, "nan"),
+        *((duration, "10"), (duration, "0s"), (duration, "ten minutes"), (duration, True)),
+        *((duration, -1.0), (memory, "101%"), (memory, "-1%"), (tolerance, "nan")),
         (settings, "batch_size"),
     ],
 )

@@ -2,23 +2,13 @@
 
 import pytest
 
-from autotune.configuration.job import (
-    CountFlops,
-    Gate,
-    Inspect,
-    Job,
-    Measure,
-    MeasurePlan,
-    Probe,
-    job_from_json,
-    job_to_json,
-)
+from autotune.configuration import job as tasks
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.errors import AutotuneError
 
-PLAN = MeasurePlan(3, 0.25, (6, 9), 0.05, 4.0)
-FULL = Job(
-    task=Measure(PLAN),
+PLAN = tasks.MeasurePlan(3, 0.25, (6, 9), 0.05, 4.0)
+FULL = tasks.Job(
+    task=tasks.Measure(PLAN),
     device="cuda:1",
     model_path="/home/ü/model.py",
     config=TrainingConfig.of({"num_workers": 2, "amp_dtype": "bfloat16"}).as_dict(),
@@ -32,21 +22,21 @@ FULL = Job(
 @pytest.mark.parametrize(
     "task",
     [
-        Inspect(),
-        Measure(PLAN),
-        Probe(500, (0, 1)),
-        CountFlops(4, ("tf32",)),
-        Gate({"num_workers": 0}),
+        tasks.Inspect(),
+        tasks.Measure(PLAN),
+        tasks.Probe(500, (0, 1)),
+        tasks.CountFlops(4, ("tf32",)),
+        tasks.Gate({"num_workers": 0}),
     ],
     ids=lambda t: t.kind,
 )
 def test_a_job_with_any_task_comes_back_from_json_as_it_was(task):
-    job = Job(task, "cpu")
-    assert job_from_json(job_to_json(job)) == job
+    job = tasks.Job(task, "cpu")
+    assert tasks.job_from_json(tasks.job_to_json(job)) == job
 
 
 def test_a_configuration_in_a_job_keeps_the_types_of_its_values():
-    config = job_from_json(job_to_json(FULL)).config
+    config = tasks.job_from_json(tasks.job_to_json(FULL)).config
     assert config["persistent_workers"] is False
     assert type(config["num_workers"]) is int
     assert config["compile_mode"] is None
@@ -58,4 +48,4 @@ def test_a_configuration_in_a_job_keeps_the_types_of_its_values():
 )
 def test_a_text_that_is_no_job_is_refused(text):
     with pytest.raises(AutotuneError, match="no readable job"):
-        job_from_json(text)
+        tasks.job_from_json(text)

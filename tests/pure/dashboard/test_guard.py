@@ -37,17 +37,9 @@ def test_this_machine_is_answered_whatever_the_port(host):
 @pytest.mark.parametrize(
     "host",
     [
-        "evil.example",
-        "evil.example:8080",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example:8080",
-        "10.0.0.5:8080",
-        "0.0.0.0",
-        "[fe80::1]:8080",
-        "",
-        ":8080",
-        "127.0.0.1:8080:evil",
-        "2130706433",
+        *("evil.example", "evil.example:8080", "127.0.0.1.evil.example"),
+        *("localhost.evil.example:8080", "10.0.0.5:8080", "0.0.0.0", "[fe80::1]:8080", "", ":8080"),
+        *("127.0.0.1:8080:evil", "2130706433"),
     ],
 )
 def test_a_name_that_somebody_else_may_have_pointed_here_is_refused(host):

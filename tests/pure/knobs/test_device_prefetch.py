@@ -70,15 +70,10 @@ def test_a_step_waits_for_its_own_batch_while_the_next_one_is_copied():
     for batch in ahead(iter("ab"), streams):
         streams.log.append(f"step on {batch[0]}")
     assert streams.log == [
-        "side waits for current",
-        "copy a on side",
-        "copy b on side",
-        "current waits for event 1",
-        "step on a",
+        *("side waits for current", "copy a on side", "copy b on side"),
+        *("current waits for event 1", "step on a"),
         # Memory of a is free for later copies only after this step.
-        "side waits for current",
-        "current waits for event 2",
-        "step on b",
+        *("side waits for current", "current waits for event 2", "step on b"),
         "side waits for current",
     ]
 

@@ -21,13 +21,7 @@ ANY = settings(
 )
 VALUES = [b"", b"null", b"-1", b"0", b"1e999", b"NaN", b".inf", b"true", b"[]", b"{}", b"9" * 5000]
 MARKS = [
-    b"[[[[",
-    b"{a: ",
-    b"&a ",
-    b"*a",
-    b"<<: ",
-    b"---\n",
-    b"!!python/object/apply:os.system [id]",
+    *(b"[[[[", b"{a: ", b"&a ", b"*a", b"<<: ", b"---\n", b"!!python/object/apply:os.system [id]"),
 ]
 SIGNS = [b'"', b"'", b"\t", b"\n", b"\r", b"\0", b"\x1b", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0"]
 WORDS = st.sampled_from(VALUES) | st.sampled_from(MARKS) | st.sampled_from(SIGNS)

@@ -1,4 +1,4 @@
-"""A trial's details are typed in memory, and on disk what they have always been."""
+"""What a search stores of its trials and foretells from them: details, memory, drift."""
 
 import json
 from dataclasses import replace
@@ -6,19 +6,15 @@ from dataclasses import replace
 import pytest
 
 from autotune.searching.run.search_run import details_of
+from autotune.searching.trials.drift import drift
+from autotune.searching.trials.memory_prediction import expected_bytes
 from autotune.study.facts import TrialDetails
 from autotune.values.outcome import Crashed, Measured, OutOfMemory
 from factories import measurement
 
 TIMED = [
-    "outcome",
-    "seconds",
-    "samples_per_second_ci95",
-    "compile_seconds",
-    "machine_speed",
-    "flags",
-    "stored_measurement",
-    "timing_seconds",
+    *("outcome", "seconds", "samples_per_second_ci95", "compile_seconds", "machine_speed", "flags"),
+    *("stored_measurement", "timing_seconds"),
 ]
 
 
@@ -78,3 +74,40 @@ def test_a_measurement_that_is_none_is_left_out():
     assert (
         TrialDetails.of({"details": {"stored_measurement": {"blocks": "many"}}}).measurement is None
     )
+
+
+def test_memory_grows_along_the_line_through_what_was_measured():
+    assert expected_bytes([(16, 1600), (32, 2600)], 64) == 4600
+
+
+def test_one_batch_size_makes_no_line():
+    assert expected_bytes([(16, 1600), (16, 1700)], 64) is None
+
+
+def test_nothing_is_foretold_far_beyond_what_was_measured():
+    assert expected_bytes([(16, 1600), (32, 2600)], 256) is None
+
+
+def test_nothing_is_foretold_of_sizes_that_were_measured_or_lie_between():
+    assert expected_bytes([(16, 1600), (64, 2600)], 32) is None
+
+
+def test_sizes_that_do_not_lie_on_a_line_give_a_lower_prediction():
+    straight = expected_bytes([(16, 1600), (32, 2600), (48, 3600)], 64)
+    crooked = expected_bytes([(16, 1600), (32, 2000), (48, 3600)], 64)
+    assert straight == 4600
+    assert crooked is not None
+    assert crooked < straight
+
+
+@pytest.mark.parametrize(("rate", "speed"), [(100.5, 1.0), (98.0, 1.0), (80.0, 0.8), (130.0, 1.3)])
+def test_a_drift_counts_only_beyond_the_noise(rate, speed):
+    assert drift([99.0, 100.0, 101.0], rate) == speed
+
+
+def test_runs_that_differ_among_themselves_hide_a_drift():
+    assert drift([80.0, 100.0, 120.0], 80.0) == 1.0
+
+
+def test_a_baseline_that_could_not_be_timed_again_tells_of_no_drift():
+    assert drift([99.0, 100.0, 101.0], 0.0) == 1.0

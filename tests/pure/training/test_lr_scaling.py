@@ -12,10 +12,7 @@ from children import WORKLOADS
 @pytest.mark.parametrize(
     ("rule", "batch_size", "factor"),
     [
-        ("none", 512, 1.0),
-        ("linear", 64, 1.0),
-        ("linear", 256, 4.0),
-        ("linear", 32, 0.5),
+        *(("none", 512, 1.0), ("linear", 64, 1.0), ("linear", 256, 4.0), ("linear", 32, 0.5)),
         ("linear", 4096, 8.0),  # 64 times the batch is beyond where the linear rule holds
         ("sqrt", 256, 2.0),
         ("sqrt", 4096, 8.0),

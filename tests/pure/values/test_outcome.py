@@ -5,63 +5,43 @@ from typing import get_args
 
 import pytest
 
+from autotune.values import outcome as outcomes
 from autotune.values.measurement import TokenCount
-from autotune.values.outcome import (
-    CountedFlops,
-    Crashed,
-    Diagnosed,
-    Failure,
-    FirstLosses,
-    Gated,
-    Inspected,
-    Loading,
-    Lost,
-    Measured,
-    NonFinite,
-    NotApplied,
-    Observed,
-    Operator,
-    OutOfMemory,
-    Probed,
-    Profiled,
-    Rejected,
-    TimedOut,
-    TrialOutcome,
-    UserError,
-    as_failure,
-    describe,
-    outcome_from_json,
-    outcome_to_json,
-)
 from covering import covers
 from factories import IMAGE_FACTS, cuda_machine, measurement
 
 ANSWERS = (
-    Measured(replace(measurement(), boundary_seconds=(0.25,), epoch_samples=64)),
-    Probed((0.5, 0.75), 1.5),
-    FirstLosses((0.5, 0.25), 1.0, (0.1,)),
-    Inspected(cuda_machine(), IMAGE_FACTS),
-    Inspected(cuda_machine(), None),
-    CountedFlops(1e9, "bfloat16", matmul_flops_per_second=1e12),
-    CountedFlops(),
-    Diagnosed(32, 0.1, 0.19, 0.01, (Loading(0, 0.1), Loading(2, 0.05)), 0.02),
-    Diagnosed(32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01, bfloat16_compute_seconds=0.05),
-    Profiled((Operator("aten::convolution", 15, 0.002, 0.5),)),
-    Observed(
+    outcomes.Measured(replace(measurement(), boundary_seconds=(0.25,), epoch_samples=64)),
+    outcomes.Probed((0.5, 0.75), 1.5),
+    outcomes.FirstLosses((0.5, 0.25), 1.0, (0.1,)),
+    outcomes.Inspected(cuda_machine(), IMAGE_FACTS),
+    outcomes.Inspected(cuda_machine(), None),
+    outcomes.CountedFlops(1e9, "bfloat16", matmul_flops_per_second=1e12),
+    outcomes.CountedFlops(),
+    outcomes.Diagnosed(
+        32, 0.1, 0.19, 0.01, (outcomes.Loading(0, 0.1), outcomes.Loading(2, 0.05)), 0.02
+    ),
+    outcomes.Diagnosed(
+        32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01, bfloat16_compute_seconds=0.05
+    ),
+    outcomes.Profiled((outcomes.Operator("aten::convolution", 15, 0.002, 0.5),)),
+    outcomes.Observed(
         "cpu", ("train.py:9#0",), "train.py:9#0", 50.0, 800.0, 0.4, {"amp_dtype": "so"}, IMAGE_FACTS
     ),
-    Gated(1e-5, 0.01, 0.0, 0.25, 0.1, 0.02, 1e-7, 1e-6, 0.1, None, 0.02, 0.0, 0.5, in_double=True),
+    outcomes.Gated(
+        1e-5, 0.01, 0.0, 0.25, 0.1, 0.02, 1e-7, 1e-6, 0.1, None, 0.02, 0.0, 0.5, in_double=True
+    ),
 )
 FAILURES = (
-    OutOfMemory("device", "tried to allocate 2 GiB", 12345),
-    OutOfMemory("shared", "bus error", None),
-    TimedOut("warm-up", 60.0),
-    Crashed("killed by SIGSEGV"),
-    NonFinite("the loss became nan"),
-    Rejected("fewer samples than one batch"),
-    NotApplied("compile_mode", "default", "null"),
-    UserError("ValueError: Umlaut ü", "model.py:3"),
-    Lost("disk full"),
+    outcomes.OutOfMemory("device", "tried to allocate 2 GiB", 12345),
+    outcomes.OutOfMemory("shared", "bus error", None),
+    outcomes.TimedOut("warm-up", 60.0),
+    outcomes.Crashed("killed by SIGSEGV"),
+    outcomes.NonFinite("the loss became nan"),
+    outcomes.Rejected("fewer samples than one batch"),
+    outcomes.NotApplied("compile_mode", "default", "null"),
+    outcomes.UserError("ValueError: Umlaut ü", "model.py:3"),
+    outcomes.Lost("disk full"),
 )
 
 
@@ -70,32 +50,29 @@ def kind(outcome):
 
 
 def test_the_examples_below_are_of_every_kind():
-    assert {type(outcome) for outcome in (*ANSWERS, *FAILURES)} == set(get_args(TrialOutcome))
-    assert {type(failure) for failure in FAILURES} == set(get_args(Failure))
+    assert {type(outcome) for outcome in (*ANSWERS, *FAILURES)} == set(
+        get_args(outcomes.TrialOutcome)
+    )
+    assert {type(failure) for failure in FAILURES} == set(get_args(outcomes.Failure))
 
 
 @pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
 def test_every_outcome_comes_back_from_json_as_it_was(outcome):
-    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+    assert outcomes.outcome_from_json(outcomes.outcome_to_json(outcome)) == outcome
 
 
 @covers("T13")
 @pytest.mark.parametrize("outcome", [*ANSWERS, *FAILURES], ids=kind)
 def test_an_outcome_cut_off_anywhere_is_lost(outcome):
-    text = outcome_to_json(outcome)
+    text = outcomes.outcome_to_json(outcome)
     for length in range(0, len(text), 7):
-        assert isinstance(outcome_from_json(text[:length]), Lost)
+        assert isinstance(outcomes.outcome_from_json(text[:length]), outcomes.Lost)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "null",
-        "[]",
-        "{}",
-        '{"kind": "crashed"}',
-        '{"kind": "crashed", "detail": 3}',
+        *("", "null", "[]", "{}", '{"kind": "crashed"}', '{"kind": "crashed", "detail": 3}'),
         '{"kind": "no such kind", "detail": "x"}',
         '{"kind": "timed_out", "phase": "build", "limit_seconds": "60"}',
         '{"kind": "out_of_memory", "memory": "swap", "detail": "x"}',
@@ -103,15 +80,15 @@ def test_an_outcome_cut_off_anywhere_is_lost(outcome):
     ],
 )
 def test_a_text_that_is_no_outcome_is_lost_and_says_why(text):
-    lost = outcome_from_json(text)
-    assert isinstance(lost, Lost)
+    lost = outcomes.outcome_from_json(text)
+    assert isinstance(lost, outcomes.Lost)
     assert lost.detail.startswith("the child's outcome is not readable: ")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "null"])
 def test_numbers_that_are_not_finite_are_lost(number):
-    text = outcome_to_json(Probed((0.5,), 1.5)).replace("0.5", number)
-    assert isinstance(outcome_from_json(text), Lost)
+    text = outcomes.outcome_to_json(outcomes.Probed((0.5,), 1.5)).replace("0.5", number)
+    assert isinstance(outcomes.outcome_from_json(text), outcomes.Lost)
 
 
 BLOCK = measurement().blocks[0]
@@ -134,12 +111,15 @@ BLOCK = measurement().blocks[0]
 )
 def test_a_measurement_that_cannot_be_is_lost(impossible):
     run = replace(measurement(), **impossible)
-    assert "makes no sense" in outcome_from_json(outcome_to_json(Measured(run))).detail
+    assert (
+        "makes no sense"
+        in outcomes.outcome_from_json(outcomes.outcome_to_json(outcomes.Measured(run))).detail
+    )
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=kind)
 def test_an_answer_to_another_question_is_lost(answer):
-    assert as_failure(answer) == Lost(
+    assert outcomes.as_failure(answer) == outcomes.Lost(
         f"the child answered with {answer.kind!r}, which was not asked"
     )
 
@@ -147,17 +127,17 @@ def test_an_answer_to_another_question_is_lost(answer):
 @pytest.mark.parametrize(
     ("failure", "line"),
     [
-        (OutOfMemory("host", "killed"), "out of host memory: killed"),
-        (TimedOut("build", 60.0), "no result within 60 s (during build)"),
+        (outcomes.OutOfMemory("host", "killed"), "out of host memory: killed"),
+        (outcomes.TimedOut("build", 60.0), "no result within 60 s (during build)"),
         (
-            NotApplied("pin_memory", "true", "false"),
+            outcomes.NotApplied("pin_memory", "true", "false"),
             "pin_memory did not take effect: wanted true, read back false",
         ),
-        (UserError("KeyError: 'x'", "model.py:3"), "model.py:3: KeyError: 'x'"),
-        (UserError("sys.exit(1)", ""), "sys.exit(1)"),
-        (Crashed("killed by SIGSEGV"), "killed by SIGSEGV"),
+        (outcomes.UserError("KeyError: 'x'", "model.py:3"), "model.py:3: KeyError: 'x'"),
+        (outcomes.UserError("sys.exit(1)", ""), "sys.exit(1)"),
+        (outcomes.Crashed("killed by SIGSEGV"), "killed by SIGSEGV"),
     ],
     ids=lambda value: kind(value) if not isinstance(value, str) else "",
 )
 def test_a_failure_is_described_on_one_line(failure, line):
-    assert describe(failure) == line
+    assert outcomes.describe(failure) == line

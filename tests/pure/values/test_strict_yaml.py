@@ -43,23 +43,9 @@ def test_a_plain_word_that_only_yaml_1_1_converts_stays_text(text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("true", True),
-        ("False", False),
-        ("null", None),
-        ("~", None),
-        ("", None),
-        ("3", 3),
-        ("-3", -3),
-        ("010", 10),
-        ("0x10", 16),
-        ("0o20", 16),
-        ("1e-3", 0.001),
-        ("1.5E3", 1500.0),
-        (".5", 0.5),
-        ("1.", 1.0),
-        ("'1'", "1"),
-        ('"true"', "true"),
-        ("|\n  1", "1"),
+        *(("true", True), ("False", False), ("null", None), ("~", None), ("", None), ("3", 3)),
+        *(("-3", -3), ("010", 10), ("0x10", 16), ("0o20", 16), ("1e-3", 0.001), ("1.5E3", 1500.0)),
+        *((".5", 0.5), ("1.", 1.0), ("'1'", "1"), ('"true"', "true"), ("|\n  1", "1")),
     ],
 )
 def test_a_scalar_follows_the_core_schema_of_yaml_1_2(text, expected):

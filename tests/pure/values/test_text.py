@@ -17,12 +17,8 @@ def test_bytes_are_written_with_three_digits_and_a_unit(count, text):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (59.4, "59 s"),
-        (59.6, "1 min 0 s"),
-        (61, "1 min 1 s"),
-        (179.7, "3 min 0 s"),
-        (7199.9, "2 h 0 min"),
-        (7260, "2 h 1 min"),
+        *((59.4, "59 s"), (59.6, "1 min 0 s"), (61, "1 min 1 s"), (179.7, "3 min 0 s")),
+        *((7199.9, "2 h 0 min"), (7260, "2 h 1 min")),
     ],
 )
 def test_a_span_is_written_in_the_unit_that_suits_it(seconds, text):

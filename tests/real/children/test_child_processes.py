@@ -17,15 +17,7 @@ from autotune.process.children import PATIENT
 from autotune.process.common.launched import this_host
 from autotune.process.devices import Device
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import (
-    Inspected,
-    Lost,
-    Measured,
-    OutOfMemory,
-    TimedOut,
-    UserError,
-    outcome_from_json,
-)
+from autotune.values import outcome as outcomes
 from children import (
     WORKLOADS,
     children_of,
@@ -72,8 +64,8 @@ def test_the_folder_holds_the_job_the_outcome_and_both_logs(run, tmp_path):
     assert nobody_is_left(tmp_path)
 
     trial = tmp_path / "trial"
-    assert isinstance(outcome, Measured)
-    assert outcome_from_json((trial / "outcome.json").read_text()) == outcome
+    assert isinstance(outcome, outcomes.Measured)
+    assert outcomes.outcome_from_json((trial / "outcome.json").read_text()) == outcome
     assert job_from_json((trial / "job.json").read_text()) == job
     assert {"stdout.log", "stderr.log"} <= {file.name for file in trial.iterdir()}
     assert not list(trial.glob(".*")), "a half-written file was left"
@@ -88,7 +80,7 @@ def test_a_machine_that_can_start_no_process_loses_the_job(monkeypatch, tmp_path
     monkeypatch.setattr(psutil, "Popen", refuse)
     open_before = psutil.Process().num_fds()
     outcome = run_child(tmp_path, shared_job(WORKLOADS / "plain.py"), warm=launch == "forked")
-    assert outcome == Lost(f"no process could be started: {os.strerror(error)}")
+    assert outcome == outcomes.Lost(f"no process could be started: {os.strerror(error)}")
     assert psutil.Process().num_fds() == open_before
 
 
@@ -99,7 +91,7 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
         "raise ValueError(json.dumps([os.getsid(0), os.getpid(), os.readlink('/proc/self/fd/0')]))"
     )
     outcome = run(shared_job(written(tmp_path, source, "model.py")))
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     search, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
     assert search == process != os.getsid(0)
     assert stdin == "/dev/null"
@@ -108,7 +100,7 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
 @covers("U10")
 def test_processes_of_the_users_code_end_with_the_child(run, tmp_path):
     outcome = run(shared_job(WORKLOADS / "leaves_children.py"))
-    assert isinstance(outcome, Measured)
+    assert isinstance(outcome, outcomes.Measured)
     assert nobody_is_left(tmp_path)
 
 
@@ -116,7 +108,7 @@ def test_processes_of_the_users_code_end_with_the_child(run, tmp_path):
 def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
     job = shared_job(WORKLOADS / "hangs.py", deadline_seconds=DEADLINE_SECONDS)
     outcome = run(job)
-    assert outcome == TimedOut("build", DEADLINE_SECONDS)
+    assert outcome == outcomes.TimedOut("build", DEADLINE_SECONDS)
     assert nobody_is_left(tmp_path)
     assert "hangs.py" in (tmp_path / "trial" / "stderr.log").read_text()
 
@@ -125,7 +117,7 @@ def test_a_child_that_hangs_is_ended_and_says_where_it_was(run, tmp_path):
 def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
     job = shared_job(WORKLOADS / "compile_helpers.py", deadline_seconds=12.0)
     outcome = run_child(tmp_path, job)
-    assert outcome == TimedOut("build", 12.0)
+    assert outcome == outcomes.TimedOut("build", 12.0)
     assert "0 helpers" not in (tmp_path / "trial" / "stdout.log").read_text()
     assert "helpers" in (tmp_path / "trial" / "stdout.log").read_text()
     assert nobody_is_left(tmp_path)
@@ -134,10 +126,12 @@ def test_helpers_of_the_compiler_end_with_a_child_that_hangs(tmp_path):
 @covers("T6", "T7")
 def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     job = shared_job(
-        WORKLOADS / "stubborn.py", settings={"num_workers": 2}, deadline_seconds=DEADLINE_SECONDS
+        WORKLOADS / "stubborn.py",
+        settings={"num_workers": 2},
+        deadline_seconds=DEADLINE_SECONDS,
     )
     outcome = run(job)
-    assert outcome == TimedOut("warm-up", DEADLINE_SECONDS)
+    assert outcome == outcomes.TimedOut("warm-up", DEADLINE_SECONDS)
     assert "a worker hangs" in (tmp_path / "trial" / "stdout.log").read_text()
     assert nobody_is_left(tmp_path)
 
@@ -161,10 +155,12 @@ def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
 
 def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(run, tmp_path):
     job = shared_job(
-        WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=900 * MIB
+        WORKLOADS / "host_hog.py",
+        settings={"batch_size": 64},
+        memory_limit_bytes=900 * MIB,
     )
     outcome = run(job)
-    assert isinstance(outcome, OutOfMemory)
+    assert isinstance(outcome, outcomes.OutOfMemory)
     assert outcome.memory == "host"
     assert str(900 * MIB) in outcome.detail
     assert 900 * MIB < outcome.peak_bytes < 4096 * MIB
@@ -174,10 +170,12 @@ def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(run, tmp_pa
 @pytest.mark.parametrize("launch", ["forked"])
 def test_memory_below_the_limit_is_measured_workers_included(run):
     job = shared_job(
-        WORKLOADS / "host_hog.py", settings={"batch_size": 64}, memory_limit_bytes=8192 * MIB
+        WORKLOADS / "host_hog.py",
+        settings={"batch_size": 64},
+        memory_limit_bytes=8192 * MIB,
     )
     outcome = run(job)
-    assert isinstance(outcome, Measured)
+    assert isinstance(outcome, outcomes.Measured)
     assert 1024 * MIB < outcome.measurement.peak_memory_bytes < 4096 * MIB
 
 
@@ -231,7 +229,7 @@ def test_a_child_uses_no_other_cores_than_those_of_its_device(launch, tmp_path):
     device = Device(f"cpu:{core}", (core,))
     with SubprocessRunner(tmp_path / "inductor", launch == "forked", device.environ) as runner:
         found = runner.run(inspection("cpu", None), tmp_path / "trial")
-    assert isinstance(found, Inspected)
+    assert isinstance(found, outcomes.Inspected)
     assert found.machine.host.affinity_count == 1
     assert found.machine.default_num_threads == 1
     assert len(os.sched_getaffinity(0)) == before, "this process keeps its own"
@@ -243,7 +241,7 @@ def test_memory_that_workers_only_read_is_not_counted_for_each(tmp_path):
     for workers in (0, 2):
         job = job_for(WORKLOADS / "shared_memory.py", {"num_workers": workers}, Measure(plan))
         outcome = run_child(tmp_path / str(workers), job)
-        assert isinstance(outcome, Measured), outcome
+        assert isinstance(outcome, outcomes.Measured), outcome
         peaks.append(outcome.measurement.peak_memory_bytes)
     assert peaks[0] > 256 * MIB
     assert peaks[1] - peaks[0] < 256 * MIB, "resident sizes would add up to twice that more"

@@ -7,16 +7,7 @@ import pytest
 
 from autotune.configuration.job import CountFlops, Inspect, Job, Probe
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import (
-    CountedFlops,
-    Crashed,
-    Inspected,
-    Measured,
-    NotApplied,
-    Probed,
-    Rejected,
-    UserError,
-)
+from autotune.values import outcome as outcomes
 from children import WORKLOADS, job_for
 from covering import covers
 from tiers import late
@@ -55,7 +46,7 @@ def outcome_of(run):
 @forked_only
 def test_a_workload_that_trains_is_measured(workload, outcome_of):
     outcome = outcome_of(workload)
-    assert isinstance(outcome, Measured)
+    assert isinstance(outcome, outcomes.Measured)
     blocks = outcome.measurement.blocks
     disturbed = sum(block.is_disturbed for block in blocks)
     assert 6 <= len(blocks) <= 6 + disturbed, "further ones only in place of disturbed ones"
@@ -66,7 +57,7 @@ def test_a_workload_that_trains_is_measured(workload, outcome_of):
 @covers("T15")
 def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp_path):
     outcome = outcome_of("noisy")
-    assert isinstance(outcome, Measured)
+    assert isinstance(outcome, outcomes.Measured)
     printed = (tmp_path / "trial" / "stdout.log").read_bytes()
     assert b"\xff\xfe\x00\x1b[2J" in printed
     assert len(printed) > 5_000_000
@@ -78,7 +69,7 @@ def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp
 def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, outcome_of):
     job = {"task": Probe(samples=512, seeds=(0, 1, 0)), "settings": {"batch_size": batch_size}}
     outcome = outcome_of("needs_many_updates", **job)
-    assert isinstance(outcome, Probed)
+    assert isinstance(outcome, outcomes.Probed)
     assert all(least <= quality <= most for quality in outcome.qualities)
     assert outcome.qualities[0] == outcome.qualities[2], "the same seed"
 
@@ -86,7 +77,7 @@ def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, ou
 @forked_only
 def test_the_flops_of_a_sample_are_counted(outcome_of):
     outcome = outcome_of("plain", task=CountFlops())
-    assert isinstance(outcome, CountedFlops)
+    assert isinstance(outcome, outcomes.CountedFlops)
     # A linear layer of 8 x 2: forward, and backward to the weights; nothing needs the input's.
     assert outcome.flops_per_sample == 2 * (2 * 8 * 2)
     assert outcome.number_format == "float32"
@@ -97,7 +88,7 @@ def test_the_flops_of_a_sample_are_counted(outcome_of):
 def test_a_rate_of_products_that_is_known_is_not_measured_again(outcome_of):
     task = CountFlops(known_formats=("float32",))
     outcome = outcome_of("plain", settings={"num_workers": 1}, task=task)
-    assert isinstance(outcome, CountedFlops)
+    assert isinstance(outcome, outcomes.CountedFlops)
     assert outcome.flops_per_sample
     assert outcome.matmul_flops_per_second is None
 
@@ -105,7 +96,7 @@ def test_a_rate_of_products_that_is_known_is_not_measured_again(outcome_of):
 def test_an_inspection_says_what_the_workload_is(run):
     job = Job(Inspect(), "cpu", str(WORKLOADS / "stream.py"))
     outcome = run(job)
-    assert isinstance(outcome, Inspected)
+    assert isinstance(outcome, outcomes.Inspected)
     assert outcome.machine.device == "cpu"
     assert outcome.workload.dataset_samples is None
     assert not outcome.workload.has_evaluate
@@ -115,21 +106,21 @@ def test_an_inspection_says_what_the_workload_is(run):
 @forked_only
 def test_an_error_in_a_worker_is_named_as_it_was_raised(outcome_of):
     outcome = outcome_of("worker_raises", settings={"num_workers": 1})
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     assert outcome.detail == "ValueError: sample 5 is damaged"
     assert outcome.where == line_of("worker_raises", "raise ValueError")
 
 
 def test_a_worker_that_dies_has_crashed(outcome_of):
     outcome = outcome_of("worker_dies", settings={"num_workers": 1})
-    assert isinstance(outcome, Crashed)
+    assert isinstance(outcome, outcomes.Crashed)
     assert "DataLoader worker" in outcome.detail
 
 
 @forked_only
 def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
     outcome = outcome_of("loss_is_vector")
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     assert f"{WORKLOADS / 'loss_is_vector.py'}: compute_loss must return a scalar" in outcome.detail
 
 
@@ -144,21 +135,21 @@ def test_an_impossible_demand_on_the_dataset_rejects_the_configuration(
 ):
     settings = {"num_workers": 1} if workload == "unpicklable" else {}
     outcome = outcome_of(workload, settings=settings)
-    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome, outcomes.Rejected)
     assert detail in outcome.detail
 
 
 @covers("T18")
 @forked_only
 def test_threads_changed_behind_our_back_are_noticed(outcome_of):
-    assert outcome_of("changes_threads") == NotApplied("num_threads", "1", "2")
+    assert outcome_of("changes_threads") == outcomes.NotApplied("num_threads", "1", "2")
 
 
 @covers("U5")
 @forked_only
 def test_an_error_at_a_large_batch_is_the_users(outcome_of):
     outcome = outcome_of("fails_when_large", settings={"batch_size": 64})
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     assert outcome.detail == "ValueError: only 32 slots in the memory bank"
     assert outcome.where == line_of("fails_when_large", "raise ValueError")
 
@@ -166,7 +157,7 @@ def test_an_error_at_a_large_batch_is_the_users(outcome_of):
 @pytest.mark.parametrize("runner", ["fresh", "forked"], indirect=True)
 def test_settings_made_when_a_file_is_imported_are_part_of_its_baseline(run):
     outcome = run(Job(Inspect(), "cpu", str(WORKLOADS / "sets_process.py")))
-    assert isinstance(outcome, Inspected)
+    assert isinstance(outcome, outcomes.Inspected)
     expected = {"num_threads": 2, "float32_matmul_precision": "medium", "cudnn_benchmark": False}
     assert outcome.workload.baseline == expected
 
@@ -174,4 +165,4 @@ def test_settings_made_when_a_file_is_imported_are_part_of_its_baseline(run):
 @forked_only
 def test_a_trial_overrides_what_a_file_sets_when_it_is_imported(outcome_of):
     settings = {"batch_size": 8, "num_threads": 1, "float32_matmul_precision": "highest"}
-    assert isinstance(outcome_of("sets_process", settings=settings), Measured)
+    assert isinstance(outcome_of("sets_process", settings=settings), outcomes.Measured)

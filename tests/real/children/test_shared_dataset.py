@@ -8,19 +8,7 @@ import pytest
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job, Probe, Profile
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.time_budget import process_seconds
-from autotune.values.outcome import (
-    CountedFlops,
-    Crashed,
-    Diagnosed,
-    Gated,
-    Inspected,
-    Measured,
-    NotApplied,
-    Probed,
-    Profiled,
-    TimedOut,
-    UserError,
-)
+from autotune.values import outcome as outcomes
 from children import QUICK, WORKLOADS, nobody_is_left
 from children import shared_job as job_for
 from factories import written
@@ -72,14 +60,14 @@ def inspection(model):
 def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
     model = workload(tmp_path)
     jobs = [
-        (inspection(model), Inspected),
-        (job_for(model), Measured),
-        (job_for(model, {"num_workers": 2}), Measured),
-        (job_for(model, task=Probe(64, (0, 1))), Probed),
-        (job_for(model, task=CountFlops()), CountedFlops),
-        (job_for(model, task=Diagnose(QUICK, (0,))), Diagnosed),
-        (job_for(model, task=Profile(1)), Profiled),
-        (job_for(model, {"optimizer_impl": "fused"}, Gate(job_for(model).config)), Gated),
+        (inspection(model), outcomes.Inspected),
+        (job_for(model), outcomes.Measured),
+        (job_for(model, {"num_workers": 2}), outcomes.Measured),
+        (job_for(model, task=Probe(64, (0, 1))), outcomes.Probed),
+        (job_for(model, task=CountFlops()), outcomes.CountedFlops),
+        (job_for(model, task=Diagnose(QUICK, (0,))), outcomes.Diagnosed),
+        (job_for(model, task=Profile(1)), outcomes.Profiled),
+        (job_for(model, {"optimizer_impl": "fused"}, Gate(job_for(model).config)), outcomes.Gated),
     ]
     for number, (job, kind) in enumerate(jobs):
         assert isinstance(runner.run(job, tmp_path / str(number)), kind)
@@ -101,7 +89,7 @@ def test_an_environment_that_forks_cannot_use_leaves_the_plain_host_its_dataset(
     model, launched = workload(tmp_path, LEAVES_A_THREAD), []
     for number, policy in enumerate((None, "active", None)):
         job = job_for(model, {"omp_wait_policy": policy})
-        assert isinstance(own_host.run(job, tmp_path / str(number)), Measured)
+        assert isinstance(own_host.run(job, tmp_path / str(number)), outcomes.Measured)
         launched.append(launch_of(tmp_path / str(number)))
     assert launched[::2] == ["forked\n"] * 2
     assert "left a thread running" in launched[1]
@@ -200,7 +188,7 @@ def test_a_stream_that_reads_on_from_an_open_file_begins_anew_in_each_trial(runn
     written(tmp_path, "".join(f"{number}\n" for number in range(4096)), "lines.txt")
     model = workload(tmp_path, STREAM)
     for name in ("first", "second"):
-        assert isinstance(runner.run(job_for(model), tmp_path / name), Measured)
+        assert isinstance(runner.run(job_for(model), tmp_path / name), outcomes.Measured)
     assert noted(tmp_path, "starts")[-2:] == ["0", "0"]
     reason = "building the dataset left a file open, whose position forks would share: "
     assert launch_of(tmp_path / "second").startswith(f"forked; dataset built anew: {reason}")
@@ -231,7 +219,7 @@ def test_settings_that_a_dataset_changes_are_found_as_in_a_process_of_its_own(ru
     )
     model = workload(tmp_path, "import torch\n" + change)
     outcome = runner.run(job_for(model, {"num_threads": 1}), tmp_path / "trial")
-    assert isinstance(outcome, NotApplied), outcome
+    assert isinstance(outcome, outcomes.NotApplied), outcome
     reason = "building the dataset sets num_threads of the process"
     assert launch_of(tmp_path / "trial") == f"forked; dataset built anew: {reason}\n"
 
@@ -245,7 +233,7 @@ def test_a_dataset_made_by_parallel_operations_leaves_trials_their_threads(own_h
     for threads in (1, 2):
         job = job_for(model, {"num_threads": threads}, deadline_seconds=60)
         outcome = runner.run(job, tmp_path / str(threads))
-        assert isinstance(outcome, Measured), outcome
+        assert isinstance(outcome, outcomes.Measured), outcome
         assert launch_of(tmp_path / str(threads)) == "forked\n"
     assert noted(tmp_path, "told") == [str(own.machine.default_num_threads), "3"] * 2
     assert noted(tmp_path, "threads") == ["3", "3", "1", "2"]
@@ -270,19 +258,24 @@ def build_model():
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
-        ("raise ValueError('no such corpus')", UserError),
-        ("raise SystemExit(3)", UserError),
-        ("import os\n    os._exit(3)", Crashed),
-        ("import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)", Crashed),
-        ("import os\n    os.closerange(3, 256)\n    raise ValueError('closed')", UserError),
-        ("return 7", UserError),
+        ("raise ValueError('no such corpus')", outcomes.UserError),
+        ("raise SystemExit(3)", outcomes.UserError),
+        ("import os\n    os._exit(3)", outcomes.Crashed),
+        ("import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)", outcomes.Crashed),
+        (
+            "import os\n    os.closerange(3, 256)\n    raise ValueError('closed')",
+            outcomes.UserError,
+        ),
+        ("return 7", outcomes.UserError),
     ],
 )
 def test_a_dataset_that_cannot_be_built_has_the_same_outcome(runner, tmp_path, action, expected):
     model = workload(tmp_path, f"def build_dataset():\n    print('so far')\n    {action}\n")
     first = runner.run(job_for(model), tmp_path / "first")
     assert isinstance(first, expected)
-    assert (tmp_path / "first" / "stdout.log").read_text() == "so far\n" or expected is Crashed
+    assert (
+        tmp_path / "first" / "stdout.log"
+    ).read_text() == "so far\n" or expected is outcomes.Crashed
     assert runner.run(job_for(model), tmp_path / "second") == first
     own = replace(job_for(model), fresh_data=True)
     assert runner.run(own, tmp_path / "own") == first
@@ -297,7 +290,7 @@ def test_a_dataset_that_hangs_is_ended_at_the_jobs_deadline(runner, tmp_path):
     runner.run(Job(Inspect(), "cpu"), tmp_path / "warms_the_host")
     model = workload(tmp_path, HANGING)
     outcome = runner.run(job_for(model, deadline_seconds=4), tmp_path / "trial")
-    assert outcome == TimedOut("build", 4)
+    assert outcome == outcomes.TimedOut("build", 4)
     assert (tmp_path / "trial" / "stdout.log").read_text() == "so far\n"
     assert "in build_dataset" in (tmp_path / "trial" / "stderr.log").read_text()
 
@@ -341,7 +334,7 @@ def test_random_numbers_go_on_where_the_workload_left_them(runner, tmp_path):
     model = workload(tmp_path, SEEDED)
     jobs = [replace(job_for(model, task=Probe(64, (0,))), fresh_data=f) for f in (True, False)]
     for number, job in enumerate(jobs):
-        assert isinstance(runner.run(job, tmp_path / str(number)), Probed)
+        assert isinstance(runner.run(job, tmp_path / str(number)), outcomes.Probed)
     own, shared = noted(tmp_path, "drawn")
     assert shared == own
 

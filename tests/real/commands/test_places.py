@@ -237,10 +237,7 @@ def test_a_template_is_never_written_through_a_link(flags, content, tmp_path):
 @pytest.mark.parametrize(
     ("of_file", "of_folder", "warns"),
     [
-        (0o644, 0o755, False),
-        (0o664, 0o775, False),
-        (0o646, 0o755, True),
-        (0o644, 0o757, True),
+        *((0o644, 0o755, False), (0o664, 0o775, False), (0o646, 0o755, True), (0o644, 0o757, True)),
         (0o644, 0o1777, False),
     ],
 )

@@ -8,16 +8,7 @@ import pytest
 
 from autotune.process.children import MOST_BYTES
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import (
-    Crashed,
-    Lost,
-    Measured,
-    NonFinite,
-    OutOfMemory,
-    Rejected,
-    UserError,
-    describe,
-)
+from autotune.values import outcome as outcomes
 from children import WORKLOADS, job_for, nobody_is_left, shared_job
 from covering import covers
 from factories import written
@@ -51,13 +42,13 @@ def log_of(folder, name="stderr.log"):
 @pytest.mark.parametrize(
     ("batch_size", "expected"),
     [
-        (16, Crashed("killed by SIGSEGV")),
-        (17, Crashed("killed by SIGABRT")),
-        (18, Crashed("killed by SIGKILL")),
-        (19, Crashed("exited with code 0 without a result")),
-        late(26, Crashed("exited with code 1 without a result")),
-        (64, NonFinite("the loss became nan")),
-        late(65, NonFinite("the loss became inf")),
+        (16, outcomes.Crashed("killed by SIGSEGV")),
+        (17, outcomes.Crashed("killed by SIGABRT")),
+        (18, outcomes.Crashed("killed by SIGKILL")),
+        (19, outcomes.Crashed("exited with code 0 without a result")),
+        late(26, outcomes.Crashed("exited with code 1 without a result")),
+        (64, outcomes.NonFinite("the loss became nan")),
+        late(65, outcomes.NonFinite("the loss became inf")),
     ],
 )
 def test_a_trial_that_dies_says_how_and_is_never_a_success(batch_size, expected, outcome_of):
@@ -84,7 +75,7 @@ def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
 )
 def test_an_exit_of_the_program_is_the_users_error_with_its_line(batch_size, detail, outcome_of):
     outcome = outcome_of("faulty", batch_size=batch_size)
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     assert outcome.detail == detail
     assert outcome.where.startswith(f"{WORKLOADS / 'faulty.py'}:")
 
@@ -100,14 +91,14 @@ def test_an_exit_of_the_program_is_the_users_error_with_its_line(batch_size, det
 )
 def test_memory_that_cannot_be_had_is_named_with_its_kind(batch_size, memory, words, outcome_of):
     outcome = outcome_of("faulty", batch_size=batch_size)
-    assert isinstance(outcome, OutOfMemory)
+    assert isinstance(outcome, outcomes.OutOfMemory)
     assert outcome.memory == memory
     assert all(word in outcome.detail for word in words)
 
 
 @covers("T9")
 def test_workers_do_not_outlive_a_trainer_that_leaves(outcome_of):
-    assert isinstance(outcome_of("faulty", batch_size=26, num_workers=4), Crashed)
+    assert isinstance(outcome_of("faulty", batch_size=26, num_workers=4), outcomes.Crashed)
 
 
 @covers("T11")
@@ -124,12 +115,12 @@ def test_a_stream_that_can_be_read_only_once_is_rejected(runner, tmp_path):
         "    return Once()\n"
     )
     outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
-    assert outcome == Rejected("the DataLoader gives no full batch")
+    assert outcome == outcomes.Rejected("the DataLoader gives no full batch")
 
 
 @covers("T12", "U10")
 def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
-    assert isinstance(outcome_of("bad_teardown"), Measured)
+    assert isinstance(outcome_of("bad_teardown"), outcomes.Measured)
 
 
 @covers("T13", "T14")
@@ -148,14 +139,14 @@ def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
 )
 def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, reason, outcome_of):
     outcome = outcome_of("forges_outcome", batch_size=batch_size)
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, outcomes.Lost)
     assert reason in outcome.detail
 
 
 def test_a_job_that_cannot_be_read_is_lost(runner, monkeypatch, tmp_path):
     monkeypatch.setattr("autotune.process.runner.job_to_json", lambda job: '{"device": ')
     outcome = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, outcomes.Lost)
     assert "no readable job" in outcome.detail
 
 
@@ -164,7 +155,7 @@ def test_a_job_that_cannot_be_read_is_lost(runner, monkeypatch, tmp_path):
 def test_both_ends_of_a_hundred_printed_megabytes_are_kept(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
         outcome = runner.run(shared_job(WORKLOADS / "floods.py"), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
+    assert isinstance(outcome, outcomes.Measured)
     log = tmp_path / "trial" / "stdout.log"
     assert MOST_BYTES < log.stat().st_size < MOST_BYTES + 100
     text = log.read_bytes()
@@ -176,7 +167,7 @@ def test_both_ends_of_a_hundred_printed_megabytes_are_kept(is_warm, tmp_path):
 @covers("T16")
 def test_a_trial_that_closes_every_file_and_changes_its_process_is_measured(outcome_of):
     before = (Path.cwd(), umask(), dict(os.environ))
-    assert isinstance(outcome_of("closes_everything"), Measured)
+    assert isinstance(outcome_of("closes_everything"), outcomes.Measured)
     assert (Path.cwd(), umask(), dict(os.environ)) == before
 
 
@@ -189,7 +180,7 @@ def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(runner, 
         "    signal.getsignal(signal.SIGTERM).name)))\n"
     )
     outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "second")
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     assert outcome.detail == f"ValueError: {(str(Path.cwd()), True, oct(umask()), 'SIG_DFL')!r}"
 
 
@@ -198,10 +189,10 @@ def test_a_trial_after_one_that_changed_its_process_finds_nothing_of_it(runner, 
 def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
     with SubprocessRunner(tmp_path / "inductor", warm=is_warm) as runner:
         outcome = runner.run(shared_job(WORKLOADS / "leaves_daemon.py"), tmp_path / "trial")
-        assert isinstance(outcome, Measured)
+        assert isinstance(outcome, outcomes.Measured)
         if is_warm:
             again = runner.run(shared_job(WORKLOADS / "plain.py"), tmp_path / "again")
-            assert isinstance(again, Measured), "the host lives on"
+            assert isinstance(again, outcomes.Measured), "the host lives on"
     assert nobody_is_left(tmp_path)
 
 
@@ -209,7 +200,7 @@ def test_a_daemon_that_left_every_session_is_found_and_ended(is_warm, tmp_path):
 def test_shared_memory_of_a_trial_that_aborts_is_given_back(outcome_of, tmp_path):
     before = shared_memory()
     outcome = outcome_of("leaves_shared_memory", num_workers=2)
-    assert outcome == Crashed("killed by SIGABRT")
+    assert outcome == outcomes.Crashed("killed by SIGABRT")
     held = log_of(tmp_path, "stdout.log")
     assert "psm_" in held, "or nothing is shown"
     assert "torch_" in held, "or nothing is shown"
@@ -222,7 +213,7 @@ def test_tensors_of_workers_that_were_killed_before_they_were_passed_on_are_give
     outcome_of, tmp_path
 ):
     before = shared_memory()
-    assert outcome_of("leaves_half_shared", num_workers=2) == Crashed("killed by SIGABRT")
+    assert outcome_of("leaves_half_shared", num_workers=2) == outcomes.Crashed("killed by SIGABRT")
     assert "torch_" in log_of(tmp_path, "stdout.log"), "or nothing is shown"
     assert not {name for name in shared_memory() if name.endswith("_half")} - before
 
@@ -230,9 +221,9 @@ def test_tensors_of_workers_that_were_killed_before_they_were_passed_on_are_give
 @covers("U14")
 def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
     outcome = outcome_of("few_descriptors", num_workers=8)
-    assert isinstance(outcome, OutOfMemory)
+    assert isinstance(outcome, outcomes.OutOfMemory)
     assert outcome.memory == "file descriptors"
-    assert "ulimit -n" in describe(outcome)
+    assert "ulimit -n" in outcomes.describe(outcome)
 
 
 @covers("U4")
@@ -244,7 +235,7 @@ def test_functions_that_take_something_else_are_all_named(runner, tmp_path):
         "def evaluate():\n    pass\n"
     )
     outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
-    assert isinstance(outcome, UserError)
+    assert isinstance(outcome, outcomes.UserError)
     for words in (
         "build_model(width) cannot be called as build_model(). Give each argument a default.",
         "build_dataset must be a function build_dataset(), not int",

@@ -53,11 +53,7 @@ def test_workers_share_a_search_and_measure_nothing_twice(server_storage, tmp_pa
     assert sum(count > 0 for count in by_each) > 1, "no turn is given in an order"
     for runner in runners[1:]:
         assert {asked.phase for asked in runner.asked} <= {
-            "inspection",
-            "anchor",
-            "trial",
-            "accuracy",
-            "gate",
+            *("inspection", "anchor", "trial", "accuracy", "gate"),
         }
     shown = [event.trial.number for event in events[0] if isinstance(event, TrialEnded)]
     told = [trial.number for trial in trials]

@@ -137,8 +137,6 @@ def test_a_script_that_keeps_what_its_model_gave_finds_it_as_it_was(tmp_path):
     script = SCRIPTS / "keeps_outputs.py"
     done = autotune(tmp_path, "run", path, "--allow-numerics", script, "captured", "cpu")
     assert done.stdout.splitlines() == [
-        "training: compiled True, kept True",
-        "accumulation: kept True",
-        "evaluation: compiled False, kept True",
-        "evaluation with gradients: kept True",
+        *("training: compiled True, kept True", "accumulation: kept True"),
+        *("evaluation: compiled False, kept True", "evaluation with gradients: kept True"),
     ], done.stderr

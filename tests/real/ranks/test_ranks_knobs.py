@@ -7,15 +7,7 @@ import pytest
 from autotune.accuracy.numerics_verdict import numerics_fault
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import (
-    CountedFlops,
-    Diagnosed,
-    Gated,
-    Inspected,
-    Measured,
-    NotApplied,
-    describe,
-)
+from autotune.values import outcome as outcomes
 from children import SETTINGS, WORKLOADS, job_for, nobody_is_left, run_child
 from factories import written
 from tiers import late_in
@@ -51,13 +43,13 @@ def of_two(model, settings, **options):
 @pytest.mark.parametrize("settings", late_in(VARIED, STATIC, FSDP, KEPT))
 def test_settings_of_the_exchange_are_measured_and_read_back(settings, tmp_path):
     outcome = run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings))
-    assert isinstance(outcome, Measured), describe(outcome)
+    assert isinstance(outcome, outcomes.Measured), outcomes.describe(outcome)
     assert nobody_is_left(tmp_path)
 
 
 def test_a_setting_of_several_processes_is_not_in_force_in_one(tmp_path):
     outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py", {"ddp_bucket_mb": 1}))
-    assert outcome == NotApplied("ddp_bucket_mb", "1", "null")
+    assert outcome == outcomes.NotApplied("ddp_bucket_mb", "1", "null")
 
 
 def test_two_processes_train_alike_in_ddp_and_sharded(tmp_path):
@@ -74,7 +66,7 @@ def test_two_processes_train_alike_in_ddp_and_sharded(tmp_path):
     for name, settings in (("ddp", {}), ("fsdp", FSDP)):
         place = tmp_path / name
         place.mkdir()
-        assert isinstance(run_child(place, of_two(model, settings)), Measured)
+        assert isinstance(run_child(place, of_two(model, settings)), outcomes.Measured)
         log = (place / "trial" / "stdout.log").read_text()
         losses.append([line for line in log.splitlines() if line.startswith("loss")][:6])
     assert losses[0] == losses[1]
@@ -87,7 +79,7 @@ def gated(folder, model, dtype, **settings):
         model, {**settings, "ddp_comm_dtype": dtype}, Gate(reference.as_dict(), in_double=False)
     )
     outcome = run_child(folder, replace(job, processes=2))
-    assert isinstance(outcome, Gated), describe(outcome)
+    assert isinstance(outcome, outcomes.Gated), outcomes.describe(outcome)
     return outcome
 
 
@@ -116,7 +108,7 @@ def test_gradients_that_vanish_in_float16_are_a_fault(tmp_path):
 def ranks_of(folder, name):
     job = of_two(WORKLOADS / name, {}, task=Inspect())
     outcome = run_child(folder, replace(job, config=None))
-    assert isinstance(outcome, Inspected), describe(outcome)
+    assert isinstance(outcome, outcomes.Inspected), outcomes.describe(outcome)
     return outcome.workload.ranks
 
 
@@ -150,7 +142,7 @@ def test_parameters_that_steps_leave_out_are_named(kind, obstacle, unused, tmp_p
 def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
     job = job_for(WORKLOADS / "batch_norm.py", settings, CountFlops())
     found = run_child(tmp_path, replace(job, processes=2))
-    assert isinstance(found, CountedFlops), describe(found)
+    assert isinstance(found, outcomes.CountedFlops), outcomes.describe(found)
     assert nobody_is_left(tmp_path)
     assert found.flops_per_sample
     assert found.matmul_flops_per_second
@@ -161,7 +153,7 @@ def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
     model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
     job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0, 1)))
     found = run_child(tmp_path, replace(job, processes=2))
-    assert isinstance(found, Diagnosed), describe(found)
+    assert isinstance(found, outcomes.Diagnosed), outcomes.describe(found)
     assert (found.processes, found.samples) == (2, 16)
     assert found.compute_seconds > 0.02, "of the slower one, for each batch"
     assert found.compute_seconds < 0.2

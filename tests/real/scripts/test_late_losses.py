@@ -35,12 +35,8 @@ while True:
 @pytest.mark.parametrize(
     ("fell_after", "budget", "samples"),
     [
-        (None, None, 608),
-        (300, None, 608),
-        (2000, None, 2000),
-        (2000, 600.0, 2000),
-        (2000, 240.0, 1600),
-        (60_000, None, 6000),
+        *((None, None, 608), (300, None, 608), (2000, None, 2000), (2000, 600.0, 2000)),
+        *((2000, 240.0, 1600), (60_000, None, 6000)),
     ],
     ids=["unknown", "early", "late", "late, long budget", "late, short budget", "too late"],
 )

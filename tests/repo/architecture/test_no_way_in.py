@@ -14,12 +14,8 @@ TREES = {
 RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 # Whose import is the point: the user's own model.py, and what it imports; a command's module.
 IMPORTERS = {
-    "cli.py",
-    "training/workload.py",
-    "process/child/preload.py",
-    "process/child/warm_host.py",
-    "scripting/program.py",
-    "scripting/run.py",
+    *("cli.py", "training/workload.py", "process/child/preload.py"),
+    *("process/child/warm_host.py", "scripting/program.py", "scripting/run.py"),
 }
 RUNS_SCRIPTS = "scripting/program.py"
 BY_NAME = {"__import__", "import_module", "spec_from_file_location", "run_path", "run_module"}
@@ -79,12 +75,7 @@ def test_nothing_that_was_written_is_run_when_it_is_read(name):
     assert not imported(name) & RUN_WHAT_THEY_READ
     called = {function for function, _ in calls(name)}
     assert name == RUNS_SCRIPTS or not called & {
-        "eval",
-        "exec",
-        "compile",
-        "torch.load",
-        "np.load",
-        "numpy.load",
+        *("eval", "exec", "compile", "torch.load", "np.load", "numpy.load"),
     }
 
 

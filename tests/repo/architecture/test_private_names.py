@@ -55,10 +55,8 @@ def test_private_names_of_other_libraries_are_not_used():
 @pytest.mark.parametrize(
     "line",
     [
-        "import optuna._imports",
-        "from optuna.storages._rdb import models",
-        "study._storage.get_all_studies()",
-        'getattr(study, "_storage", None)',
+        *("import optuna._imports", "from optuna.storages._rdb import models"),
+        *("study._storage.get_all_studies()", 'getattr(study, "_storage", None)'),
     ],
 )
 def test_each_way_to_a_private_name_is_seen_in_each_folder(line, tmp_path):
