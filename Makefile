@@ -71,7 +71,7 @@ test-long: $(TEST)
 	$(BIN)/python tests/run_tests.py long -m long
 	$(BIN)/python tests/covering.py check-long build/long*.xml
 	$(BIN)/python -m pytest --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py
-	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/real/kills/test_kills.py tests/real/kills/test_real_kills.py
+	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/real/kills/test_real_kills.py
 	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest -m '' tests/repo/long/test_goldens.py
 
 # The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With

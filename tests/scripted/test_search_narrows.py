@@ -2,12 +2,25 @@
 
 from dataclasses import replace
 
+import pytest
+
+import scripted_runner
 from autotune.configuration.job import Diagnose
+from autotune.configuration.script import ScriptOptions
 from autotune.console.progress import PlainProgress
-from autotune.searching.run.events import Answered, StagesTimed, TrialEnded
+from autotune.report.data import read_report
+from autotune.searching.run.events import (
+    Answered,
+    StagesTimed,
+    StagesUnknown,
+    TrialEnded,
+)
+from autotune.study.archive import find_study
 from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost
+from command_line import command
 from factories import cuda_machine
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in
+from reporting import Page
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\noptimizer_impl: [null, fused]\n"
 # Loading and updating take no time worth mentioning.
@@ -100,3 +113,83 @@ def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path, ur
     again = searched(tmp_path, outrun(), trials=4, storage=url)
     timed = [event for event in again if isinstance(event, StagesTimed)]
     assert [event.space.size for event in timed] == [18], "a resumed search reads the same"
+
+
+WORKERS_AND_THREADS = "num_workers: [0, 2]\nnum_threads: [1, 2]\n"
+OF_SCRIPT = Diagnosed(
+    batch_size=16,
+    compute_seconds=0.1,
+    double_compute_seconds=None,
+    transfer_seconds=0.0,
+    loading=(Loading(0, 0.0001),),
+    optimizer_seconds=0.02,
+)
+SEEN = replace(
+    scripted_runner.SEEN,
+    steps_per_second=10.0,
+    samples_per_second=160.0,
+    wait_share=0.001,
+    stages=OF_SCRIPT,
+)
+
+
+def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path):
+    options = options_in(tmp_path, WORKERS_AND_THREADS, script=ScriptOptions(()), trials=6)
+    events = events_of(options, runner := ScriptedRunner(observed=SEEN))
+    timed = next(event for event in events if isinstance(event, StagesTimed))
+    assert timed.space.varied() == {"num_threads": (1, 2)}
+    assert "num_workers stays 0: loading takes 0.1 % of computing" in timed.space.notes
+    assert "diagnosis" not in {asked.phase for asked in runner.asked}, "no run of its own"
+    assert {job.config["num_workers"] for job in runner.jobs if job.config} == {0}
+    stages = events[-1].best.evidence.baseline.stages
+    assert (stages.bound, stages.loading) == ("computing", 160_000)
+    report = read_report(find_study(str(tmp_path)))
+    assert report.stages == OF_SCRIPT
+    again = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
+    assert any(isinstance(event, StagesTimed) for event in again), "as it was noted"
+
+
+def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path):
+    seen = replace(SEEN, stages=replace(OF_SCRIPT, transfer_seconds=0.01))
+    options = options_in(tmp_path, WORKERS_AND_THREADS, script=ScriptOptions(()), trials=6)
+    events_of(options, ScriptedRunner(observed=seen))
+    done = command("report", tmp_path, "--html", tmp_path / "report.html")
+    assert done.code == 0, done.err
+    words = Page((tmp_path / "report.html").read_text()).words
+    place = words.index("loader, num_workers=0")
+    drawn = [word for word in words[place:] if word.strip()][:12]
+    rates = dict(zip(drawn[::3], drawn[2::3], strict=True))  # between them the bar's share
+    assert rates == {
+        "loader, num_workers=0": "160,000 →",
+        "copy to device": "1,600 →",
+        "compute": "160",
+        "compute, update": "800 →",
+    }
+
+
+def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
+    loaders = dict.fromkeys(("num_workers", "pin_memory"), "no torch DataLoader feeds training")
+    seen = replace(
+        SEEN,
+        loaders=(),
+        training_loader="",
+        fixed=loaders,
+        stages=replace(OF_SCRIPT, loading=(), optimizer_seconds=0.0001),
+    )
+    space = "optimizer_impl: [null, fused]\nnum_threads: [1, 2]\n"
+    judged = ScriptOptions((), metric="accuracy ([0-9.]+)")
+    options = unstored_in(tmp_path, space, script=judged, trials=6)
+    events = events_of(options, ScriptedRunner(observed=seen))
+    timed = next(event for event in events if isinstance(event, StagesTimed))
+    assert timed.diagnosis.bound == "computing"
+    assert timed.diagnosis.limits() == pytest.approx({"compute": 160.0, "compute, update": 160_000})
+    assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
+    stages = events[-1].best.evidence.baseline.stages
+    assert (stages.bound, stages.loading, stages.computing) == ("computing", None, 160.0)
+
+
+def test_without_stages_nothing_is_left_out(tmp_path):
+    options = unstored_in(tmp_path, WORKERS_AND_THREADS, script=ScriptOptions(()), trials=6)
+    events = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
+    (unknown,) = [event for event in events if isinstance(event, StagesUnknown)]
+    assert "the phases of this script's steps cannot be separated" in unknown.reason

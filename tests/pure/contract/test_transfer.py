@@ -10,9 +10,12 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from autotune.configuration.training_config import TrainingConfig
+from autotune.numerics.trajectory import nudge
 from autotune.training.training_setup import apply, build_dataset
 
 IMAGES = torch.zeros(2, 3, 4, 4)
@@ -108,3 +111,15 @@ def test_images_keep_their_layout_where_nothing_was_asked_for_and_their_values(s
     images = torch.arange(96.0).reshape(2, 3, 4, 4)
     assert setup_on("cpu", False).transfer(images).is_contiguous()
     assert torch.equal(setup_on("cpu", True).transfer(images), images)
+
+
+def test_a_sharded_weight_is_changed_by_a_rounding(one_of_one):
+    mesh = init_device_mesh("cpu", (1,))
+    plain = torch.nn.Parameter(torch.ones(4, 2))
+    sharded = torch.nn.Parameter(distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)]))
+    nudge([plain], 2.0**-10, seed=1)
+    nudge([sharded], 2.0**-10, seed=1)
+    assert sharded.full_tensor().equal(plain)
+    assert 0 < (plain - 1).abs().max() <= 2.0**-10
+    nudge([plain], 2.0**-10, seed=2)
+    assert not sharded.full_tensor().equal(plain)

@@ -1,8 +1,12 @@
-"""`kill -9` of the real command: its children, the host that they are forked from, workers."""
+"""Searches that are killed at random moments end as if they had not been."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -65,3 +69,18 @@ def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path):
     assert len(now) == 4
     read_best(tmp_path / "studies" / "plain" / "best.yaml")
     assert nobody_is_left(tmp_path)
+
+
+TIMES = int(os.environ.get("AUTOTUNE_KILLS", "10"))
+
+
+@covers("R5")
+@pytest.mark.timeout(60 + 5 * TIMES)
+def test_a_search_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
+    script = Path(__file__).parent.parent.parent / "kill_points.py"
+    arguments = [sys.executable, str(script), str(tmp_path), "0", str(TIMES)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kills"] == TIMES

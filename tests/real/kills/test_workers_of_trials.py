@@ -1,4 +1,4 @@
-"""Trials whose DataLoader workers are started, placed and ordered as their settings say."""
+"""Workers of loaders, of a model.py and of a script: kinds and cores."""
 
 import json
 import shutil
@@ -11,6 +11,7 @@ from children import job_for as job
 from factories import written
 from held import CORES
 from tiers import late
+from tuned_scripts import SCRIPTS, plan_of, report_of, run
 
 LAMBDA = """
 import plain
@@ -94,3 +95,64 @@ def test_workers_load_on_other_cores_than_training(method, tmp_path):
     assert trains
     assert loads
     assert not set(trains) & set(loads)
+
+
+SCRIPT_TELLS = """
+import os
+
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+
+class Places(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.tensor([min(os.sched_getaffinity(0)), len(os.sched_getaffinity(0))])
+
+
+def told(worker):
+    print("the script's own function ran", flush=True)
+
+
+def main():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Places(), batch_size=4, worker_init_fn=told, num_workers=1)
+    for batch in loader:
+        model(batch.float()).sum().backward()
+        optimizer.step()
+    print("loads on", *batch[0].tolist())
+    print("trains on", min(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)))
+    print("threads", torch.get_num_threads())
+"""
+GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
+@pytest.mark.parametrize("method", [None, late("spawn")])
+def test_workers_of_a_script_load_on_other_cores(method, tmp_path):
+    script = written(tmp_path, SCRIPT_TELLS + GUARD, "train.py")
+    settings = {"num_workers": 1, "cpu_affinity": "workers_apart"}
+    done = run(tmp_path, script, num_threads=64, loader_start_method=method, **settings)
+    assert done.returncode == 0, done.stderr
+    assert "the script's own function ran" in done.stdout
+    told = dict(line.rsplit(" ", 2)[:2] for line in done.stdout.splitlines() if " on " in line)
+    assert told["loads on"] != told["trains on"]
+    applied, *_ = report_of(done)
+    assert "cpu_affinity=workers_apart" in applied
+    assert "num_threads=64" not in applied
+    assert ("loader_start_method=spawn" in applied) is (method == "spawn")
+
+
+def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_script(tmp_path):
+    settings = {"num_workers": 1, "in_order": False, "pin_memory": True, "device_prefetch": True}
+    done = run(tmp_path, "--allow-numerics", SCRIPTS / "plain_loop.py", **settings)
+    (applied,) = report_of(done)
+    assert "in_order" not in applied
+    assert "device_prefetch" not in applied
+    assert plan_of(done)[1:] == [
+        "not applying: in_order=false (needs --map in_order=--FLAG)",
+        "not applying: device_prefetch=true (needs --map device_prefetch=--FLAG)",
+    ]

@@ -1,9 +1,9 @@
-"""Compilations are counted as the compiler itself reports them, whoever asked for them."""
+"""What a measurement rests on: compilations and the rate of a loader."""
 
 import pytest
 
 from asked_scripts import Ask, observed
-from autotune.configuration.job import Measure
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured
 from children import QUICK, WORKLOADS, job_for, run_child
@@ -38,3 +38,20 @@ def test_a_script_that_compiles_by_itself_is_watched(when, flags, tmp_path):
     assert ("unsteady" in run.flags) == ("unsteady" in flags)
     assert (seen.recompilations > 0) == ("unsteady" in flags)
     assert run.one_time_seconds >= run.compile_seconds > 0
+
+
+PACED = WORKLOADS / "paced_loader.py"
+BATCH = 8
+PER_WORKER = 500.0  # samples per second
+LOADERS = [(1, 2), (2, 2), (2, 8)]
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), LOADERS)
+def test_the_rate_of_a_loader_is_found_though_its_queue_was_full(
+    workers, prefetch, runner, tmp_path
+):
+    settings = {"batch_size": BATCH, "num_workers": workers, "prefetch_factor": prefetch}
+    job = job_for(PACED, settings, task=Measure(MeasurePlan()))
+    outcome = runner.run(job, tmp_path)
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.samples_per_second == pytest.approx(workers * PER_WORKER, rel=0.05)

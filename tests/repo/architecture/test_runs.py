@@ -1,8 +1,16 @@
-"""Runs of the suite: what failed is run once more and told, and more than three are a failure."""
+"""The suite of itself: tiers, reruns, rows of docs/dev/reliability.md, what its servers fork."""
+
+import re
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+import fork_server
+import forking
 import run_tests
+from covering import PAGE, Mark, marked, not_shown, passed_in, rows_of, with_tests
 
 FAILED = '<testcase classname="tests.test_it" name="test_{}"><failure/></testcase>'
 
@@ -44,3 +52,81 @@ def test_more_than_three_reruns_are_a_failure(run):
 @pytest.mark.parametrize("again", [1, 2, 5])
 def test_what_fails_again_or_is_not_found_again_is_a_failure(run, again):
     assert run(2, again)[0] != 0
+
+
+TESTS = Path(__file__).parents[2]
+
+
+def test_the_file_of_every_entry_is_there():
+    """`tiers.mark` refuses an entry that names no test of its file."""
+    entries = (TESTS / "tiers.txt").read_text(encoding="utf-8").splitlines()
+    listed = [entry for entry in entries if entry and not entry.startswith("[")]
+    assert len(listed) > 50
+    assert [entry for entry in listed if not (TESTS / entry.partition("::")[0]).exists()] == []
+
+
+def test_every_test_lies_in_a_folder_that_has_a_tier():
+    folders = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    assert folders <= {"gpu", "pure", "real", "repo", "scripted"}
+
+
+TEXT = PAGE.read_text(encoding="utf-8")
+ROWS = rows_of(TEXT)
+
+
+def test_every_row_is_covered_by_a_test():
+    assert len(ROWS) > 60
+    assert set(ROWS) - {mark.row for mark in marked()} == set()
+
+
+def test_every_mark_names_a_row():
+    assert [mark for mark in marked() if mark.row not in ROWS] == []
+
+
+def test_no_row_stands_twice():
+    assert [row for row, count in Counter(ROWS).items() if count > 1] == []
+
+
+def test_the_table_of_tests_is_what_the_marks_say_now():
+    assert with_tests(TEXT) == TEXT, "docs/dev/reliability.md is stale: run `make docs`"
+
+
+RAN = """<testsuites><testsuite>
+<testcase><properties><property name="covers" value="T1"/></properties></testcase>
+<testcase><properties><property name="covers" value="T2"/></properties><failure/></testcase>
+<testcase><properties><property name="covers" value="T3"/></properties><skipped/></testcase>
+<testcase><properties><property name="covers" value="T4"/></properties><error/></testcase>
+<testcase><properties><property name="other" value="T5"/></properties></testcase>
+</testsuite></testsuites>"""
+
+
+def test_only_what_ran_and_passed_is_shown(tmp_path):
+    report = tmp_path / "ran.xml"
+    report.write_text(RAN)
+    passed = passed_in([report])
+    assert passed == {"T1"}
+    marks = [Mark(row, "test", is_long=row == "T3") for row in ("T1", "T2", "T3")]
+    assert not_shown(marks, passed, is_long=False) == ["T2"]
+    assert not_shown(marks, passed, is_long=True) == ["T3"]
+
+
+PACKAGE = Path(__file__).parents[3] / "autotune"
+CHILDREN = {
+    name
+    for path in PACKAGE.rglob("*.py")
+    for name in re.findall(r'"-m", "(autotune\.[\w.]+)"', path.read_text(encoding="utf-8"))
+}
+
+
+def test_children_are_found():
+    assert len(CHILDREN) >= 2
+
+
+@pytest.mark.parametrize("name", sorted(CHILDREN))
+def test_a_server_forks_what_the_package_starts(name):
+    assert forking.server_for(["-m", name, "folder"]) == forking.TRAINING
+
+
+@pytest.mark.parametrize("kind", fork_server._IMPORTED)
+def test_what_a_server_imports_is_there(kind):
+    assert [name for name in fork_server._IMPORTED[kind] if find_spec(name) is None] == []
