@@ -1,4 +1,4 @@
-"""Copies of pinned batches do not make the training loop wait."""
+"""Copies of pinned batches, also those made ahead, do not make the training loop wait."""
 
 from typing import Any
 

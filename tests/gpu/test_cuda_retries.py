@@ -1,4 +1,4 @@
-"""The allocator that has to free its cache and try again is noticed."""
+"""What a trial on a GPU tells and is given: retries, energy, variables of the allocator."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A search in which nothing works ends; one in which something works goes on."""
+"""Failures and left-out values count for all devices; a search in which nothing works ends."""
 
 import threading
 

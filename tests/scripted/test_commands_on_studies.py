@@ -1,4 +1,4 @@
-"""`autotune worker` and `--new-study` as a person gives them."""
+"""Commands as a person gives them: `worker`, `--new-study`, `--fresh-data`."""
 
 import click.testing
 import pytest
@@ -24,19 +24,17 @@ from scripted_runner import (
 USAGE, STORAGE = 2, 5
 
 
-def test_a_worker_needs_a_server(tmp_path):
-    flags = ("--storage", "sqlite:///study.db", "--model", WORKLOADS / "plain.py")
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [("sqlite:///study.db", "PostgreSQL"), ("postgresql://x:1/y", "a worker has one device")],
+)
+def test_a_worker_needs_a_server_and_takes_one_device(storage, said, tmp_path):
+    devices = () if "sqlite" in storage else ("--device", "cuda:0,cuda:1")
+    flags = ("--storage", storage, "--model", WORKLOADS / "plain.py", *devices)
     done = told(tmp_path, "worker", "mine", *flags)
     assert done.code == USAGE
-    assert "PostgreSQL" in done.err
+    assert said in done.err
     assert not (tmp_path / "study.db").exists()
-
-
-def test_a_worker_takes_one_device(tmp_path):
-    flags = ("--storage", "postgresql://127.0.0.1:1/none", "--model", WORKLOADS / "plain.py")
-    done = told(tmp_path, "worker", "mine", *flags, "--device", "cuda:0,cuda:1")
-    assert done.code == USAGE
-    assert "a worker has one device" in done.err
 
 
 @covers("R18")

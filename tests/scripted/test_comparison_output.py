@@ -1,4 +1,4 @@
-"""`autotune compare` tells its result, from timings that are known beforehand."""
+"""`autotune compare` of files: what it says and refuses, and with which exit code."""
 
 import json
 import shutil

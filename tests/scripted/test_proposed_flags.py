@@ -1,4 +1,4 @@
-"""Flags that a script has are proposed as maps, and places that it writes are named."""
+"""Flags and keys of config files are proposed as maps; places that a script writes are named."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The words and numbers of a report tell trials, failures, time and the space."""
+"""The words and numbers of a report tell trials, failures, time, effects and the space."""
 
 import html
 import re

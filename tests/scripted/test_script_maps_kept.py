@@ -1,4 +1,4 @@
-"""Flags that a search mapped by itself are in best.yaml, so that run and compare need no --map."""
+"""What a search of a script leaves for later: maps in best.yaml, trials to begin with."""
 
 import shutil
 import subprocess

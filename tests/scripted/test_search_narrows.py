@@ -1,4 +1,4 @@
-"""A search begins with a diagnosis and leaves out what cannot matter, resumed ones too."""
+"""A search leaves out what a diagnosis, or the stages of a script, say cannot matter."""
 
 from dataclasses import replace
 

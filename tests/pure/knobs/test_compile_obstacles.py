@@ -1,4 +1,4 @@
-"""Obstacles to torch.compile are found before the first mode is tried."""
+"""Obstacles to torch.compile are found before the first mode is tried, and told by doctor."""
 
 import sysconfig
 from contextlib import nullcontext

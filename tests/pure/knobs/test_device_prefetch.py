@@ -1,4 +1,4 @@
-"""The next batch is copied on a stream of its own: order of what is queued, and what is kept."""
+"""Memory that is used again: batches copied ahead on a stream, gradients of CUDA graphs."""
 
 from __future__ import annotations
 

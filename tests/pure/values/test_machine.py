@@ -50,15 +50,23 @@ def test_the_tightest_limit_on_the_way_to_the_root_counts(tmp_path, files, quota
     assert (found.quota_cores, found.memory_limit_bytes) == (quota, limit)
 
 
-def test_version_1_is_read_from_the_folder_of_each_controller(tmp_path):
+@pytest.mark.parametrize(
+    ("quota", "folder", "limit", "found"),
+    [
+        ("50000", "docker", "5000", (0.5, 5000)),
+        ("-1", "docker/1", "9223372036854771712", (None, None)),  # as it spells no limit
+    ],
+)
+def test_version_1_is_read_from_the_folder_of_each_controller(
+    quota, folder, limit, found, tmp_path
+):
     files = {
-        "cpu/docker/1/cpu.cfs_quota_us": "50000\n",
+        "cpu/docker/1/cpu.cfs_quota_us": f"{quota}\n",
         "cpu/docker/1/cpu.cfs_period_us": "100000\n",
-        "memory/docker/memory.limit_in_bytes": "5000\n",
+        f"memory/{folder}/memory.limit_in_bytes": f"{limit}\n",
     }
-    found = probe_v1(tmp_path, files)
-    assert found.quota_cores == 0.5
-    assert found.memory_limit_bytes == 5000
+    host = probe_v1(tmp_path, files)
+    assert (host.quota_cores, host.memory_limit_bytes) == found
 
 
 def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path):
@@ -79,17 +87,6 @@ def test_the_used_part_of_a_quota_is_that_of_its_own_cgroup(tmp_path):
     probe_v1(tmp_path / "1", separate)
     quota = cpu_quota(tmp_path / "1")
     assert quota.used_seconds() == 3.5
-
-
-def test_version_1_spells_no_limit_as_minus_one_and_as_a_number_near_two_to_the_63(tmp_path):
-    files = {
-        "cpu/docker/1/cpu.cfs_quota_us": "-1\n",
-        "cpu/docker/1/cpu.cfs_period_us": "100000\n",
-        "memory/docker/1/memory.limit_in_bytes": "9223372036854771712\n",
-    }
-    found = probe_v1(tmp_path, files)
-    assert found.quota_cores is None
-    assert found.memory_limit_bytes is None
 
 
 def test_a_machine_without_any_of_these_files_has_no_limits(tmp_path):

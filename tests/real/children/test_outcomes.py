@@ -103,12 +103,20 @@ def test_an_inspection_says_what_the_workload_is(run):
     assert outcome.workload.baseline == {"batch_size": 8, "num_threads": 1}
 
 
+@covers("U5")
+@pytest.mark.parametrize(
+    ("workload", "settings", "detail"),
+    [
+        ("worker_raises", {"num_workers": 1}, "sample 5 is damaged"),
+        ("fails_when_large", {"batch_size": 64}, "only 32 slots in the memory bank"),
+    ],
+)
 @forked_only
-def test_an_error_in_a_worker_is_named_as_it_was_raised(outcome_of):
-    outcome = outcome_of("worker_raises", settings={"num_workers": 1})
+def test_an_error_is_the_users_as_it_was_raised(workload, settings, detail, outcome_of):
+    outcome = outcome_of(workload, settings=settings)
     assert isinstance(outcome, outcomes.UserError)
-    assert outcome.detail == "ValueError: sample 5 is damaged"
-    assert outcome.where == line_of("worker_raises", "raise ValueError")
+    assert outcome.detail == f"ValueError: {detail}"
+    assert outcome.where == line_of(workload, "raise ValueError")
 
 
 def test_a_worker_that_dies_has_crashed(outcome_of):
@@ -143,15 +151,6 @@ def test_an_impossible_demand_on_the_dataset_rejects_the_configuration(
 @forked_only
 def test_threads_changed_behind_our_back_are_noticed(outcome_of):
     assert outcome_of("changes_threads") == outcomes.NotApplied("num_threads", "1", "2")
-
-
-@covers("U5")
-@forked_only
-def test_an_error_at_a_large_batch_is_the_users(outcome_of):
-    outcome = outcome_of("fails_when_large", settings={"batch_size": 64})
-    assert isinstance(outcome, outcomes.UserError)
-    assert outcome.detail == "ValueError: only 32 slots in the memory bank"
-    assert outcome.where == line_of("fails_when_large", "raise ValueError")
 
 
 @pytest.mark.parametrize("runner", ["fresh", "forked"], indirect=True)

@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 from children import DEADLINE, WORKLOADS, nobody_is_left
 from factories import written
 
@@ -46,10 +44,8 @@ print(json.dumps(facts))
 """
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory):
-    """The folder of a script that searched two batch sizes, and what it printed."""
-    folder = tmp_path_factory.mktemp("python")
+def test_a_script_without_a_main_guard_searches_and_runs_once(tmp_path):
+    folder = tmp_path
     shutil.copy(WORKLOADS / "plain.py", folder / "mine.py")
     written(folder, "batch_size: [2, 8]\n")
     script = written(folder, SCRIPT, "script.py")
@@ -63,26 +59,15 @@ def searched(tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return folder, json.loads(done.stdout), done.stderr
-
-
-def test_a_script_without_a_main_guard_searches_and_runs_once(searched):
-    folder, facts, _ = searched
+    facts = json.loads(done.stdout)
     assert (folder / "started").read_text() == "once\n"
     assert facts["batch_sizes"] == [8, 2]
     assert facts["study"] == ["Study", 2]
     assert not facts["torch"]
     assert nobody_is_left(folder)
-
-
-def test_the_result_is_what_was_written_and_was_made_for_this_machine(searched):
-    _, facts, _ = searched
-    assert facts["loaded"]
+    assert facts["loaded"], "it is what was written, and made for this machine"
     assert facts["config"]["batch_size"] in {2, 8}
     assert facts["shown"][0].startswith("<SearchResult: ")
     assert "<table" in facts["shown"][1]
-
-
-def test_progress_is_on_stderr(searched):
-    assert "search space space.yaml: 2 configurations" in searched[2]
-    assert "  written to  " in searched[2], "stdout is the caller's"
+    assert "search space space.yaml: 2 configurations" in done.stderr
+    assert "  written to  " in done.stderr, "stdout is the caller's"

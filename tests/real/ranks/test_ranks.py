@@ -1,4 +1,4 @@
-"""Two processes that train together, in each way of starting them: one outcome, nobody is left."""
+"""Two processes that train together, in each way of starting them, and under `autotune run`."""
 
 import shlex
 import socket

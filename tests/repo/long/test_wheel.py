@@ -46,25 +46,16 @@ def run(installed, folder, *arguments):
     )
 
 
-def test_the_shipped_search_spaces_are_inside_the_wheel(installed, tmp_path):
+def test_spaces_presets_and_templates_are_inside_the_wheel(installed, tmp_path):
     listed = run(installed, tmp_path, "spaces").stdout
     assert all(name in listed for name in ("default", "quick", "cpu", "cuda", "loader"))
-
-
-def test_the_presets_are_inside_the_wheel(installed, tmp_path):
     (tmp_path / "train.py").write_text("")
     said = run(installed, tmp_path, "search", "--preset", "other", "train.py").stderr
     assert "--preset 'other' is not one of hf, lightning, timm." in said
-
-
-def test_the_template_is_inside_the_wheel_and_a_search_of_it_can_be_planned(installed, tmp_path):
     assert run(installed, tmp_path, "init").returncode == 0
     planned = run(installed, tmp_path, "search", "model.py", "--space", "quick", "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert "search space quick" in planned.stderr
-
-
-def test_the_template_of_reports_is_inside_the_wheel(installed, tmp_path):
     config = TrainingConfig.of({"batch_size": 16})
     write_best(best_config(config.replace(batch_size=64), config), tmp_path / "best.yaml")
     done = run(installed, tmp_path, "report", "best.yaml", "--html", "report.html")
