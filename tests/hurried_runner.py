@@ -7,12 +7,12 @@ started, need not pay for it. `test_shared_dataset` shows that both have the sam
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 from autotune.configuration.job import SEARCH_HOST, Diagnose, Job, Measure, Probe, Task
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import TrialOutcome
 from children import QUICK
+from factories import StandIn
 
 SAMPLES = 512
 
@@ -54,19 +54,10 @@ def _shortened(task: Task) -> Task:
 
 
 @dataclass(frozen=True)
-class OneHost:
+class OneHost(StandIn):
     """A class of runners that are all the same one, which stays open."""
 
     runner: SubprocessRunner
-
-    def __call__(self, *_: object, **__: object) -> Self:
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """The outcome of the job from a fork that builds its dataset itself."""

@@ -6,7 +6,7 @@ With it a whole search takes milliseconds, and its measurements are known before
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from autotune.configuration import job as tasks
 from autotune.configuration.training_config import TrainingConfig
@@ -16,7 +16,7 @@ from autotune.searching.run.events import Event
 from autotune.searching.search import search
 from autotune.values import outcome as outcomes
 from databases import empty_database
-from factories import cpu_machine, measurement, written
+from factories import StandIn, cpu_machine, measurement, written
 
 Phase = Literal[
     "inspection",
@@ -116,7 +116,7 @@ class Asked:
 
 
 @dataclass
-class ScriptedRunner:
+class ScriptedRunner(StandIn):
     """By default every sample takes equally long and every model becomes equally good."""
 
     measure: Callable[[TrainingConfig, Phase], outcomes.TrialOutcome] = lambda config, phase: at(
@@ -144,16 +144,6 @@ class ScriptedRunner:
     """What a process that breaks gives in place of its outcome."""
     jobs: list[tasks.Job] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-
-    def __call__(self, *_: object, **__: object) -> Self:
-        """Stand for a class of runners, of which it is the only one."""
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def run(self, job: tasks.Job, folder: Path) -> outcomes.TrialOutcome:
         """The outcome that the script has for this job."""

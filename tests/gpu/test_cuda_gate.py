@@ -1,13 +1,15 @@
-"""The numeric gate on each device."""
+"""The numerics check and recorded losses on a GPU: no more than rounding lies between them."""
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from autotune.accuracy.numerics_verdict import numerics_fault
-from autotune.configuration.job import Gate
+from autotune.configuration.job import Gate, Job, TakeFirstSteps
+from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
-from autotune.values.outcome import Gated
+from autotune.values.outcome import FirstLosses, Gated
 from gpus import CUDA, cuda_only, job_on, on_cuda
 
 WORKLOADS = Path(__file__).parent.parent / "workloads"
@@ -61,3 +63,28 @@ def test_where_float64_draws_other_numbers_float32_is_the_best_known(gated):
     assert found.seed_spread > 0.1
     assert not found.in_double
     assert found.gradient_error < 1e-3
+
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
+STEPS = 1100
+
+
+@pytest.mark.parametrize("way", ["plain", "overwritten", "scaled", "divided after scaling"])
+def test_the_recorded_losses_are_those_that_the_script_has(device, way, ask, tmp_path):
+    file = tmp_path / "losses.txt"
+    job = Job(
+        TakeFirstSteps(STEPS),
+        device="auto",
+        model_path=str(SCRIPT),
+        script=Script((device, way, str(STEPS), str(file))),
+        config=TrainingConfig.of({"num_threads": 1}).as_dict(),
+        deadline_seconds=180.0,
+    )
+    recorded = ask(job)
+    assert isinstance(recorded, FirstLosses), recorded
+    told = [float(line) for line in file.read_text().splitlines()]
+    passes = len(told) // STEPS
+    assert recorded.backwards_per_step == pytest.approx(passes, rel=0.01)
+    means = [fmean(told[n : n + passes]) for n in range(0, len(told), passes)]
+    assert recorded.losses == pytest.approx(means, rel=1e-6)
+    assert means[0] > 1.2 * means[-1], "it trains"

@@ -108,13 +108,7 @@ def test_a_leak_is_told_by_its_slope():
         [None] * 7,
     ],
     ids=[
-        "steady",
-        "a plateau",
-        "the end of a warm-up",
-        "a saw",
-        "pages",
-        "noise",
-        "few blocks",
+        *("steady", "a plateau", "the end of a warm-up", "a saw", "pages", "noise", "few blocks"),
         "unknown",
     ],
 )

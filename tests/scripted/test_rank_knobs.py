@@ -1,4 +1,4 @@
-"""Knobs of several processes in a search: where they are varied, and where they are left out."""
+"""Searches of several processes: what they vary and what their answers tell of the processes."""
 
 from dataclasses import replace
 from random import Random
@@ -8,20 +8,24 @@ import pytest
 import torch
 from torch import nn
 
+from autotune.configuration.answer_words import facts
+from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
+from autotune.console.event_lines import bound_lines
 from autotune.context.ranks import own_of_each, space_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding
+from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
 from autotune.searching.search import search
 from autotune.training.ranks.facts import graph_obstacle, unused_in, uses_in
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import Inspected, RankFacts
-from factories import IMAGE_FACTS, cpu_machine, written
-from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
+from autotune.values.outcome import Diagnosed, Inspected, Loading, RankFacts
+from factories import IMAGE_FACTS, best_config, cpu_machine, written
+from scripted_runner import FACTS, ScriptedRunner, at, events_of, unstored_in
 
 RANK_KNOBS = [knob.name for knob in ALL_KNOBS if knob.of_ranks]
-EXCHANGE = "batch_size: [8, 16]\nddp_bucket_mb: [null, 50]\nddp_comm_dtype: [null, float16]\n"
+OFFERED = "batch_size: [8, 16]\nddp_bucket_mb: [null, 50]\nddp_comm_dtype: [null, float16]\n"
 BOTH = RankFacts(comm_dtypes=("float16",), has_buffers=True)
 
 
@@ -71,7 +75,10 @@ def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
     """Its proposals, and all else that it yields, are those of a space without them."""
     with_ranks, without = tmp_path / "with", tmp_path / "without"
     told = []
-    for folder, space in ((with_ranks, EXCHANGE), (without, EXCHANGE.partition("ddp")[0])):
+    for folder, space in (
+        (with_ranks, OFFERED),
+        (without, OFFERED.partition("ddp")[0]),
+    ):
         folder.mkdir()
         runner = ScriptedRunner()
         list(search(unstored_in(folder, space, trials=5), runner))
@@ -82,7 +89,7 @@ def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
 
 def test_one_process_is_told_in_one_note(tmp_path):
     runner = ScriptedRunner()
-    started = events_of(unstored_in(tmp_path, EXCHANGE), runner)[0]
+    started = events_of(unstored_in(tmp_path, OFFERED), runner)[0]
     assert started.context.space.notes[-1:] == (
         "ddp_bucket_mb, ddp_comm_dtype: left out, one process trains alone",
     )
@@ -96,7 +103,7 @@ def test_one_process_takes_the_baseline_without_settings_of_several(tmp_path):
 
 def test_settings_of_several_processes_reach_their_jobs_alone(tmp_path):
     runner = two()
-    options = unstored_in(tmp_path, EXCHANGE, baseline={"ddp_bucket_mb": 25}, nproc_per_node=2)
+    options = unstored_in(tmp_path, OFFERED, baseline={"ddp_bucket_mb": 25}, nproc_per_node=2)
     events_of(options, runner)
     kinds = {"measure", "probe"}
     of_ranks = [job for job in runner.jobs if job.task.kind in kinds]
@@ -187,3 +194,61 @@ def test_another_format_of_the_exchange_is_checked_in_all_processes_and_probed(t
         assert job.task.reference == {n: v for n, v in job.config.items() if n != "ddp_comm_dtype"}
     probed = {job.config.get("ddp_comm_dtype") for job in runner.jobs if job.task.kind == "probe"}
     assert probed == {None, "float16"}
+
+
+OF_BOTH = RankFacts(comm_dtypes=("float16",))
+
+
+def test_an_answer_has_as_many_processes_as_the_launcher_starts(tmp_path):
+    found = Inspected(cpu_machine(8), replace(FACTS, ranks=OF_BOTH), processes=4)
+    runner = ScriptedRunner(lambda config, phase: at(100), inspected=found)
+    options = unstored_in(tmp_path, "batch_size: [8, 16]\n", launch="env", trials=1)
+    events_of(options, runner)
+    assert read_best(tmp_path / "best.yaml").processes == 4
+
+
+def answer():
+    config = TrainingConfig.of({"batch_size": 64})
+    best = best_config(config, TrainingConfig.of({}))
+    return best.model_copy(update={"processes": 2})
+
+
+def test_an_answer_says_how_many_trained_together():
+    said = dict(facts(answer()))["processes"]
+    assert said == "2, 128 samples a step: batch_size 64 in each"
+
+
+def diagnosis(exchange):
+    stages = Diagnosed(
+        batch_size=32,
+        compute_seconds=0.1,
+        double_compute_seconds=0.2,
+        transfer_seconds=0.0,
+        loading=(Loading(0, 0.05),),
+        optimizer_seconds=0.01,
+        processes=2,
+        exchange_seconds=exchange,
+    )
+    return Diagnosis(stages, cpu_machine(4), TrainingConfig.of({}), 32)
+
+
+def test_rates_of_the_stages_are_of_all_processes():
+    found = diagnosis(0.02)
+    assert found.limits()["compute"] == pytest.approx(640)
+    assert found.compute_limit == pytest.approx(640)
+    assert found.limits()["loader, num_workers=0"] == pytest.approx(1280)
+
+
+def test_an_exchange_that_takes_next_to_nothing_is_not_worth_a_trial():
+    assert set(EXCHANGE) <= diagnosis(0.0005).frozen().keys()
+    assert not set(EXCHANGE) & diagnosis(0.02).frozen().keys()
+    assert not set(EXCHANGE) & diagnosis(None).frozen().keys()
+    assert diagnosis(0.0005).frozen()["ddp_bucket_mb"] == (
+        "the gradient all-reduce takes 0.5 % of a step"
+    )
+
+
+def test_a_diagnosis_names_the_exchange():
+    (exchange,) = bound_lines(diagnosis(0.02))
+    assert "20 % of a step" in exchange
+    assert bound_lines(diagnosis(None)) == []

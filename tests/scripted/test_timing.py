@@ -6,7 +6,7 @@ import pytest
 
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
-from autotune.training.batches import Batches
+from autotune.training.batches import Batches, EmptyEpochError, endless
 from autotune.values.measurement import QUIET, UNEVEN, Noise
 from clockwork import Bench, Clock, Loader
 from covering import covers
@@ -17,7 +17,7 @@ PLAN = MeasurePlan(
 
 
 @pytest.fixture
-def endless():
+def without_end():
     """Steps of given seconds on an epoch that does not end."""
     return lambda seconds: Bench(Loader(Clock(), epoch=10**9), seconds)
 
@@ -31,8 +31,8 @@ def endless():
     ],
     ids=["calm", "a stall begins the count again", "a step that is only slower is none"],
 )
-def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(seconds, taken, endless):
-    assert endless(seconds).timer().warm_up(PLAN).step_seconds == taken
+def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(seconds, taken, without_end):
+    assert without_end(seconds).timer().warm_up(PLAN).step_seconds == taken
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_a_warm_up_lasts_until_enough_calm_steps_in_a_row(seconds, taken, endles
         ([900.0] + [1.0] * 9, (900.0, 1.0, 1.0, 1.0)),
     ],
 )
-def test_a_warm_up_ends_when_its_time_after_the_first_step_is_up(seconds, taken, endless):
-    timer = endless(seconds).timer()
+def test_a_warm_up_ends_when_its_time_after_the_first_step_is_up(seconds, taken, without_end):
+    timer = without_end(seconds).timer()
     found = timer.warm_up(MeasurePlan(warmup_steps=3, max_seconds=100.0))
     assert found.step_seconds == taken
     assert ("short_warm_up" in timer.flags) is (found.calm_seconds > 1.0)
 
 
-def test_every_step_of_the_warm_up_is_waited_for(endless):
-    bench = endless([1.0])
+def test_every_step_of_the_warm_up_is_waited_for(without_end):
+    bench = without_end([1.0])
     bench.timer().warm_up(PLAN)
     assert set(bench.synchronised) == {0, 1, 2, 3}
 
@@ -62,15 +62,15 @@ def test_waiting_for_data_is_no_stall_for_it_leaves_nothing_ready():
     assert found.step_seconds == (51.0, 51.0, 51.0)
 
 
-def test_a_calm_step_is_the_mean_since_the_last_stall_for_batches_come_in_bursts(endless):
-    timer = endless([1.0, 30.0, 2.0, 1.0, 3.0]).timer()
+def test_a_calm_step_is_the_mean_since_the_last_stall_for_batches_come_in_bursts(without_end):
+    timer = without_end([1.0, 30.0, 2.0, 1.0, 3.0]).timer()
     assert timer.warm_up(PLAN).calm_seconds == 2.0
     assert timer.flags == set()
 
 
 @covers("T19")
-def test_blocks_hold_nothing_of_the_warm_up(endless):
-    timer = endless([100.0, 1.0]).timer()
+def test_blocks_hold_nothing_of_the_warm_up(without_end):
+    timer = without_end([100.0, 1.0]).timer()
     timer.warm_up(PLAN)
     blocks = timer.time_blocks(PLAN, step_seconds=1.0, batch_size=8)
     assert {block.seconds for block in blocks} == {10.0}
@@ -79,13 +79,13 @@ def test_blocks_hold_nothing_of_the_warm_up(endless):
 @pytest.mark.parametrize(
     ("step", "block"), [(3.0, (12.0, 32)), (25.0, (25.0, 8))], ids=["four", "one, longer than it"]
 )
-def test_a_block_has_as_many_whole_steps_as_fill_its_seconds(step, block, endless):
-    blocks = endless([step]).timer().time_blocks(PLAN, step_seconds=step, batch_size=8)
+def test_a_block_has_as_many_whole_steps_as_fill_its_seconds(step, block, without_end):
+    blocks = without_end([step]).timer().time_blocks(PLAN, step_seconds=step, batch_size=8)
     assert {(block.seconds, block.samples) for block in blocks} == {block}
 
 
-def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless):
-    bench = endless([5.0])
+def test_the_device_is_waited_for_at_the_edges_of_blocks_only(without_end):
+    bench = without_end([5.0])
     bench.timer().time_blocks(PLAN, step_seconds=5.0, batch_size=8)  # 6 blocks of 2 steps
     assert sorted(set(bench.synchronised)) == [0, 2, 4, 6, 8, 10, 12]
 
@@ -101,30 +101,32 @@ def test_the_device_is_waited_for_at_the_edges_of_blocks_only(endless):
     ids=["narrow", "wide at the first look", "wide at the last", "its time is up"],
 )
 def test_timing_goes_on_from_look_to_look_while_the_interval_is_wide(
-    seconds, max_seconds, blocks, endless
+    seconds, max_seconds, blocks, without_end
 ):
     plan = replace(PLAN, max_seconds=max_seconds)
-    assert len(endless(seconds).timer().time_blocks(plan, 10.0, batch_size=8)) == blocks
+    assert len(without_end(seconds).timer().time_blocks(plan, 10.0, batch_size=8)) == blocks
 
 
-def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(endless):
+def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(without_end):
     plan = replace(PLAN, max_seconds=65.0, looks=(6, 9, 12, 17, 25))
-    even = endless([10.0, 12.0] * 20).timer().time_blocks(plan, 10.0, batch_size=8)
-    uneven = endless([10.0] * 5 + [60.0] + [10.0] * 6).timer().time_blocks(plan, 10.0, batch_size=8)
+    even = without_end([10.0, 12.0] * 20).timer().time_blocks(plan, 10.0, batch_size=8)
+    uneven = (
+        without_end([10.0] * 5 + [60.0] + [10.0] * 6).timer().time_blocks(plan, 10.0, batch_size=8)
+    )
     assert len(even) == 6
     assert len(uneven) > 12
 
 
-def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(endless):
+def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(without_end):
     plan = replace(PLAN, incumbent_seconds_per_sample=1.0, least_samples=80)
-    timer = endless([40.0] * 4 + [2.0] * 100).timer()
+    timer = without_end([40.0] * 4 + [2.0] * 100).timer()
     timer.time_blocks(plan, 10.0, batch_size=8)
     assert timer.flags == {UNEVEN}
 
 
-def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless):
+def test_a_timing_begins_and_has_blocks_as_asked_in_samples(without_end):
     plan = replace(PLAN, looks=(4,), warmup_samples=80, block_samples=32)
-    bench = endless([1.0])
+    bench = without_end([1.0])
     timer = bench.timer()
     warm_up = timer.warm_up(plan, batch_size=8)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size=8)
@@ -133,12 +135,12 @@ def test_a_timing_begins_and_has_blocks_as_asked_in_samples(endless):
     assert blocks[0].seconds == 4.0
 
 
-def test_as_many_samples_take_four_times_the_planned_seconds_at_most(endless):
+def test_as_many_samples_take_four_times_the_planned_seconds_at_most(without_end):
     plan = replace(PLAN, looks=(6,), max_seconds=30.0, block_samples=16)
-    assert len(endless([10.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 6
-    assert len(endless([15.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 5
+    assert len(without_end([10.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 6
+    assert len(without_end([15.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 5
     more = replace(plan, warmup_samples=800)
-    bench = endless([10.0])
+    bench = without_end([10.0])
     assert bench.timer().warm_up(more, batch_size=8).samples == (PLAN.warmup_steps + 3) * 8
 
 
@@ -223,8 +225,8 @@ def test_a_first_block_that_is_too_short_is_replaced_by_a_longer_one():
     assert {block.seconds for block in blocks} == {10.0}
 
 
-def test_a_block_in_which_something_was_compiled_is_void(endless):
-    bench = endless([10.0, 10.0, 90.0, 10.0])
+def test_a_block_in_which_something_was_compiled_is_void(without_end):
+    bench = without_end([10.0, 10.0, 90.0, 10.0])
     bench.compiling = {2}
     timer = bench.timer()
     blocks = timer.time_blocks(PLAN, 10.0, batch_size=8)
@@ -233,8 +235,8 @@ def test_a_block_in_which_something_was_compiled_is_void(endless):
 
 
 @covers("T19")
-def test_compiling_without_end_is_flagged(endless):
-    bench = endless([10.0])
+def test_compiling_without_end_is_flagged(without_end):
+    bench = without_end([10.0])
     bench.compiling = set(range(1000))
     timer = bench.timer()
     assert len(timer.time_blocks(PLAN, 10.0, batch_size=8)) == 6
@@ -248,15 +250,15 @@ def is_disturbed(blocks):
     return [block.is_disturbed for block in blocks]
 
 
-def test_a_disturbed_block_is_marked_and_another_one_timed_in_its_place(endless):
-    bench = endless([10.0, 40.0, 10.0])
+def test_a_disturbed_block_is_marked_and_another_one_timed_in_its_place(without_end):
+    bench = without_end([10.0, 40.0, 10.0])
     bench.noises = [QUIET, BUSY]
     blocks = bench.timer().time_blocks(PLAN, 10.0, batch_size=8)
     assert is_disturbed(blocks) == [False, True, *[False] * 5]
 
 
-def test_after_some_patience_disturbed_blocks_count_as_well(endless):
-    bench = endless([10.0])
+def test_after_some_patience_disturbed_blocks_count_as_well(without_end):
+    bench = without_end([10.0])
     bench.noises = [BUSY] * 100
     plan = replace(PLAN, most_disturbed=4)
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 4 + 6
@@ -272,18 +274,18 @@ def test_after_some_patience_disturbed_blocks_count_as_well(endless):
     ],
     ids=["hopeless", "one block as fast keeps it going", "clearly slower", "it may be the best"],
 )
-def test_a_trial_slower_than_the_best_one_is_stopped_early(seconds, found, endless):
+def test_a_trial_slower_than_the_best_one_is_stopped_early(seconds, found, without_end):
     plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
-    timer = endless(seconds).timer()
+    timer = without_end(seconds).timer()
     assert (len(timer.time_blocks(plan, 10.0, batch_size=8)), timer.flags) == found
 
 
-def test_nobody_is_given_up_or_beaten_for_blocks_that_others_disturbed(endless):
+def test_nobody_is_given_up_or_beaten_for_blocks_that_others_disturbed(without_end):
     plan = replace(PLAN, incumbent_seconds_per_sample=10.0 / 8)
-    bench = endless([20.0])
+    bench = without_end([20.0])
     bench.noises = [BUSY, QUIET]
     assert len(bench.timer().time_blocks(plan, 10.0, batch_size=8)) == 7
-    bench = endless([12.0])
+    bench = without_end([12.0])
     bench.noises = [BUSY] * 100
     timer = bench.timer()
     timer.time_blocks(plan, 10.0, batch_size=8)
@@ -292,26 +294,28 @@ def test_nobody_is_given_up_or_beaten_for_blocks_that_others_disturbed(endless):
 
 @covers("R13")
 @pytest.mark.parametrize("jump", [0.0, -30.0])
-def test_a_block_in_which_the_clock_jumped_back_is_void(jump, endless):
-    timer = endless([10.0, jump, 10.0]).timer()
+def test_a_block_in_which_the_clock_jumped_back_is_void(jump, without_end):
+    timer = without_end([10.0, jump, 10.0]).timer()
     blocks = timer.time_blocks(PLAN, 10.0, batch_size=8)
     assert {block.seconds for block in blocks} == {10.0}
     assert timer.flags == {"clock"}
 
 
-def test_a_clock_that_jumps_ahead_is_one_slow_block(endless):
-    blocks = endless([10.0, 9000.0, 10.0]).timer().time_blocks(PLAN, 10.0, batch_size=8)
+def test_a_clock_that_jumps_ahead_is_one_slow_block(without_end):
+    blocks = without_end([10.0, 9000.0, 10.0]).timer().time_blocks(PLAN, 10.0, batch_size=8)
     assert sorted(block.seconds for block in blocks)[-2:] == [10.0, 9000.0]
 
 
-def test_a_warm_up_survives_a_clock_that_jumps_back(endless):
-    assert len(endless([1.0, -30.0, 1.0]).timer().warm_up(PLAN).step_seconds) < 20
+def test_a_warm_up_survives_a_clock_that_jumps_back(without_end):
+    assert len(without_end([1.0, -30.0, 1.0]).timer().warm_up(PLAN).step_seconds) < 20
 
 
 @pytest.mark.parametrize(("step_seconds", "blocks"), [(0.05, 6), (0.25, 6), (1.0, 3)])
-def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(endless, step_seconds, blocks):
+def test_a_timing_of_a_round_takes_fewer_blocks_where_steps_are_slow(
+    without_end, step_seconds, blocks
+):
     seconds = [step_seconds * (1 + 0.001 * number) for number in range(50)]
-    timed = endless(seconds).timer().time_blocks(ROUND, step_seconds, 8)
+    timed = without_end(seconds).timer().time_blocks(ROUND, step_seconds, 8)
     assert len(timed) == blocks
 
 
@@ -343,3 +347,81 @@ def test_workers_and_accumulated_batches_share_a_multiple():
     timer = bench.timer(per_step=2)
     blocks = timer.time_blocks(replace(PLAN, block_seconds=1.0), 1.0, batch_size=1)
     assert {block.samples for block in blocks} == {4}, "two steps of two batches, for four workers"
+
+
+# Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.
+OF_EPOCHS = MeasurePlan(block_seconds=10.0, looks=(6,), max_seconds=1e9)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "boundary", "blocks"),
+    [
+        ({"start_seconds": 40.0}, 40.0, [10.0] * 6),
+        # Until the first batch is there. What the boundary took over is missing in its block, and
+        # nowhere else.
+        ({"start_seconds": 40.0, "batch_seconds": 1.0}, 41.0, [10.0, 10.0, 9.0, 10.0, 10.0, 9.0]),
+        # Without persistent_workers the DataLoader stops its workers before StopIteration.
+        ({"end_seconds": 7.0}, 7.0, [10.0] * 6),
+    ],
+    ids=["starting", "and its first batch", "closing"],
+)
+def test_an_epoch_boundary_is_noted_and_no_part_of_a_block(seconds, boundary, blocks):
+    step = 5.0 - seconds.get("batch_seconds", 0.0)
+    timer = Bench(Loader(Clock(), epoch=5, **seconds), [step]).timer()
+    found = timer.time_blocks(OF_EPOCHS, step_seconds=5.0, batch_size=8)
+    assert timer.batches.boundary_seconds == [boundary, boundary]
+    assert [block.seconds for block in found] == blocks
+    assert timer.batches.wait_seconds == 10 * seconds.get("batch_seconds", 0.0)
+    assert timer.batches.epoch_batches == 5
+
+
+def test_the_samples_of_an_epoch_are_counted_anew_in_each():
+    loader = Loader(Clock(), epoch=3)
+    batches = Batches(loader, loader.clock, lambda: None)
+    taken = [next(batches) for _ in range(8)]
+    assert taken == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert batches.epoch_batches == 3
+
+
+def test_the_start_of_the_first_epoch_is_no_boundary():
+    loader = Loader(Clock(), epoch=5, start_seconds=40.0)
+    batches = Batches(loader, loader.clock, lambda: None)
+    assert [next(batches) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert batches.boundary_seconds == []
+    assert batches.epoch_batches is None
+
+
+def test_the_device_is_waited_for_before_a_boundary_is_timed():
+    loader = Loader(Clock(), epoch=1, start_seconds=2.0)
+    batches = Batches(loader, loader.clock, lambda: loader.clock.wait(50.0))
+    next(batches)
+    next(batches)
+    assert batches.boundary_seconds == [2.0]
+
+
+def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop():
+    loader = Loader(Clock(), epoch=0)
+    with pytest.raises(EmptyEpochError):
+        next(Batches(loader, loader.clock, lambda: None))
+    assert loader.started == 2
+
+
+@covers("T11")
+def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end():
+    batches = Batches(iter([1, 2]), Clock(), lambda: None)
+    assert [next(batches), next(batches)] == [1, 2]
+    with pytest.raises(EmptyEpochError):
+        next(batches)
+
+
+def test_endless_batches_end_where_an_epoch_gives_none():
+    epochs = iter([["a", "b"], ["c"], []])
+
+    class Once:
+        def __iter__(self):
+            return iter(next(epochs))
+
+    batches = endless(Once())
+    assert [next(batches) for _ in range(3)] == ["a", "b", "c"]
+    with pytest.raises(EmptyEpochError):
+        next(batches)

@@ -1,4 +1,4 @@
-"""Obstacles to torch.compile are found before the first mode is tried, and told by doctor."""
+"""Obstacles to torch.compile are found before the first mode is tried."""
 
 import sysconfig
 from contextlib import nullcontext
