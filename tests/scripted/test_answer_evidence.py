@@ -1,12 +1,13 @@
-"""Evidence of an answer: its share of the device's arithmetic, and memory that grows."""
+"""Evidence of an answer: FLOPs and the device's rate of products, and memory that grows."""
 
 from dataclasses import replace
 
 import pytest
 
 from autotune.configuration.answer_words import facts
+from autotune.configuration.best_config import read_best
 from autotune.configuration.evidence import Arithmetic
-from autotune.configuration.job import Measure, MeasurePlan
+from autotune.configuration.job import CountFlops, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.process.runner import SubprocessRunner
@@ -14,10 +15,10 @@ from autotune.searching.confirmation.evidence import bytes_per_second, used
 from autotune.searching.run.events import Answered
 from autotune.training.arithmetic import is_heavy
 from autotune.values.measurement import Noise
-from autotune.values.outcome import CountedFlops, Measured
+from autotune.values.outcome import CountedFlops, Lost, Measured
 from children import WORKLOADS, job_for
-from factories import GIB, best_config, measurement
-from scripted_runner import ScriptedRunner, batch_of, events_of, unstored_in
+from factories import GIB, best_config, cpu_machine, measurement
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
 RUNS = (measurement(100.0), measurement(110.0), measurement(90.0))
 
@@ -172,3 +173,38 @@ def test_a_real_training_that_keeps_tensors_is_seen(workload, leaks, tmp_path):
     if grows is not None:
         steps = [(r.samples_per_second / 8) for r in runs]
         assert grows == pytest.approx((1 << 16) * sorted(steps)[1], rel=0.5)
+
+
+def in_proportion(config, phase):
+    return at(100.0 * batch_of(config) / 8)
+
+
+def answer_of(folder, runner, trials=5):
+    events_of(options_in(folder, trials=trials), runner)
+    return read_best(folder / "best.yaml")
+
+
+def tasks(runner):
+    return [job.task for job in runner.jobs if isinstance(job.task, CountFlops)]
+
+
+@pytest.mark.parametrize("outcome", [Lost("the process died"), CountedFlops()])
+def test_where_it_cannot_be_counted_there_is_none(tmp_path, outcome):
+    runner = ScriptedRunner(in_proportion, counts=lambda task: outcome)
+    assert answer_of(tmp_path, runner).evidence.arithmetic is None
+
+
+def test_the_rate_of_products_is_measured_once_for_a_study(tmp_path):
+    def counts(task):
+        rate = None if "float32" in task.known_formats else 4e9
+        return CountedFlops(1e6, "float32", matmul_flops_per_second=rate)
+
+    first = ScriptedRunner(in_proportion, counts=counts)
+    found = answer_of(tmp_path, first, trials=4).evidence.arithmetic
+    assert found.matmul_flops_per_second == 4e9
+    again = ScriptedRunner(in_proportion, counts=counts)
+    continued = answer_of(tmp_path, again, trials=5).evidence.arithmetic
+    assert continued.matmul_flops_per_second == 4e9
+    assert [task.known_formats for task in (*tasks(first), *tasks(again))] == [(), ("float32",)]
+    threads = cpu_machine().default_num_threads
+    assert {task.machine_threads for task in (*tasks(first), *tasks(again))} == {threads}

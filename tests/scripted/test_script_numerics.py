@@ -25,26 +25,6 @@ SEEN = replace(scripted_runner.SEEN, loss=ObservedLoss("", LOSSES.losses, moves=
 SPACE = "amp_dtype: [null, bfloat16]\nnum_workers: [0, 2]\n"
 
 
-class Losses(ScriptedRunner):
-    """Answers with first steps that are off by a share of the untouched ones."""
-
-    off: float = 0.0
-    by_chance: float = 0.0
-    of_moves: bool = False
-    """Whether it is how far they move the weights that is off, in place of the losses."""
-
-    def run(self, job, folder):
-        found = super().run(job, folder)
-        if isinstance(job.task, TakeFirstSteps) and isinstance(found, FirstLosses):
-            assert job.config is not None
-            is_changed = job.config["amp_dtype"] or job.config["optimizer_impl"]
-            share = self.off if is_changed else 0.0
-            share = self.by_chance if job.task.nudge else share
-            what = "moves" if self.of_moves else "losses"
-            return replace(found, **{what: tuple(x * (1 + share) for x in getattr(found, what))})
-        return found
-
-
 def faster_in_bfloat16(config, phase):
     return at(100 * (2 if config["amp_dtype"] else 1) * (1 + int(config["num_workers"] or 0)))
 
@@ -60,12 +40,18 @@ def searched(folder, runner, space=SPACE, **changes):
     return end
 
 
-def losses(off, by_chance):
-    runner = Losses(
-        measure=faster_in_bfloat16, quality=lambda config, seed: 1.0 + seed / 100, observed=SEEN
-    )
-    runner.off, runner.by_chance = off, by_chance
-    return runner
+def losses(off, by_chance, what="losses", measure=faster_in_bfloat16):
+    """A script whose first losses or moves are off by a share: changed, or nudged by chance."""
+
+    def instead(job, found):
+        if not isinstance(found, FirstLosses):
+            return found
+        is_changed = job.config["amp_dtype"] or job.config["optimizer_impl"]
+        share = by_chance if job.task.nudge else off if is_changed else 0.0
+        return replace(found, **{what: tuple(x * (1 + share) for x in getattr(found, what))})
+
+    quality = lambda config, seed: 1.0 + seed / 100  # noqa: E731
+    return ScriptedRunner(measure, quality, instead=instead, observed=SEEN)
 
 
 @pytest.mark.parametrize(
@@ -91,29 +77,23 @@ def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
 def test_the_first_steps_have_to_move_the_weights_as_far_as_the_untouched_ones(
     tmp_path, off, by_chance, passes
 ):
-    runner = losses(off, by_chance)
-    runner.of_moves, runner.measure = True, faster_with_a_fused_optimizer
+    runner = losses(off, by_chance, "moves", faster_with_a_fused_optimizer)
     best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
     assert (best.config["optimizer_impl"] == "fused") is passes
 
 
 def test_another_number_of_parameters_is_another_training(tmp_path):
-    class Fewer(Losses):
-        def run(self, job, folder):
-            found = super().run(job, folder)
-            if isinstance(found, FirstLosses) and job.config and job.config["optimizer_impl"]:
-                return replace(found, moves=found.moves[:1])
-            return found
+    def instead(job, found):
+        is_changed = isinstance(found, FirstLosses) and job.config["optimizer_impl"]
+        return replace(found, moves=found.moves[:1]) if is_changed else found
 
-    runner = Fewer(measure=faster_with_a_fused_optimizer, quality=lambda *_: 1.0, observed=SEEN)
+    runner = replace(losses(0.0, 0.0, measure=faster_with_a_fused_optimizer), instead=instead)
     best = searched(tmp_path, runner, space="optimizer_impl: [null, fused]\n").best
     assert best.config["optimizer_impl"] is None
 
 
 def test_a_lower_precision_may_skip_first_steps_as_a_gradient_scaler_does(tmp_path):
-    runner = losses(-0.3, 0.0)
-    runner.of_moves = True
-    assert searched(tmp_path, runner).best.config["amp_dtype"] == "bfloat16"
+    assert searched(tmp_path, losses(-0.3, 0.0, "moves")).best.config["amp_dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -16,10 +16,13 @@ from autotune.knobs.base import Knob, spelled
 from autotune.knobs.process import AFFINITY
 from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
+from autotune.process.runner import SubprocessRunner
 from autotune.training.apply_settings import Settings
 from autotune.training.ranks.facts import comm_dtypes
 from autotune.training.ranks.world import ALONE
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
+from autotune.values.outcome import Measured, NotApplied
+from children import WORKLOADS, job_for
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
 from knob_contract import Bench, return_faults, suggestion_faults, text_faults, value_faults
 
@@ -267,3 +270,43 @@ def test_every_knob_has_a_test_of_being_undone():
 def test_a_model_that_was_to_be_compiled_and_was_not_yet_is_noticed(workload):
     setup = set_up(settings_with(KNOBS["compile_mode"], "default"), workload)
     assert setup.not_applied() == [("compile_mode", "default", None)]
+
+
+PAIRS = [
+    pytest.param(
+        knob,
+        value,
+        id=f"{knob.name}={value}",
+        marks=pytest.mark.long if value in ("tcmalloc", "active") else pytest.mark.real,
+    )
+    for knob in ALL_KNOBS
+    if type(knob).environ is not Knob.environ
+    for value in knob.suggestions(cpu_machine())
+    if knob.environ(value)
+]
+
+
+@pytest.mark.parametrize(("knob", "value"), PAIRS)
+def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(knob, value, tmp_path):
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        job = job_for(WORKLOADS / "plain.py", {knob.name: value})
+        outcome = runner.run(job, tmp_path / "trial")
+    assert isinstance(outcome, Measured)
+    launch = (tmp_path / "trial" / "launch").read_text()
+    (name,) = knob.environ(value)
+    assert launch == f"forked with {name}; dataset built anew: asked for\n"
+
+
+@pytest.mark.real
+def test_a_process_that_was_started_without_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        outcome = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
+    assert outcome == NotApplied("omp_wait_policy", "null", "active")
+
+
+def test_a_variable_that_is_set_already_is_part_of_the_baseline(monkeypatch):
+    knob = next(knob for knob in ALL_KNOBS if knob.name == "omp_wait_policy")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    assert knob.resolve(None, cpu_machine()) == "passive"
+    assert knob.resolve("active", cpu_machine()) == "active"

@@ -58,12 +58,8 @@ def test_neighbours_are_read_from_the_kernels_list(tmp_path):
     assert [core.number for core in found] == [0, 2, 1, 3]
     assert [core.node for core in found] == [0, 0, 1, 1]
     assert len({core.physical for core in found}) == 3
-
-
-def test_without_a_list_each_core_stands_alone_on_one_node(tmp_path):
-    found = cores_of([5, 4], tmp_path)
-    assert [core.number for core in found] == [4, 5]
-    assert {core.node for core in found} == {0}
+    found = cores_of([5, 4], tmp_path / "none")
+    assert [(core.number, core.node) for core in found] == [(4, 0), (5, 0)], "without a list"
     assert len({core.physical for core in found}) == 2
 
 

@@ -1,15 +1,19 @@
 """A study that cannot be used, is someone else's or is stopped by a signal is left as it is."""
 
+import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from autotune.study.storage import study_lock
-from children import WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
+from children import HURRIED, WORKLOADS, autotune, nobody_is_left, start_autotune, stop, wait_until
 from command_line import told
 from covering import covers
+from terminals import Terminal
 
 STORAGE, TERMINATED, INTERRUPTED = 5, 143, 130
 
@@ -82,3 +86,42 @@ def test_a_third_signal_while_children_are_ended_leaves_none(tmp_path):
     assert stop(search, signal.SIGINT) == INTERRUPTED
     assert nobody_is_left(tmp_path)
     assert "Traceback" not in (tmp_path / "stderr.txt").read_text()
+
+
+SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
+
+
+def test_ctrl_c_ends_a_search_and_leaves_the_terminal_as_it_was(tmp_path):
+    terminal = Terminal(columns=80)
+    before = terminal.settings
+    environ = {k: v for k, v in os.environ.items() if k not in {"CI", "NO_COLOR", "COLUMNS"}}
+    search = subprocess.Popen(
+        [sys.executable, HURRIED, "search", WORKLOADS / "plain.py"],
+        cwd=tmp_path,
+        env={**environ, "TERM": "xterm-256color"},
+        stdin=terminal.far,
+        stdout=terminal.far,
+        stderr=terminal.far,
+        start_new_session=True,
+        preexec_fn=lambda: _control(terminal.far),  # noqa: PLW1509
+    )
+    begun = tmp_path / "studies" / "plain" / "trials" / "0000" / "0" / "job.json"
+    assert wait_until(begun.exists, seconds=60), terminal.so_far
+    assert wait_until(lambda: "baseline" in terminal.so_far, seconds=10)
+    terminal.type("\x03")
+    assert search.wait(timeout=60) == INTERRUPTED
+    assert terminal.settings == before
+    assert nobody_is_left(tmp_path)
+    text = terminal.seen()
+    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    assert "To continue:" in text
+    assert "Traceback" not in text
+
+
+def _control(descriptor):
+    """Make the terminal the one whose Ctrl-C reaches this process."""
+    import fcntl
+    import termios
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
