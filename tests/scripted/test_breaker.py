@@ -50,10 +50,11 @@ def test_running_out_of_memory_neither_counts_nor_begins_the_count_anew(foreseen
 
 def test_lost_trials_are_counted_on_their_own():
     breaker = Breaker(8)
-    for _ in range(2):
-        breaker.lost("disk full")
-        breaker.finished(ended("crashed"))
-        breaker.lost("disk full")
+    breaker.lost("disk full")
+    breaker.lost("disk full")
+    breaker.finished(ended("crashed"))
+    breaker.lost("disk full")
+    breaker.lost("disk full")
     with pytest.raises(TooManyLostError, match="disk full"):
         breaker.lost("disk full")
 

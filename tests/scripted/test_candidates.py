@@ -107,7 +107,7 @@ def test_a_trial_that_known_seeds_speak_against_is_no_candidate(worse):
 def test_a_candidate_that_known_seeds_speak_against_is_refused_before_any_round(worse, monkeypatch):
     """Even if it came among the candidates."""
     monkeypatch.setattr(AccuracyProber, "speaks_against", lambda *_: False)
-    run = confirm.ConfirmationRun(worse, NO_COSTS)
+    run = confirm.ConfirmationRun(worse, ())
     events = list(run.run())
     large, other = run.candidates
     assert (large.trial.number, large.state) == (3, State.REFUSED)
