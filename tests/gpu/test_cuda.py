@@ -26,8 +26,8 @@ LIMIT = 1 << 29
 COMPILING = [value for value in KNOBS["compile_mode"].suggestions(cuda_machine()) if value]
 
 
-# With tests of their own, as those of several processes: `test_cuda_prefetch.py`,
-# `test_cuda_attention.py`, contract tests.
+# With tests of their own, as those of several processes: `test_cuda_copies.py`,
+# `test_cuda_graphs.py`, contract tests.
 ELSEWHERE = {"num_workers", "batch_size", "device_prefetch", "loader_start_method"}
 ELSEWHERE |= {"sdpa_backend", "activation_checkpointing", "compile_scope"}
 ON = {"num_workers": 1, "compile_mode": "default"}
