@@ -227,8 +227,7 @@ def beginning_of(
             baseline[name],
             *(knob.resolve(value, machine) for value in first.offers.get(name, ())),
         )
-        for name in (*KNOBS, *file.own.offers)
-        for knob in [knob_named(name)]
+        for name, knob in KNOBS.items()
         if name != "batch_size" or effective_batch is None  # its divisors are in no file
     }
     return Beginning(offers, first.trials, first.seconds or math.inf)

@@ -120,12 +120,13 @@ def both_trainings(nine):
     return own.quality_key(), best.quality_key()
 
 
-def with_a_best(nine, folder, seconds, compiling=0.0, budget=1000.0, **notes):
+def with_a_best(nine, folder, seconds, compiling=0.0, budget=1000.0, qualities=(), **notes):
     """A search whose second trial leads, of which so many seconds went into compiling."""
     study = study_of(nine)
     own, *_, best = nine.configurations()
     add(study, own, 80.0, seconds=1.0)
     add(study, best, 90.0, seconds=seconds, compile_seconds=compiling)
+    study.notes.qualities.update(qualities)
     for key, value in {"run_seconds": 1.0, **notes}.items():
         setattr(study.notes, key, value)
     search = session_with(nine, folder, [])
