@@ -179,7 +179,8 @@ def _measured_baseline(
         rule = first_rule(search, runs)
     if isinstance(rule, str):
         return rule
-    if search.context.judge.tries_numerics and not search.prober.can_accept:
+    may_lose = search.context.options.accuracy.tolerance.amount > 0
+    if search.context.judge.tries_numerics and may_lose and not search.prober.can_accept:
         yield events.Warned(_GAINS_NOTHING)
     yield costs(search, runs)
     if is_new and not is_diagnosed:

@@ -240,8 +240,7 @@ class TimeBudget:
 
         The time left has to have them, and its rounds.
         """
-        is_known = not self.prober.unknown([config])[0]
-        return is_known or (self.prober.can_accept and self.fits(None))
+        return not self.prober.unknown([config])[0] or (self.prober.can_accept and self.fits(None))
 
     def has_seeds(self, training: str, look: int) -> bool:
         """Return whether the time left has the seeds of a training up to `look`, and what follows.
