@@ -33,7 +33,6 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "search_tables",
         "search_samplers",
         "search_seconds",
-        "search_plateau",
         "budget_replay",
         "more_time",
         "newer_knobs_trials",

@@ -359,7 +359,7 @@ class Deterministic(Knob):
 
 
 class FillUninitializedMemory(Knob):
-    """What torch's deterministic mode does to memory that nothing was written to yet.
+    """Whether torch's deterministic mode fills uninitialized memory.
 
     A script may be in a mode that only warns, which `deterministic` does not count.
     """

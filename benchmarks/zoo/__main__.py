@@ -4,13 +4,12 @@
 
 Each script is searched by one command without options but the budget. The table tells for each
 what came of it, after how many configurations and seconds, how many configurations failed (out of
-memory, crashed, or a setting that did not take effect), in what share of the seconds the script was
-starting, before its first step, and which settings were found. With `--by-hand` bfloat16, compiling
-and a doubled batch, each alone, are compared with the script as it is. A dash is a setting that
-cannot be applied or fails, or a search without an answer; zoo-NAME.log in the folder for temporary
-files says why. A script whose package is not installed is left out, and the table says so. `--save`
-writes the rows to benchmarks/results/zoo.json, beside those of other scripts. Run it on an idle
-machine.
+memory, crashed, or a setting that did not take effect), and which settings were found. With
+`--by-hand` bfloat16, compiling and a doubled batch, each alone, are compared with the script as it
+is. A dash is a setting that cannot be applied or fails, or a search without an answer; zoo-NAME.log
+in the folder for temporary files says why. A script whose package is not installed is left out, and
+the table says so. `--save` writes the rows to benchmarks/results/zoo.json, beside those of other
+scripts. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ COLUMNS = [
     "configurations",
     "failed",
     "seconds",
-    "starting",
     "settings",
     "bf16",
     "compiled",
@@ -139,10 +137,7 @@ def refusal(run: subprocess.CompletedProcess[str]) -> str:
 
 
 def told(found: dict, took: str) -> list[str]:
-    """Return the answer and its judge, configurations measured and failed, seconds and settings.
-
-    The share of the seconds in which the script was starting comes before the settings.
-    """
+    """Return the answer and its judge, configurations measured and failed, seconds and settings."""
     evidence, config = found["best"]["evidence"], found["best"]["config"]
     searched = evidence["searched"]
     counts = [str(searched["measured"]), str(searched["failed"])]
@@ -150,9 +145,8 @@ def told(found: dict, took: str) -> list[str]:
     low, high = speedup["ci95"]
     changed = [f"{name} {value}" for name, value in config.items() if value != baseline[name]]
     answer = f"{speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})" if changed else "kept"
-    starting = f"{found['script_start_seconds'] / found['seconds']:.0%}"
     judge = found["best"]["constraints"]["accuracy"].get("judged_by", "nothing")
-    return [answer, judge, *counts, took, starting, ", ".join(changed)]
+    return [answer, judge, *counts, took, ", ".join(changed)]
 
 
 def compared(folder: Path, entry: Entry, log: Path) -> Iterator[str]:
@@ -199,9 +193,7 @@ def save(rows: Sequence[Sequence[str]], load: float, command: str) -> None:
         " writes a training, searched without any option but the budget. The data are small and"
         " made up; reinforcement balances a simulated pole. `failed` counts the"
         " configurations that ran out of memory, crashed, or hung, or of which a setting did not"
-        " take effect;"
-        " `starting` is the share of the seconds in which the script was starting. Exit 9 is a"
-        " search that says that its budget was too short.",
+        " take effect. Exit 9 is a search that says that its budget was too short.",
         "command": command,
         "recorded": time.strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, CPU",

@@ -118,6 +118,16 @@ def test_a_candidate_that_known_seeds_speak_against_is_refused_before_any_round(
     assert events[0].trial == large.trial
 
 
+def test_a_candidate_that_further_trials_rule_out_is_not_raced(search_of, monkeypatch):
+    search = search_of((100.0, 1.0), (150.0, 1.0), (160.0, 1.0))
+    waiting, refused = (Candidate(trial, Posterior()) for trial in search.study.finished()[1:])
+    refused.state = State.REFUSED
+    run = confirm.ConfirmationRun(search, (), [waiting, refused])
+    monkeypatch.setattr(confirm, "candidates", lambda *_: [])
+    assert not list(run.run())
+    assert run.candidates == [refused]
+
+
 def test_every_trial_that_looked_faster_is_undecided_whichever_comes_first(late, monkeypatch):
     trials = late.study.finished()[1:]
     found = [Candidate(trial, Posterior()) for trial in trials]

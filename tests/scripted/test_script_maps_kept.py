@@ -1,8 +1,6 @@
 """What a search of a script leaves for later: maps in best.yaml, trials to begin with."""
 
 import shutil
-import subprocess
-import sys
 from contextlib import chdir
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import Inspected
+from children import hurried
 from command_line import command, told
 from factories import best_config, cpu_machine, written
 from scripted_runner import SEEN, ScriptedRunner, at
@@ -20,7 +19,6 @@ from scripted_runner import SEEN_SETTINGS as OWN
 from tuned_scripts import SCRIPTS, best
 
 USAGE = 2
-HURRIED = Path(__file__).parents[1] / "hurried_command.py"
 
 
 @pytest.fixture
@@ -158,15 +156,7 @@ def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
 def test_a_search_writes_what_it_mapped_by_itself(tmp_path):
     shutil.copy(SCRIPTS / "classifies.py", tmp_path / "train.py")
     space = written(tmp_path, "batch_size: [16, 64]\n")
-    command = [sys.executable, str(HURRIED), "search", "train.py", "--space", str(space)]
-    done = subprocess.run(
-        [*command, "--trials", "2", "--"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = hurried(tmp_path, "search", "train.py", "--space", space, "--trials", "2", "--")
     assert done.returncode == 0, done.stderr
     found = read_best(tmp_path / "studies" / "train" / "best.yaml").provenance
     assert found.maps == ("batch_size=--batch-size",)

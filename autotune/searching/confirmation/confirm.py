@@ -43,14 +43,12 @@ TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the time left is too short for its accuracy and its rounds"
-MOST_AT_ONCE = 3
-"""Most candidates in one race."""
-# Most candidates tested after trials, because intervals widen with their number. Choosing is none.
-_MOST_TESTED = 4
-
-
 # Processes that each further candidate adds to a race.
 _PROCESSES_MORE = 9
+MOST_AT_ONCE = 3
+"""Most candidates in one race."""
+# Most candidates tested in one run, because intervals widen with their number. Choosing is no test.
+_MOST_TESTED = 4
 
 
 class State(Enum):
@@ -158,12 +156,12 @@ class ConfirmationRun:
         return won
 
     def _with_earlier(self, found: list[Candidate]) -> list[Candidate]:
-        """Return the candidates `found`, with the states of those known, and the others known."""
+        """Return the candidates `found`, with what became of them before, and others that ended."""
         known = {one.trial.number: one for one in self.candidates}
         for place, one in enumerate(found):
             if (earlier := known.pop(one.trial.number, None)) is not None:
                 earlier.posterior, found[place] = one.posterior, earlier
-        return [*found, *known.values()]
+        return [*found, *(one for one in known.values() if one.state is not State.WAITING)]
 
     @property
     def costs(self) -> ColdCosts:

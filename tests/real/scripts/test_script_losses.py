@@ -1,8 +1,6 @@
 """A script's own training loss judges it, without a word from the user, where it can."""
 
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +17,12 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.search import search as real_search
 from autotune.values.outcome import FirstLosses, ObservedLoss, WorkloadFacts
+from children import hurried
 from command_line import told
 from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
 
 TESTS = Path(__file__).parents[2]
-HURRIED = TESTS / "hurried_command.py"
 NEEDED = "the training loss cannot compare that, so it needs --metric-regex"
 BOTH = "amp_dtype: [null, bfloat16]\n"
 OWN = {"batch_size": 16, "num_workers": 0, "num_threads": 1}
@@ -37,10 +35,7 @@ def search(folder, script, *words, space=BOTH):
     options = ("--space", str(written(folder, space)), "--trials", "2")
     place = words.index("--") if "--" in words else len(words)
     own, after = words[:place], words[place:]
-    command = [sys.executable, str(HURRIED), "search", "train.py", *options, *own, *after]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=200, check=False
-    )
+    return hurried(folder, "search", "train.py", *options, *own, *after)
 
 
 def answer(folder):

@@ -1,19 +1,17 @@
 """Scripts of the zoo, unchanged: each is seen to train, searched by one command, and judged."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from autotune.configuration.best_config import read_best
+from children import hurried
 from factories import written
 from needs import installed
 
 ROOT = Path(__file__).parents[3]
 ZOO = ROOT / "benchmarks" / "zoo" / "scripts"
-HURRIED = ROOT / "tests" / "hurried_command.py"
 NO_LOADER = "no torch DataLoader feeds training"
 
 
@@ -30,16 +28,8 @@ def test_a_script_of_the_zoo_is_searched_by_one_command(name, arguments, package
     if package != "torch":
         installed(package)
     space = written(tmp_path, "amp_dtype: [null, bfloat16]\nnum_threads: [1, 2]\n")
-    command = [sys.executable, str(HURRIED), "search", str(ZOO / f"{name}.py")]
-    options = ["--space", str(space), "--trials", "2"]
-    done = subprocess.run(
-        [*command, *options, "--", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    options = ("--space", space, "--trials", "2")
+    done = hurried(tmp_path, "search", ZOO / f"{name}.py", *options, "--", *arguments)
     assert done.returncode == 0, done.stderr
     assert "did not take effect" not in done.stderr
     assert "quality metric: its training loss" in done.stderr
