@@ -130,7 +130,7 @@ class Best:
             return model
         if not has_group:
             raise UsageError(
-                f"{count} processes were started, and there is no process group to train in. Call "
+                f"{count} processes were started, but there is no process group to train in. Call "
                 "torch.distributed.init_process_group before best.wrap(model)."
             )
         first = next(model.parameters(), torch.empty(0))

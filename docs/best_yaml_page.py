@@ -40,13 +40,13 @@ This is the file of a search of `studies/digits_cnn`, shortened.
 - A margin at or below 0 holds, as in Optuna.
 - Outside of settings, null is not written: the field is left out.
 - If `config` equals `evidence.baseline.config`, the result is "keep your settings".
-- `needs_full_run: true` says that a setting changed which can change the trained model, and that
-  only short trainings were compared. Check one full training.
-- Speeds come from the confirmation. Exceptions are `stages`, timed before the trials, and settings
+- `needs_full_run: true` says that a changed setting can change the trained model, and that only
+  short trainings were compared. Check one full training.
+- Speeds come from the confirmation. Exceptions are `phases`, timed before the trials, and settings
   that were kept without any rounds.
 - You may edit `config`. `evidence.changed` keeps what was measured, so that `run`, `compare`,
   `export`, `report` and `autotune.load` name what was not. `autotune run` then leaves out settings
-  that change the arithmetic, unless it has `--allow-numerics`.
+  that change rounding, unless it has `--allow-numerics`.
 - `autotune.load` compares `machine`, `model_sha256` and `imports`, the files of yours that the
   model imports, with what it finds.
 

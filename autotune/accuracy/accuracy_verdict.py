@@ -125,7 +125,9 @@ def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> 
     return Probe(samples, seeds, batch_size, loss=context.judge.loss)
 
 
-Evidence = Literal["exact", "gate", "probe", "gate and probe"]
+Evidence = Literal[
+    "exact", "numerical check", "short trainings", "numerical check and short trainings"
+]
 """Kind of evidence for accuracy: the same training, a numerics check, a probe, or both."""
 
 
@@ -325,8 +327,8 @@ class AccuracyProber:
         gated = self.numerics.needed(config) or self.numerics.sums_alike(config)
         probed = self.needs_probe(config)
         if gated:
-            return "gate and probe" if probed else "gate"
-        return "probe" if probed else "exact"
+            return "numerical check and short trainings" if probed else "numerical check"
+        return "short trainings" if probed else "exact"
 
     @property
     def numerics(self) -> NumericsChecker:

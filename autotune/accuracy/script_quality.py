@@ -42,12 +42,12 @@ _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
 _UNTOUCHED = "untouched"
 _UNJUDGED = (
-    "accuracy: the gradients differ from the unchanged script's by {off:.3g} %, and no quality "
-    "metric can judge that"
+    "accuracy: the gradients differ from the unchanged script's by {off:.3g} %, and there is "
+    "no quality metric to compare by"
 )
 _UNTOLD = (
-    "accuracy: the gradients of the first steps do not show whether it trains as the unchanged "
-    "script does, and no quality metric can judge that"
+    "accuracy: the gradients of the first steps do not show whether it trains as well, and there "
+    "is no quality metric to compare by"
 )
 _WORDS = {
     "loss": "the first losses differ from the unchanged script's",

@@ -146,7 +146,7 @@ def _file(word: str, arguments: Sequence[str]) -> Path:
     name = given(word, arguments) if word.startswith("-") else word
     if name is None or (name == word and word not in arguments):
         raise UsageError(
-            f"the script's arguments do not have {word}. Give it after the `--`, with the file."
+            f"{word} is not among the script's arguments. Give it after the `--`, with the file."
         )
     if not Path(name).is_file():
         raise UsageError(f"there is no file {name}.")

@@ -32,7 +32,7 @@ def module_file(name: str) -> Path:
         if spec is None:
             folders = filter(Path.is_dir, map(Path, places or ()))
             known = {entry.stem for folder in folders for entry in folder.iterdir()}
-            where = ".".join(parts[:number]) or "this directory and among the installed packages"
+            where = ".".join(parts[:number]) or "this directory or among the installed packages"
             hint = did_you_mean(part, known)
             raise UsageError(f"-m {name}: there is no module {part} in {where}.{hint}")
         places = spec.submodule_search_locations
@@ -70,7 +70,7 @@ def is_program(path: Path) -> bool:
     here = Path(sys.executable)
     if interpreter.parent.name == "bin" and interpreter.parent.resolve() != here.parent.resolve():
         raise UsageError(
-            f"{path} runs with {interpreter}, and autotune with {here}. Install autotune there."
+            f"{path} runs with {interpreter}, autotune with {here}. Install autotune there."
         )
     return True
 

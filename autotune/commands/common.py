@@ -53,7 +53,9 @@ def flag(flags: str, text: str, **more: Any) -> click.Option:
 
 
 MODEL = click.Argument(["model"], type=PATH)
-DEVICE = option("--device", "Use this device: auto, cpu, cuda or cuda:N.", default="auto")
+DEVICE = option(
+    "--device", "Use this device: auto, cpu, cuda or cuda:N.", default="auto", metavar="DEVICE"
+)
 SPACE = option(
     "--space",
     "Use this search space: a name from `autotune spaces`, or a YAML file.",
@@ -189,7 +191,7 @@ def _warn_of_strangers(model: Path) -> None:
             found = path.stat()
             is_sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
             if found.st_mode & stat.S_IWOTH and not is_sticky:
-                said = f"can be changed by every user of this machine; run `chmod o-w {path}`"
+                said = f"can be written by every user of this machine; run `chmod o-w {path}`"
             elif path == model and found.st_uid not in (os.getuid(), 0):
                 said = f"belongs to another user (ID {found.st_uid})"
             else:

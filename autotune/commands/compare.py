@@ -1,4 +1,4 @@
-"""Command `compare`: time two configurations in alternation."""
+"""Command `compare`: time two configurations alternately."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NOT_FASTER = 8
     ],
 )
 def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
-    """Time the settings of A against those of B, or against MODEL's own, in alternation.
+    """Time the settings of A against those of B, or against MODEL's own, alternately.
 
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
     module). Arguments of the script go after `--`.

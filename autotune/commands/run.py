@@ -65,7 +65,7 @@ class _BeforeTheScript(click.Command):
         scripts.AS_MODULE,
         common.flag(
             "--allow-numerics",
-            "Also apply settings that change the arithmetic (compile, bfloat16, fused optimizer, "
+            "Also apply settings that change rounding (compile, bfloat16, fused optimizer, "
             "channels_last) if BEST has no evidence that they suit SCRIPT.",
         ),
         scripts.MAP,
@@ -174,7 +174,8 @@ def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Se
     if measured is None:
         made_for = Path(answer.provenance.model).name
         return f"the settings are for {made_for}, not for {script}"
-    doubts = [f"{file} has changed since" for file in mismatch.changed_files(answer, measured)]
+    changed = mismatch.changed_files(answer, measured)
+    doubts = [f"{file} has changed since the search" for file in changed]
     doubts += [
         f"{name}={spelled(now)} was edited; {spelled(measured)} was measured"
         for name, (measured, now) in answer.edits.items()

@@ -22,24 +22,24 @@ from autotune.values.errors import UsageError
 _ARGUMENTS = "autotune.arguments"
 EXACT_ONLY = common.flag(
     "--exact-only",
-    "Try only settings that leave a script's arithmetic alone: no compile, no bfloat16.",
+    "Try only settings that preserve results, such as workers: no compile, no bfloat16.",
 )
-AS_MODULE = common.flag("-m as_module", "Run MODEL as a module, as python -m does.")
+AS_MODULE = common.flag("-m as_module", "Run a module by its name, as python -m does.")
 _WAYS = (
     "batch_size=--batch-size, batch_size=train.bs (an argument train.bs=64), env:BATCH_SIZE, or "
     "--config:train.bs (a key of its config file)"
 )
 MAP = common.option(
     "--map maps",
-    f"Pass a setting to the script in its own way: {_WAYS}. Repeatable. Default of a search: each "
-    "flag whose name and value leave no doubt.",
+    f"Pass a setting to the script in its own way: {_WAYS}. Repeatable. Default: a search finds "
+    "unambiguous flags itself, and best.yaml keeps them.",
     metavar="SETTING=WAY",
     multiple=True,
 )
 NO_MAP = common.flag("--no-map", "Leave the script's flags alone, except those that --map names.")
 PRESET = common.option(
     "--preset",
-    "Map the batch-size flags of a family of scripts: hf, lightning or timm. --map overrides it.",
+    "Map the usual batch-size flags of such scripts: hf, lightning or timm. --map overrides it.",
     metavar="NAME",
 )
 WORKDIR = common.option(
@@ -54,7 +54,7 @@ TEMP_WORKDIR = common.flag(
 METRIC_REGEX = common.option(
     "--metric-regex",
     "Find a script's quality metric in its output, such as 'accuracy ([0-9.]+)'. Default: its "
-    "training loss, if that can compare quality.",
+    "training loss, if that drops clearly.",
     metavar="REGEX",
 )
 METRIC_MODE = common.option(

@@ -86,8 +86,8 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
     "Quality and memory": [
         option(
             "--accuracy-tolerance",
-            "Allow this loss of quality: 1% of yours, or, if the metric of a model.py is a loss, "
-            "1% of what your training gained; or a difference, such as 0.01.",
+            "Allow this loss of quality: a share of yours (if the metric of a model.py is a loss, "
+            "a share of what your training gained), or a difference, such as 0.01.",
             flag_types.tolerance,
             "1%",
         ),
@@ -361,4 +361,4 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
         to_stderr(line)
     if context.observed is None:
         to_stderr(estimate(context))
-    to_stderr("the search also drops settings that its diagnosis shows cannot matter")
+    to_stderr("the search itself also leaves out settings that cannot matter")

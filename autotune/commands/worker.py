@@ -19,6 +19,7 @@ from autotune.values.errors import UsageError
             "--storage",
             "Use the storage of the search, postgresql://user@host/database.",
             required=True,
+            metavar="URL",
         ),
         common.option("--model", "Train the same file as the search.", common.PATH, required=True),
         scripts.AS_MODULE,
@@ -26,6 +27,7 @@ from autotune.values.errors import UsageError
             "--device",
             "Use this device: auto, cpu, cuda:N, or cores such as cpu:0-3.",
             default="auto",
+            metavar="DEVICE",
         ),
         common.QUIET,
     ],
@@ -34,7 +36,7 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
     """Run trials of STUDY for an `autotune search` with the same --storage.
 
     Arguments of a training script go after `--`, as for the search. --model may also be an
-    installed command, or with -m a module. Maps are the search's.
+    installed command, or with -m a module. The search's --map applies.
     """
     from autotune.commands.execute import execute_worker
     from autotune.process.devices import Device, devices_of, seen_alone

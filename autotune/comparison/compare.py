@@ -333,6 +333,6 @@ def _check(result: Measurement | Failure | None, side: Side, folder: Path) -> No
             f"The run of {side.label} did not complete ({result.detail}). Rerun the command."
         )
     raise WorkloadError(
-        f"the workload fails with {side.label}: {describe(result)}\n"
+        f"the training fails with {side.label}: {describe(result)}\n"
         f"Whole log: {folder / 'stderr.log'}"
     )

@@ -216,7 +216,7 @@ def fault_in(results: Results, course: Course, candidate: Participant) -> str:
     if timed is not None and timed.allocator_retries:
         return "memory: the allocator had to free cached memory in a fresh process, at its limit"
     if timed is not None and not timed.can_win:
-        return "never steady in a fresh process"
+        return "speed never steady in a fresh process"
     if reference is not None and not isinstance(reference, Measurement):
         return f"your settings failed in the same round: {describe(reference)}"
     return ""

@@ -74,15 +74,15 @@ def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:
     if not accuracy.is_measured:
         yield "quality", accuracy.not_measured_text
         return
-    if accuracy.judged_by:
-        yield "metric", accuracy.judged_by
+    if accuracy.compared_by:
+        yield "metric", accuracy.compared_by
     values = f"{accuracy.metric} {accuracy.baseline:g} -> {accuracy.best:g}"
     yield "quality", f"{values}, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
     yield "allowed", accuracy.allowed_text
     if accuracy.split_text:
         yield "gradients", accuracy.split_text
     if accuracy.probe_text:
-        yield "probes", accuracy.probe_text
+        yield "compared on", accuracy.probe_text
 
 
 def searched_facts(searched: Searched | None, changed: Mapping[str, Value]) -> Iterator[Fact]:

@@ -43,7 +43,7 @@ class Baseline(parts.Part):
     tokens_per_second: float | None = None
     joules_per_sample: float | None = None
     steps: parts.Steps | None = None
-    stages: parts.Stages | None = None
+    phases: parts.Phases | None = None
 
 
 class Speedup(parts.Part):
@@ -87,7 +87,7 @@ class Evidence(parts.Part):
     not_proven: tuple[parts.NotProven, ...] = ()
     """Faster trials whose quality is inconclusive, the fastest first."""
     not_confirmed: tuple[parts.NotConfirmed, ...] = ()
-    """Trials that were faster than the result and could not be probed or timed again."""
+    """Trials that were faster than the result and could not be tested or timed again."""
     arithmetic: parts.Arithmetic | None = None
     """None for a script, and if the FLOPs of a step could not be counted."""
     not_read_back: tuple[str, ...] | None = None
@@ -138,9 +138,9 @@ class Provenance(parts.Part):
     maps: tuple[str, ...] | None = None
     """Ways in which the script took settings, as `--map` spells them; None for a model.py."""
     arguments_sha256: str | None = None
-    """Digest of a script's arguments, except length, seed and places; None for a model.py."""
+    """Digest of a script's arguments, except length, seed and paths; None for a model.py."""
     arguments: dict[str, str] | None = None
-    """Four hex digits of each, to name those that differ; "" stands for words without a name."""
+    """Four hex digits of each, to name those that differ; "" stands for positional ones."""
     autotune: str
     created: str
 
@@ -204,7 +204,7 @@ class BestConfig(parts.Part):
     @property
     def judged_numerics(self) -> bool:
         """Return True if a quality of the measured script covers changes of its arithmetic."""
-        return self.constraints.accuracy.judged_by is not None
+        return self.constraints.accuracy.compared_by is not None
 
     @property
     def maps(self) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ def _judge_measured(
         reasons.append(objection)
     unsteady = UNSTEADY in measurement.flags
     if unsteady:
-        reasons.append("never steady: torch.compile keeps recompiling, or the clock jumps")
+        reasons.append("speed never steady: torch.compile keeps recompiling, or the clock jumps")
     ran = _FAILED if unsteady else -1.0
     margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=ran)
     return margins, "; ".join(reasons)
@@ -217,10 +217,7 @@ class Tolerance:
         values = f"{metric} {untrained:.4g} before, {baseline[0]:.4g} after, with seed 0"
         if untrained > baseline[0]:
             return f"{asked} ({values})"
-        return (
-            f"{asked}, but training gained nothing in the probe ({values}); raise "
-            "--accuracy-samples"
-        )
+        return f"{asked}, but a short training gained nothing ({values}); raise --accuracy-samples"
 
 
 def inconclusive(metric: str, reached: tuple[float, float | None], limit: float, seeds: int) -> str:

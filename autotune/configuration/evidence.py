@@ -107,14 +107,14 @@ class MemoryEvidence(Part):
         )
 
 
-class Stages(Part):
+class Phases(Part):
     """Samples per second of each phase of a step by itself; None if it takes no time.
 
     They were timed once, before the trials. `samples_per_second` of the confirmation may lie above
     the slowest by the difference of two processes.
     """
 
-    bound: Stage
+    bottleneck: Stage
     """The bottleneck: the slowest phase."""
     loading: float | None = None
     copying: float | None = None
@@ -129,7 +129,7 @@ class Stages(Part):
 
 
 class NotConfirmed(Part):
-    """A configuration that was faster in its trial and could not be probed or timed again."""
+    """A configuration that was faster in its trial and could not be tested or timed again."""
 
     trial: int
     changed: Settings
@@ -222,7 +222,7 @@ class Searched(Part):
 
 
 class LearningRate(Part):
-    """Scaling of the learning rates of model.py, in trials and probes alike."""
+    """Scaling of the learning rates of model.py, in trials and short trainings alike."""
 
     rule: LrRule = "none"
     factor: float = 1.0
@@ -255,13 +255,15 @@ class GateEvidence(Part):
 class AccuracyEvidence(Part):
     """Quality against its tolerance; the constraint holds if `margin` <= 0.
 
-    `baseline` and `best` are means over the same seeds. A short probe bounds early training only.
+    `baseline` and `best` are means over the same seeds. Short trainings show early training only.
     """
 
-    evidence: Literal["exact", "gate", "probe", "gate and probe"] = "probe"
-    """Kind of evidence. Without a probe, `best` is the baseline's quality, because the training
-    computes the same."""
-    gate: GateEvidence | None = None
+    evidence: Literal[
+        "exact", "numerical check", "short trainings", "numerical check and short trainings"
+    ] = "short trainings"
+    """Kind of evidence. Without short trainings, `best` is the baseline's quality, because the
+    training computes the same."""
+    numerical_check: GateEvidence | None = None
     metric: str
     """Name of the quality."""
     baseline: float
@@ -280,7 +282,7 @@ class AccuracyEvidence(Part):
     margin: float
     """Relative excess over what is allowed; <= 0 holds."""
     samples: int
-    """Samples that each probe trained on; of a script, the fewest."""
+    """Samples that each short training trained on; of a script, the fewest."""
     epochs: float | None = None
     """The same in epochs; None for a stream without a length."""
     share_of_run: float | None = None
@@ -290,18 +292,18 @@ class AccuracyEvidence(Part):
     seeds: int
     """Seeds that were trained with each of both settings."""
     needs_full_run: bool
-    """True if a setting changed that can change the course of training: check a full one."""
+    """True if a changed setting can change the course of training: check a full training."""
     split_error: float | None = None
     """Relative difference of the gradients summed over smaller batches, on the same samples.
 
     None unless the result has the baseline's effective batch in other parts.
     """
-    judged_by: str | None = None
+    compared_by: str | None = None
     """Quality metric of a script, or the comparison of its gradients, in words.
 
-    None for a model.py. Without it, `autotune run` applies no settings that change the arithmetic.
+    None for a model.py. Without it, `autotune run` applies no settings that change rounding.
     """
-    unjudged: str | None = None
+    not_compared: str | None = None
     """Reason why settings that change a script's training were not tried; None otherwise."""
 
     @property
@@ -312,13 +314,13 @@ class AccuracyEvidence(Part):
     @property
     def not_measured_text(self) -> str:
         """Return the text in place of a quality that was not measured, with the reason."""
-        return self.stand_in_text + (f"; {self.unjudged}" if self.unjudged else "")
+        return self.stand_in_text + (f"; {self.not_compared}" if self.not_compared else "")
 
     @property
     def stand_in_text(self) -> str:
         """Return that text without why no quality could be measured."""
-        if self.evidence == "gate" and self.judged_by:
-            return f"not measured, but compared: {self.judged_by}"
+        if self.evidence == "numerical check" and self.compared_by:
+            return f"not measured, but compared: {self.compared_by}"
         return NOT_MEASURED
 
     @property
@@ -342,7 +344,7 @@ class AccuracyEvidence(Part):
         shown = (
             f"smallest detectable difference: {self.smallest_shown:.2g}"
             if self.smallest_shown
-            else "the same value with every seed, so their resolution is unknown"
+            else "the value is the same with every seed, so the smallest difference is unknown"
         )
         return f"{self.samples} samples each{length}; {shown}"
 
@@ -363,10 +365,10 @@ class AccuracyEvidence(Part):
         """Return the difference with its interval and seeds; empty in files without one."""
         if self.difference is None:
             return ""
-        if self.evidence == "gate":
-            return "not probed: results differ only by rounding"
+        if self.evidence == "numerical check":
+            return "no short trainings: results differ only by rounding"
         if self.difference_ci90 is None:
-            return "no difference: it trains the same"
+            return "no difference: the training is the same"
         if self.seeds == 1:
             return f"difference {self.difference:.3g} on the script's own seed"
         low, high = self.difference_ci90

@@ -70,7 +70,7 @@ def mismatches(
     differing += gpu_mismatches(recorded.device, recorded.driver, nvidia_gpus())
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
-        differing.append(f"memory: the settings need {size(peak)}, only {size(memory)} are here")
+        differing.append(f"memory: the settings need {size(peak)}, {size(memory)} here")
     return [*edited(best), *differing, *changes_of_model(best, model)]
 
 
@@ -82,7 +82,7 @@ def edited(best: BestConfig) -> list[str]:
     ]
     factor, samples = best.lr_scaling.factor, best.as_measured().training_config.effective_batch
     if factor != 1 and best.training_config.effective_batch != samples:
-        found.append(f"learning rates: times {factor:g} is for {samples} samples a step")
+        found.append(f"learning rate: the factor {factor:g} is for {samples} samples a step")
     return found
 
 

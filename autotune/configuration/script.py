@@ -364,5 +364,5 @@ def _obstacle(knob: Knob, value: Value, is_scaled: bool) -> str:
     if knob.script_obstacle:
         return knob.script_obstacle
     if not is_scaled:
-        return f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
+        return f"needs the script's own GradScaler: --map {knob.name}:{value}=--FLAG"
     return "needs --allow-numerics"

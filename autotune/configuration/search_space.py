@@ -94,7 +94,7 @@ def _clash(word: str, offers: Sequence[Value]) -> str | None:
     """Return why values cannot stand side by side, or None."""
     kinds = {type(value) for value in offers if value is not None}
     if word.startswith("-") and bool in kinds and len(kinds) > 1:
-        return "true and false switch a flag on and off, so that it takes no other values"
+        return "true and false switch a flag on and off, so it takes no other values"
     return None
 
 
@@ -552,9 +552,9 @@ def _no_divisor(file: SpaceFile, offered: Sequence[int], effective_batch: int) -
     least = offered[0] * math.ceil(effective_batch / offered[0])
     return (
         f"{place}: --effective-batch: no batch_size of {', '.join(map(str, offered))} times "
-        f"accumulation_steps gives {effective_batch} in each process, whose divisors are "
-        f"{shown}. Offer one of them as batch_size, give a multiple of {offered[0]}, such as "
-        f"{least}, or free."
+        f"accumulation_steps gives {effective_batch} in each process. Its divisors are {shown}: "
+        "add one of them as a batch_size. Or give --effective-batch free, or a multiple of "
+        f"{offered[0]}, such as {least}."
     )
 
 
@@ -563,7 +563,7 @@ def _kept(effective_batch: int, sizes: Sequence[int], others: Sequence[int]) -> 
     yield f"effective batch {effective_batch}: batch_size x accumulation_steps is {pairs}"
     if others:
         dropped = ", ".join(map(str, others))
-        yield f"batch_size={dropped} dropped: no number of them makes up the effective batch"
+        yield f"batch_size={dropped} left out: not a divisor of the effective batch"
 
 
 def _excluded(

@@ -88,7 +88,7 @@ class EventLines:
     def _stages(self, event: events.StagesTimed | events.StagesUnknown) -> list[str]:
         """Return lines on the bottleneck and on knobs left out."""
         if isinstance(event, events.StagesUnknown):
-            return [f"\nno diagnosis; searching everything: {event.reason}"]
+            return [f"\nno diagnosis, searching all settings: {event.reason}"]
         assert self.context is not None
         space, known = event.space, self.context.space.notes
         notes = [f"  {note}" for note in space.notes if note not in known]
@@ -190,7 +190,7 @@ def _costs_line(event: events.CostsMeasured) -> str:
     """Return a line on the seconds of a trial, a confirmation round and a seed of quality."""
     parts, shared = {"start": event.start_seconds, "timing": event.timing_seconds}, ""
     if event.is_dataset_shared:
-        shared = f"; the dataset takes {event.dataset_seconds:.1f} s and is built once"
+        shared = f"; the dataset is built once, in {event.dataset_seconds:.1f} s"
     elif event.dataset_seconds:
         parts = {"dataset": event.dataset_seconds, **parts}
     told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())

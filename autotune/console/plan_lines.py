@@ -35,7 +35,7 @@ _SENT = {
     "Trackio": "Trackio writes to the trials' directories, even if the script names a server",
     "TensorBoard": "TensorBoard writes to the trials' directories",
 }
-_SHAPES = "its shapes or values change, for which compile_dynamic=true may compile once"
+_SHAPES = "its shapes or values change; compile_dynamic=true may compile it only once"
 _TRIED = "set by the script; trials replace its values"
 
 
@@ -101,7 +101,7 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
     if seen.training_loader:
         rate += f", waiting for data {100 * seen.wait_share:.2g} % of the time"
         # An accelerator may still compute what was queued before.
-        rate += "" if seen.device == "cpu" else f" (when {seen.device} may still compute)"
+        rate += "" if seen.device == "cpu" else f" (while {seen.device} may still compute)"
     yield f"{readable(seen.steps_per_second)} steps/s, {rate}"
     if seen.recompilations:
         yield f"code was compiled {seen.recompilations} times within a few steps: {_SHAPES}"

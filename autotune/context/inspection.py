@@ -67,9 +67,9 @@ def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
     is_cut = isinstance(outcome, outcomes.TimedOut) and outcome.limit_seconds < job.deadline_seconds
     if is_cut or outcome == outcomes.Lost(OUT_OF_TIME):
         raise NotSearchedEnoughError(
-            "not searched enough: inspecting the machine and the workload took the time budget, or "
-            "a quarter of it. Use a --time-budget of at least five times the seconds that building "
-            "the model and the dataset takes."
+            "not searched enough: inspecting the machine and the model took the whole time budget, "
+            "or a quarter of it. Use a --time-budget at least five times as long as it takes to "
+            "build the model and the dataset."
         )
     if isinstance(outcome, outcomes.Rejected):
         raise UsageError(outcome.detail)
@@ -210,8 +210,8 @@ def check_device(observed: outcomes.Observed, device: str) -> None:
     visible, kind = observed.visible_devices, observed.device.partition(":")[0]
     if device != "auto" and visible is not None:
         raise UsageError(
-            f"--device: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so that all trials "
-            "would share a device. Let it leave the variable as it is."
+            f"--device: the script sets CUDA_VISIBLE_DEVICES={visible} itself, so all trials would "
+            "share a device. Do not set it in the script."
         )
     if device != "auto" and kind != device.partition(":")[0]:
         raise UsageError(

@@ -149,13 +149,13 @@ def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> T
         return baseline
     names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
     way = (
-        f"and {ranks.graph_obstacle}"
+        f"Also, {ranks.graph_obstacle}"
         if ranks.graph_obstacle
-        else "which --baseline static_graph=true allows"
+        else "Use --baseline static_graph=true"
     )
     raise WorkloadError(
-        f"{path}: no step gives a gradient to {names}, on which DistributedDataParallel fails, "
-        f"{way}. Or leave them out by requires_grad_(False)."
+        f"{path}: DistributedDataParallel fails on parameters without a gradient: {names}. "
+        f"{way}. You can also exclude them with requires_grad_(False)."
     )
 
 
@@ -195,7 +195,7 @@ def space_of_each(
     notes: list[str] = []
     if held is not None:
         notes.append(
-            f"{processes} processes: a step of all has {processes * held} samples, {held} in each"
+            f"{processes} processes: a step takes {processes * held} samples, {held} in each"
         )
 
     def fits(most: int) -> Callable[[Value], bool]:

@@ -316,7 +316,7 @@ def out_of_reach(
         elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
             continue
         elif value in _unscaled(observed):
-            yield setting, f"needs the script's own scaler: --map {knob.name}:{value}=--FLAG"
+            yield setting, f"needs the script's own GradScaler: --map {knob.name}:{value}=--FLAG"
         elif knob.name not in names:
             yield setting, observed.fixed.get(knob.name) or _way(knob, script, observed)
 
@@ -351,8 +351,8 @@ def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
             return f"{needed}, the first dimension of the model's input"
         return needed
     if knob.name in BY_FLAG_ONLY:
-        return f"only the script's own loop can follow it: --map {knob.name}=--FLAG"
-    return knob.script_obstacle or f"it changes the arithmetic: {_unjudged(script)}"
+        return f"only the script can apply it: --map {knob.name}=--FLAG"
+    return knob.script_obstacle or f"it changes rounding: {_unjudged(script)}"
 
 
 def _unjudged(script: ScriptOptions) -> str:

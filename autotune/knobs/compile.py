@@ -62,7 +62,7 @@ class CompileMode(Knob):
 
     def nondeterminism(self, value: Value) -> str | None:
         if value in _TIMED:
-            return "the compiler picks kernels by timing, other ones in the next run"
+            return "the compiler picks kernels by timing, so another run may get others"
         return None
 
     def stays(self, setup: Setup) -> str:
@@ -149,11 +149,11 @@ class ActivationMemoryBudget(Knob):
     needs = "compile_mode"
     idle = 1.0
     summary = (
-        "Share of the activations that compiled code keeps for the backward pass; others are "
-        "computed again."
+        "Share of the activations that compiled code keeps for the backward pass; the rest is "
+        "recomputed."
     )
     pays = "When memory limits the batch size: the freed memory permits a larger one."
-    hurts = "A smaller share computes more twice; deciding what takes seconds for a large graph."
+    hurts = "A smaller share recomputes more; choosing what to keep takes seconds in a large graph."
     call = "torch._functorch.config.activation_memory_budget = ..., before torch.compile"
     source = "https://pytorch.org/blog/activation-checkpointing-techniques/"
 

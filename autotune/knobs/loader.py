@@ -75,7 +75,7 @@ class NumWorkers(_LoaderKnob):
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         most = 2 * machine.host.usable_cores
         if isinstance(value, int) and value > most:
-            return f"at most {most} make sense with the {most // 2} cores that may be used here"
+            return f"at most {most} make sense with {most // 2} usable cores"
         return None
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
@@ -91,7 +91,7 @@ class PrefetchFactor(_LoaderKnob):
     needs = "num_workers"
     summary = "Batches that each worker keeps ready."
     pays = "When the time to load one batch varies: a longer queue smooths it out."
-    hurts = "Memory: workers x prefetch_factor batches lie in /dev/shm. Never lifts a mean rate."
+    hurts = "Memory: workers x prefetch_factor batches lie in /dev/shm. Never raises the mean rate."
     call = "DataLoader(prefetch_factor=...)"
     source = _DATA_LOADER
 
@@ -151,7 +151,7 @@ class LoaderStartMethod(Knob):
     summary = "Start method of DataLoader workers; null is Python's own choice."
     pays = (
         "forkserver or spawn: when forking a large process is slow, or its pages are copied as "
-        "soon as a worker touches them. fork: when new processes import for seconds."
+        "soon as a worker touches them. fork: when imports take seconds in a new process."
     )
     hurts = (
         "A spawned worker imports torch and gets a pickle of the dataset: seconds at each epoch "
@@ -164,7 +164,7 @@ class LoaderStartMethod(Knob):
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         usual, *others = multiprocessing.get_all_start_methods()
         if value == usual:
-            return "null is that already"
+            return "null means the same here"
         if value is not None and value not in others:
             return "this system cannot start processes that way"
         return None
@@ -188,17 +188,17 @@ class InOrder(_LoaderKnob):
     effect = "statistics"
     needs = "num_workers"
     idle = True
-    summary = "Give batches in the order of the sampler; false gives each as soon as it is ready."
+    summary = "Return batches in the sampler's order; false returns each as soon as it is ready."
     pays = "Samples that take very different times to load: no batch waits for a slower one."
     hurts = (
-        "Runs cannot be repeated exactly. Where the time of a sample depends on its kind, quick "
+        "Runs cannot be repeated exactly. If loading times depend on the kind of sample, quick "
         "kinds come first in each epoch."
     )
     call = "DataLoader(in_order=...)"
     source = _DATA_LOADER
 
     def nondeterminism(self, value: Value) -> str | None:
-        return None if value else "the order of the batches depends on which worker is first"
+        return None if value else "the order of the batches depends on which worker finishes first"
 
     def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
         return {} if value else {"in_order": False}
@@ -288,7 +288,7 @@ class DevicePrefetch(Knob):
         if value and not machine.has_accelerator:
             return "there is no accelerator to copy to"
         if value and machine.device_type not in _WITH_STREAMS:
-            return f"{machine.device_type} has no streams that copies could take"
+            return f"{machine.device_type} has no streams for the copies"
         return None
 
     def on_batches(

@@ -104,7 +104,7 @@ class CudnnBenchmark(Knob):
         return None
 
     def nondeterminism(self, value: Value) -> str | None:
-        return "cuDNN picks an algorithm by timing, another one in the next run" if value else None
+        return "cuDNN picks an algorithm by timing, and another run may differ" if value else None
 
     def on_process(self, value: Value) -> None:
         import torch
@@ -134,11 +134,11 @@ class ActivationCheckpointing(Knob):
     effect = "numerics"
     script_obstacle = "it needs the function checkpoint(model) of a model.py"
     summary = (
-        "Call checkpoint(model) of model.py, which wraps the parts whose activations are to be "
-        "computed again in the backward pass."
+        "Call checkpoint(model) of model.py, which wraps the parts whose activations are "
+        "recomputed in the backward pass."
     )
     pays = "When memory limits the batch size: the freed memory permits a larger one."
-    hurts = "What is wrapped runs forward twice in each step: up to a third more time by itself."
+    hurts = "Wrapped parts run forward twice in each step: up to a third more time by itself."
     call = "torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)"
     source = "https://docs.pytorch.org/docs/stable/checkpoint.html"
 
@@ -174,7 +174,7 @@ class AccumulationSteps(Knob):
     )
     hurts = (
         "Smaller batches use the device less well. BatchNorm, means over tokens and contrastive "
-        "losses compute something else in parts."
+        "losses give other results on parts of a batch."
     )
     call = "(loss / accumulation_steps).backward() for each batch, then optimizer.step()"
     source = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation"
@@ -198,7 +198,7 @@ class OptimizerImpl(Knob):
         "each (forloop); null is PyTorch's choice: foreach on CUDA, forloop on a CPU."
     )
     pays = "fused: models with many small parameters, whose update is a visible part of a step."
-    hurts = "A few optimizers and parameter types lack one; foreach takes memory of the gradients."
+    hurts = "Some optimizers and parameter types lack one; foreach takes memory of the gradients."
     call = "torch.optim.AdamW(..., fused=True), or foreach=True or False"
     source = "https://docs.pytorch.org/docs/stable/optim.html"
 
@@ -230,8 +230,8 @@ class AmpDtype(Knob):
     default = None
     values = OneOf((None, "bfloat16", "float16"))
     effect = "numerics"
-    summary = "Format of the forward pass under autocast; float16 brings a GradScaler with it."
-    pays = "Matrix units: most convolutional and transformer models, up to several times."
+    summary = "Number format of the forward pass under autocast; float16 comes with a GradScaler."
+    pays = "On matrix units: most convolutional and transformer models, by up to several times."
     hurts = "Without native instructions it is emulated and slow; float16 can underflow."
     call = "torch.autocast(device_type, dtype=...), torch.amp.GradScaler"
     source = "https://docs.pytorch.org/docs/stable/amp.html"
@@ -275,7 +275,7 @@ class Float32MatmulPrecision(Knob):
     effect = "numerics"
     summary = "Inner precision of float32 matrix products: high is TF32, medium bfloat16."
     pays = "Float32 training on GPUs with TF32, and on CPUs with native bfloat16."
-    hurts = "About two to three digits of a product; does nothing for what autocast already covers."
+    hurts = "Costs two to three digits of each product; does nothing for what autocast covers."
     call = "torch.set_float32_matmul_precision(...)"
     source = (
         "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html"
@@ -371,7 +371,7 @@ class FillUninitializedMemory(Knob):
         "false: in deterministic mode, leave new memory such as torch.empty's as it is; null is "
         "PyTorch's choice, which fills it with NaN."
     )
-    pays = "Where deterministic mode is on: each new tensor is written to once less."
+    pays = "In deterministic mode: saves one write to each new tensor."
     hurts = "Code that reads what it never wrote gets other values in each run."
     call = "torch.utils.deterministic.fill_uninitialized_memory = False"
     source = "https://github.com/ultralytics/ultralytics/pull/26181"
@@ -379,7 +379,7 @@ class FillUninitializedMemory(Knob):
     _is_ours = False
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        return None if facts.fills_memory else "torch's deterministic mode is off or fills none"
+        return None if facts.fills_memory else "torch's deterministic mode is off or fills nothing"
 
     def on_process(self, value: Value) -> None:
         if value is False or self._is_ours:

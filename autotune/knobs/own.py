@@ -137,14 +137,14 @@ def unknown_options(
         if signature is None or signature.takes_any or knob.word in signature.defaults:
             continue
         hint = did_you_mean(knob.word, signature.defaults)
-        yield knob.name, f"{knob.name} is no argument of {signature.text}.{hint}"
+        yield knob.name, f"{knob.name} is not an argument of {signature.text}.{hint}"
 
 
 def word_fault(kind: Kind, word: str) -> str | None:
     """Return why a knob of the user's own cannot have this name, or None."""
     is_argument = word.isidentifier() and word.isascii() and not iskeyword(word)
     if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else is_argument):
-        return f"{word!r} is no name of {_MEANT[kind]}"
+        return f"{word!r} cannot be the name of {_MEANT[kind]}"
     parts = [part.upper() for part in _PARTS.findall(word)]
     if secrets := _secret_words(kind, parts):
         return (
@@ -154,7 +154,7 @@ def word_fault(kind: Kind, word: str) -> str | None:
     if kind == "env" and (word in _NEEDED or word.startswith(_PREFIXES)):
         return f"{word} is needed by Python, the launcher or autotune itself"
     if kind == "env" and (places := sorted({*parts} & _PLACES)):
-        return f"{word} names files or programs to use ({places[0]}), which is no speed setting"
+        return f"{word} names files or programs to use ({places[0]}): not a speed setting"
     return None
 
 

@@ -43,7 +43,7 @@ class NumThreads(Knob):
     pays = "On CPU: fewer threads leave cores to DataLoader workers and shorten barriers."
     hurts = (
         "Too few starve large operations; more than cores make threads wait for each other. "
-        "Another number of threads adds in another order, which changes the last digits."
+        "Another number of threads sums in another order, which changes the last digits."
     )
     call = "torch.set_num_threads(...)"
     source = "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html"
@@ -86,7 +86,7 @@ class OmpWaitPolicy(Knob):
     values = OneOf((None, "passive", "active"))
     summary = "Let idle OpenMP threads sleep or spin; null leaves it to the OpenMP library."
     pays = "passive: when DataLoader workers need the cores on which idle threads would spin."
-    hurts = "passive costs a wake-up for every operation, which small models have thousands of."
+    hurts = "passive costs a wake-up for every operation; small models have thousands of them."
     call = "OMP_WAIT_POLICY=... in the environment, before Python starts"
     source = "https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html"
 
@@ -111,8 +111,8 @@ class CpuAllocator(Knob):
         "Library that allocates memory of the host, preloaded if it is installed; null keeps the "
         "C library's malloc."
     )
-    pays = "On CPU: large tensors of changing sizes, which malloc gives back and faults in again."
-    hurts = "Freed memory is kept longer, so that the peak may grow."
+    pays = "On CPU: large tensors of changing sizes, which malloc returns and faults in again."
+    hurts = "Freed memory is kept longer, so the peak may grow."
     call = "LD_PRELOAD=libjemalloc.so.2 in the environment, before Python starts"
     source = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 
@@ -229,14 +229,14 @@ class CpuAffinity(Knob):
     values = OneOf((None, "compact", "spread", _APART))
     summary = (
         "Cores that training keeps to: one NUMA node (compact), one hardware thread of each "
-        "physical core (spread), or others than its DataLoader workers (workers_apart). "
-        "num_threads is at most the cores that are left."
+        "physical core (spread), or cores without DataLoader workers (workers_apart). num_threads "
+        "is at most their number."
     )
     pays = (
         "workers_apart: when workers interrupt the threads that compute, or the thread that feeds "
         "a GPU. compact: on several sockets. spread: when hardware threads share a core."
     )
-    hurts = "Cores that are kept apart stand idle while the other side has more to do."
+    hurts = "Cores set apart stand idle while the other side has more to do."
     call = "os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)"
     source = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 
@@ -250,12 +250,12 @@ class CpuAffinity(Knob):
             return None
         cores = cores_of(self.allowed())
         if value == "compact" and len({core.node for core in cores}) == 1:
-            return "the cores that may be used are on one NUMA node"
+            return "the usable cores are on one NUMA node"
         physical = len({core.physical for core in cores})
         if value == "spread" and physical == len(cores):
-            return "no core that may be used has a second hardware thread"
+            return "no usable core has a second hardware thread"
         if value == _APART and min(physical, machine.host.usable_cores) == 1:
-            return "training and workers cannot share out one physical core"
+            return "one physical core cannot be divided between training and workers"
         return None
 
     def on_process(self, value: Value) -> None:

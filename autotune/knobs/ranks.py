@@ -80,7 +80,7 @@ class DdpBucketMb(_DdpKnob):
         "overlaps more of the backward pass."
     )
     hurts = (
-        "Buckets of all gradients wait for the last of them; tiny ones pay the fixed cost often."
+        "A bucket of all gradients waits for the last of them; tiny ones pay the fixed cost often."
     )
     call = "DistributedDataParallel(model, bucket_cap_mb=...)"
 
@@ -211,7 +211,7 @@ class Sharding(Knob):
         "of the parameters, gradients and optimizer state (FSDP2), gathered block by block."
     )
     pays = "When memory limits the batch size: the freed memory permits a larger one."
-    hurts = "Half as much again is exchanged, and gathering waits for it. Checkpoints have shards."
+    hurts = "Half as much again is exchanged, and blocks wait for it. Checkpoints hold shards."
     call = "for block in model.blocks: fully_shard(block); fully_shard(model)"
     source = _SHARDED
 

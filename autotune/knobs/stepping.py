@@ -38,16 +38,16 @@ class GarbageCollector(Knob):
     # A trial of few steps has to see the garbage of all steps between two collections.
     values = OneOf((None, "frozen", 10))
     summary = (
-        "From the third step on, let Python's garbage collector skip what was there (frozen), or "
-        "also run only every ten steps; null leaves it to Python."
+        "From the third step on, let Python's garbage collector skip objects that exist by then "
+        "(frozen), or also run only every ten steps (10); null leaves it to Python."
     )
     pays = (
         "Batches of Python objects: with nested lists, collections took 19 % of the time, 2 % "
-        "when frozen. Several processes, which wait for the one that collects."
+        "when frozen. Several processes, because all wait for the one that collects."
     )
     hurts = (
-        "Cycles that are frozen are freed once another optimizer steps, with 10 all others every "
-        "ten steps: not in an evaluation."
+        "Frozen cycles are freed only when another optimizer steps; with 10, other cycles are "
+        "freed every ten steps, so not during an evaluation."
     )
     call = "gc.collect(); gc.freeze(), for 10 also gc.disable() and gc.collect() every ten steps"
     source = "https://github.com/pytorch/torchtitan/blob/main/torchtitan/tools/utils.py"
@@ -119,7 +119,7 @@ class MergeParamGroups(Knob):
         "of a step, param_groups are yours."
     )
     pays = (
-        "Many groups, each of which takes calls of its own: 28 or 465 small ones make a step on a "
+        "Many groups, because each takes calls of its own: 28 or 465 small ones make a step on a "
         "CPU 1.1 (forloop) to 1.6 times (foreach) as long."
     )
     hurts = "Groups are compared in each step. Those that a scheduler sets apart stay apart."

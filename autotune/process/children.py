@@ -284,7 +284,7 @@ class RunningChild:
         if self._ranks is not None and (lost := self._ranks.of_exit(code)):
             return lost
         if code is None:
-            return Lost("the warm host was killed, so it is unknown how its child ended")
+            return Lost("the fork server was killed, so it is unknown how its child ended")
         if code < 0:
             if -code == signal.SIGBUS:
                 return OutOfMemory("shared", "bus error: /dev/shm is full", self.peak_bytes or None)

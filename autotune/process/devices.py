@@ -147,7 +147,7 @@ def _device(name: str) -> Device:
     match = _CORES.fullmatch(name)
     if not match:
         if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-            raise UsageError(f"--device: {name!r} is no device; write cuda:0 or cpu:0-3.")
+            raise UsageError(f"--device: {name!r} is not a device; write cuda:0 or cpu:0-3.")
         return Device(name)
     first, last = int(match[1]), int(match[2] or match[1])
     allowed = os.sched_getaffinity(0)

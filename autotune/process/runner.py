@@ -90,7 +90,7 @@ class SubprocessRunner:
         self._keep_in = None if keep is None else keep.resolve()
         self._began: float | None = None
         self._hosts = Hosts(self._environ)
-        self._why_fresh = "" if warm else "no warm host here"
+        self._why_fresh = "" if warm else "no fork server here"
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +179,7 @@ class SubprocessRunner:
         building = None if self._why_fresh_for(job) else self._hosts.building(job, files)
         if building is None:
             return None, None
-        files.launch.write_text("in the warm host\n", encoding="utf-8")
+        files.launch.write_text("in the fork server\n", encoding="utf-8")
         child = RunningChild(building, files)
         try:
             while not building.begins_within(children.SAMPLE_SECONDS):
@@ -202,7 +202,7 @@ class SubprocessRunner:
             forked = self._hosts.fork(job, files, keep_logs)
             if isinstance(forked, Forked):
                 reason = self._hosts.why_not_shared(job)
-                anew = f"; dataset built anew: {reason}" if reason else ""
+                anew = f"; dataset built again: {reason}" if reason else ""
                 variables = ", ".join(variables_needed(job))
                 how = f"forked with {variables}" if variables else "forked"
                 files.launch.write_text(f"{how}{anew}\n", encoding="utf-8")

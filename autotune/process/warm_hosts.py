@@ -76,7 +76,7 @@ class Building:
     def reason(self) -> str:
         """Reason why forks have no dataset."""
         said = next(iter((self._answer or {}).values()), None)
-        return str(said or "the warm host ended, or was ended, while it built it")
+        return str(said or "the fork server ended while it built the dataset")
 
     def begins_within(self, seconds: float) -> bool:
         """Sleep until the host begins or refuses, at most `seconds`; return True if it did."""
@@ -225,7 +225,7 @@ class Hosts:
     def why_not_shared(self, job: Job) -> str | None:
         """Return why the job's process builds its dataset itself; None if its host does."""
         if job.fresh_data:
-            return "asked for"
+            return "--fresh-data"
         return self._reasons.get((_environ_of(job), job.model_path))
 
     def building(self, job: Job, files: TrialFolder) -> Building | None:
@@ -256,7 +256,7 @@ class Hosts:
 
         A host that has died is replaced once.
         """
-        reason = "warm hosts do not answer"
+        reason = "the fork server does not answer"
         for _ in range(2):
             forked = self._opened(job).fork(job, files, keep_logs)
             if isinstance(forked, Forked):

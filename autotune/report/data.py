@@ -40,7 +40,7 @@ _FAILURES = {
     "user_error": "model.py raised an error",
     "memory": "over the memory limit",
     "accuracy": "quality below the limit",
-    "ran": "never steady, or a short training failed",
+    "ran": "speed never steady, or a short training failed",
     "lost": "did not complete, or was interrupted",
 }
 

@@ -56,7 +56,7 @@ def after_table(data: ReportData, shown: int) -> list[str]:
     if running:
         lines.append(f"unfinished (running or killed): trial {', '.join(running)}")
     if told := list(_effects(data)):
-        lines += ["\nby itself, by a model of all trials, everything else equal:", *told]
+        lines += ["\neach setting by itself, in a model of all trials:", *told]
     if data.failures:
         lines.append("\nfailed and infeasible trials:")
         lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]

@@ -482,9 +482,9 @@ def falls(losses: Sequence[float]) -> bool:
 def fault_of(steps: Sequence[StepLoss]) -> str:
     """Return why these losses cannot judge a training; empty if they can."""
     if not any(step.losses for step in steps):
-        return "it calls no backward whose loss could be seen"
+        return "it calls backward on no loss that autotune can see"
     if any(not step.losses for step in steps):
-        return "some of its optimizer steps come without a backward of their own"
+        return "some of its optimizer steps have no backward pass of their own"
     if not all(math.isfinite(step.value()) for step in steps):
         return "its training loss becomes NaN or infinite"
     return ""

@@ -45,7 +45,7 @@ _OWN_ITERATOR = "{kind} has its own __iter__"
 _NO_SAMPLES = "neither a DataLoader nor the model's input shows the samples of a step"
 BY_HAND = "the script updates its weights without a torch optimizer"
 _COMPILES_PARTS = "the script compiles parts of its model itself"
-_COMPILES = "the script chooses itself what it compiles"
+_COMPILES = "the script itself chooses what it compiles"
 # Steps before the speed is measured, and steps over which it is: fewer where they take long.
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from autotune.scripting.interpose import Interposition
 
 
-_DEFAULTS = "PyTorch's defaults alone"
+_DEFAULTS = "only PyTorch's defaults"
 
 
 class ScriptRun:

@@ -235,7 +235,7 @@ class Trial:
 
         Of several processes, what rank 0 prints counts.
         """
-        self._folder.enter_phase("probe")
+        self._folder.enter_phase("short training")
         if task.seeds[0] != jobs.FIRST_SEED:
             self._become_another(task.seeds[0])
         if task.loss:

@@ -42,7 +42,7 @@ from autotune.study.study import open_study
 from autotune.values.measurement import together, uneven_text
 
 _GAINS_NOTHING = (
-    "your training gains nothing in the samples of a probe, so no other batch size or precision "
+    "your training gains nothing in a short training, so no other batch size or precision "
     "can be shown to train as well. These are tried last; raise --accuracy-samples"
 )
 
@@ -211,8 +211,8 @@ def _warnings(context: SearchContext) -> Iterator[events.Warned]:
     database = file_of(context.options.study.storage)
     if database is not None and (kind := network_file_system(database)):
         yield events.Warned(
-            f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local folder "
-            "or a PostgreSQL server with --storage."
+            f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local "
+            "directory or a PostgreSQL server with --storage."
         )
     for device, uuid in context.device_uuids.items():
         if others := neighbours(uuid):

@@ -91,7 +91,7 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
         if any(word in text for word in words):
             return OutOfMemory(memory, _first_line(text), peak_bytes)  # type: ignore[arg-type]
     if any(word.lower() in text.lower() for word in _OFTEN_DEVICE_MEMORY):
-        detail = f"{_first_line(text)} (mostly for lack of memory)"
+        detail = f"{_first_line(text)} (usually a lack of memory)"
         return OutOfMemory("device", detail, peak_bytes)
     if _NOT_DETERMINISTIC in text:
         return Rejected(_first_line(text).partition(". ")[0])

@@ -73,7 +73,7 @@ def probe(
         NonFiniteLossError: the loss or the quality is not a finite number.
     """
     samples = task.samples
-    enter_phase("probe")
+    enter_phase("short training")
     _train(setup, samples // setup.world.size)
     enter_phase(EVALUATION)
     whole_setup = replace(setup, model=_whole_model(setup), wrapped=None)

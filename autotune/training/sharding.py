@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from autotune.knobs.torch_private import map_leaves, stop_workers
 
-STREAM = "the dataset is an IterableDataset, all of which each worker would load"
+STREAM = "the dataset is an IterableDataset, and each worker would load all of it"
 _UNTOLD = (
-    "the dataset is an IterableDataset, and whether workers would share its samples cannot be told"
+    "the dataset is an IterableDataset, and it is unknown whether workers would share its samples"
 )
 _WORKERS = 2
 # Samples that each process reads, and seconds; those of workers begin with their first sample.

@@ -145,7 +145,7 @@ def told(found: dict, took: str) -> list[str]:
     low, high = speedup["ci95"]
     changed = [f"{name} {value}" for name, value in config.items() if value != baseline[name]]
     answer = f"{speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})" if changed else "kept"
-    judge = found["best"]["constraints"]["accuracy"].get("judged_by", "nothing")
+    judge = found["best"]["constraints"]["accuracy"].get("compared_by", "nothing")
     return [answer, judge, *counts, took, ", ".join(changed)]
 
 

@@ -53,9 +53,9 @@ def asked_after_the_baseline(runner):
     ("space", "evidence", "asked"),
     [
         (EXACT, "exact", []),
-        (FUSED, "gate", ["gate"]),
-        (AMP, "gate and probe", ["gate", *THREE_AND_THE_BASELINES]),
-        (TWO_BATCHES, "probe", THREE_AND_THE_BASELINES),
+        (FUSED, "numerical check", ["gate"]),
+        (AMP, "numerical check and short trainings", ["gate", *THREE_AND_THE_BASELINES]),
+        (TWO_BATCHES, "short trainings", THREE_AND_THE_BASELINES),
     ],
     ids=lambda value: str(value).strip(),
 )
@@ -65,7 +65,9 @@ def test_the_kind_of_the_knob_decides_what_is_asked(space, evidence, asked, tmp_
     assert not best.keeps_baseline
     assert asked_after_the_baseline(runner) == asked
     assert best.constraints.accuracy.evidence == evidence
-    assert (best.constraints.accuracy.gate is not None) == ("gate" in evidence)
+    assert (best.constraints.accuracy.numerical_check is not None) == (
+        "numerical check" in evidence
+    )
     assert best.constraints.accuracy.needs_full_run == (space == TWO_BATCHES)
 
 
@@ -75,9 +77,9 @@ def test_every_error_of_the_numerics_check_is_in_the_answer(tmp_path):
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["accuracy"]
     decides = {one.criterion for one in errors(found, lower_precision=False)}
     names = {"gradients": "gradient_error", "buffers": "buffer_error"}
-    assert set(written["gate"]) == {names.get(one, f"{one}_error") for one in decides}
-    assert written["gate"]["update_error"] == 1e-9
-    assert written["gate"]["path_error"] == 0.000123
+    assert set(written["numerical_check"]) == {names.get(one, f"{one}_error") for one in decides}
+    assert written["numerical_check"]["update_error"] == 1e-9
+    assert written["numerical_check"]["path_error"] == 0.000123
 
 
 def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):

@@ -116,7 +116,7 @@ def test_memory_is_left_unfilled_only_where_the_mode_is_on(tmp_path):
         told[is_on] = str(events[0])
         values = {job.config["fill_uninitialized_memory"] for job in runner.jobs if job.config}
         assert values == ({None, False} if is_on else {None})
-    why = "fill_uninitialized_memory stays null: torch's deterministic mode is off or fills none"
+    why = "fill_uninitialized_memory stays null: torch's deterministic mode is off or fills nothing"
     assert why in told[False]
     assert why not in told[True]
 

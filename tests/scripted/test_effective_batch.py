@@ -72,7 +72,7 @@ def test_parts_whose_gradients_add_up_to_the_same_need_no_probe(tmp_path):
     runner, events = searched(tmp_path, effective_batch="keep")
     accuracy = events[-1].best.constraints.accuracy
     assert {batch for batch, _ in runner.probes()} == {64}
-    assert accuracy.evidence == "gate"
+    assert accuracy.evidence == "numerical check"
     assert accuracy.split_error == 1e-6
     assert not accuracy.needs_full_run
     assert accuracy.split_text.endswith("by 0.0001 % on the same samples (rounding)")
@@ -100,7 +100,7 @@ def test_parts_that_do_not_add_up_to_the_same_are_probed_and_it_is_said(found, t
     runner, events = searched(tmp_path, effective_batch="keep", runner=runner)
     accuracy = events[-1].best.constraints.accuracy
     assert {batch for batch, _ in runner.probes()} > {64}
-    assert accuracy.evidence == "probe"
+    assert accuracy.evidence == "short trainings"
     assert accuracy.needs_full_run
     if isinstance(found, Gated):
         assert "differ by 30 % on the same samples (more than rounding" in accuracy.split_text

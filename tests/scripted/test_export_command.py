@@ -146,7 +146,7 @@ def found(tmp_path):
     """An answer of a script in this folder, of this machine, whose loss judged it."""
     script = Path(shutil.copy(SCRIPTS / "plain_loop.py", tmp_path / "train.py"))
     best = found_here(best_config(FASTER, BASELINE), script)
-    accuracy = best.constraints.accuracy.model_copy(update={"judged_by": "training loss"})
+    accuracy = best.constraints.accuracy.model_copy(update={"compared_by": "training loss"})
     constraints = best.constraints.model_copy(update={"accuracy": accuracy})
     best = best.model_copy(update={"constraints": constraints})
     provenance = best.provenance.model_copy(update=digests_of_arguments(best, []))

@@ -313,8 +313,8 @@ def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path):
     [
         ("cuda:0,cuda:0", "two trials at once"),
         *(("cuda:0,cpu:0", "several kinds"), ("cpu:0,cpu:4000", "may not use")),
-        *(("cpu:x", "is no device"), ("", "is no device"), ("cuda:one", "is no device")),
-        ("xpu:0,xpu:1", "is no device"),
+        *(("cpu:x", "not a device"), ("", "not a device"), ("cuda:one", "not a device")),
+        ("xpu:0,xpu:1", "not a device"),
         ("cpu:0-99999999999", "cores that this process may not use"),
     ],
 )

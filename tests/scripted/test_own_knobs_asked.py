@@ -47,7 +47,11 @@ def refusal(folder, space, **options):
 
 @pytest.mark.parametrize(
     ("effect", "evidence", "full_run"),
-    [("exact", "exact", False), ("numerics", "probe", False), ("statistics", "probe", True)],
+    [
+        ("exact", "exact", False),
+        ("numerics", "short trainings", False),
+        ("statistics", "short trainings", True),
+    ],
 )
 def test_the_effect_decides_the_evidence(tmp_path, effect, evidence, full_run):
     space = f"options:\n  checkpoint: {{values: [false, true], effect: {effect}}}\n"
@@ -120,10 +124,10 @@ options:
 def test_arguments_that_the_functions_do_not_take_are_told_at_once_with_the_signature(tmp_path):
     space = "options:\n  checkpoints: [true]\n  width: [16]\ndataset_options:\n  size: [1]\n"
     assert refusal(tmp_path, space, baseline={"options.bogus": 1}) == [
-        "space.yaml:2:16: options.checkpoints is no argument of "
+        "space.yaml:2:16: options.checkpoints is not an argument of "
         "build_model(checkpoint=False, width=8). Did you mean 'checkpoint'?",
-        "space.yaml:5:9: dataset_options.size is no argument of build_dataset().",
-        "--baseline: options.bogus is no argument of build_model(checkpoint=False, width=8).",
+        "space.yaml:5:9: dataset_options.size is not an argument of build_dataset().",
+        "--baseline: options.bogus is not an argument of build_model(checkpoint=False, width=8).",
     ]
 
 

@@ -41,7 +41,7 @@ def path(tmp_path):
 def changed(path, **settings):
     """Rewrite an answer with more settings, and a quality that covers changed arithmetic."""
     answer = read_best(path)
-    accuracy = answer.constraints.accuracy.model_copy(update={"judged_by": "training loss"})
+    accuracy = answer.constraints.accuracy.model_copy(update={"compared_by": "training loss"})
     update = {
         "config": TrainingConfig.of({**answer.config, **settings}).as_dict(),
         "constraints": answer.constraints.model_copy(update={"accuracy": accuracy}),
@@ -109,7 +109,7 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(tmp_
     script.write_text(script.read_text() + "# another\n")
     shown = told(tmp_path, "run", "--print-command", path, script)
     assert shown.out.strip().endswith("train.py"), shown.err
-    assert f"{script} has changed since: applying only" in shown.err
+    assert f"{script} has changed since the search: applying only" in shown.err
     assert "not applying: batch_size=32 (needs --allow-numerics)" in shown.err
     shown = told(tmp_path, "run", "--print-command", "--allow-numerics", path, script)
     assert shown.out.strip().endswith(PASSED), shown.err

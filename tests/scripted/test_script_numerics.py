@@ -65,10 +65,10 @@ def test_first_losses_may_differ_by_rounding_or_by_the_spread_of_untouched_runs(
     assert best.config["num_workers"] == 2
     assert (best.config["amp_dtype"] == "bfloat16") is passes
     accuracy = best.constraints.accuracy
-    assert accuracy.evidence == ("gate and probe" if passes else "exact")
+    assert accuracy.evidence == ("numerical check and short trainings" if passes else "exact")
     if passes:
-        assert accuracy.gate is not None
-        assert accuracy.gate.loss_error == pytest.approx(off)
+        assert accuracy.numerical_check is not None
+        assert accuracy.numerical_check.loss_error == pytest.approx(off)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_losses_that_cannot_be_read_leave_the_metric_alone_to_judge(tmp_path):
     end = events_of(options, runner)[-1]
     accuracy = end.best.constraints.accuracy
     assert end.best.config["amp_dtype"] == "bfloat16"
-    assert (accuracy.evidence, accuracy.gate) == ("probe", None)
+    assert (accuracy.evidence, accuracy.numerical_check) == ("short trainings", None)
 
 
 def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path):
@@ -215,10 +215,10 @@ def probed(found):
 @pytest.mark.parametrize(
     ("first", "update", "is_known", "evidence"),
     [
-        (0.02, 0.02, True, "gate"),
-        (0.1, 0.0, True, "gate and probe"),
-        (0.0, 0.1, True, "gate and probe"),
-        (0.0, 0.0, False, "gate and probe"),
+        (0.02, 0.02, True, "numerical check"),
+        (0.1, 0.0, True, "numerical check and short trainings"),
+        (0.0, 0.1, True, "numerical check and short trainings"),
+        (0.0, 0.0, False, "numerical check and short trainings"),
     ],
 )
 def test_a_fused_optimizer_whose_first_update_agrees_needs_no_seeds(
@@ -231,10 +231,13 @@ def test_a_fused_optimizer_whose_first_update_agrees_needs_no_seeds(
     best = searched_gradients(tmp_path, found, FUSED)
     assert best.config["optimizer_impl"] == "fused"
     assert best.constraints.accuracy.evidence == evidence
-    assert bool(probed(found)) is (evidence != "gate")
+    assert bool(probed(found)) is (evidence != "numerical check")
 
 
-@pytest.mark.parametrize(("settled", "evidence"), [(0.02, "gate"), (0.1, "gate and probe")])
+@pytest.mark.parametrize(
+    ("settled", "evidence"),
+    [(0.02, "numerical check"), (0.1, "numerical check and short trainings")],
+)
 def test_compiling_is_compared_when_it_is_in_force(tmp_path, settled, evidence):
     best = searched_gradients(tmp_path, runner(settled=settled), "compile_mode: [null, default]\n")
     assert best.config["compile_mode"] == "default"
@@ -246,7 +249,7 @@ def test_what_is_in_force_at_once_is_checked_without_the_rest(tmp_path):
     found = runner(settled=0.02)
     best = searched_gradients(tmp_path, found, BOTH)
     assert (best.config["optimizer_impl"], best.config["compile_mode"]) == ("fused", "default")
-    assert (best.constraints.accuracy.evidence, probed(found)) == ("gate", [])
+    assert (best.constraints.accuracy.evidence, probed(found)) == ("numerical check", [])
     tasks = (
         (job.task, job.config)
         for job in found.jobs
@@ -270,10 +273,10 @@ def test_what_only_rounds_is_searched_where_no_quality_judges(tmp_path):
     assert (best.config["optimizer_impl"], best.config["compile_mode"]) == ("fused", "default")
     assert best.config["amp_dtype"] is None
     accuracy = best.constraints.accuracy
-    assert (accuracy.evidence, accuracy.metric) == ("gate", "unchanged")
-    assert str(accuracy.judged_by).startswith("gradients of the first steps")
-    assert accuracy.gate.gradient_error == pytest.approx(0.02)
-    assert str(accuracy.unjudged).startswith(
+    assert (accuracy.evidence, accuracy.metric) == ("numerical check", "unchanged")
+    assert str(accuracy.compared_by).startswith("gradients of the first steps")
+    assert accuracy.numerical_check.gradient_error == pytest.approx(0.02)
+    assert str(accuracy.not_compared).startswith(
         "trying only settings that preserve results or gradients;"
     )
     assert best.judged_numerics, "autotune run applies them"
@@ -297,7 +300,7 @@ def test_gradients_that_tell_nothing_are_not_said_to_differ(tmp_path):
     found.observed = replace(SEEN, loss=loss)
     options = unstored_in(tmp_path, FUSED, script=ScriptOptions(()), trials=2)
     said = " ".join(lines_of(events_of(options, found)))
-    assert "gradients of the first steps do not show whether it trains as the unchanged" in said
+    assert "gradients of the first steps do not show whether it trains as well" in said
     assert "differ from the unchanged script's" not in said
 
 

@@ -85,7 +85,7 @@ def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path):
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
     notes = planned.context.space.notes
     (note,) = (note for note in notes if "arithmetic" in note)
-    assert note.startswith("not varying amp_dtype, compile_mode: each changes the arithmetic")
+    assert note.startswith("not varying amp_dtype, compile_mode: each changes rounding")
     why = "batch_size stays 16: it changes the course of training, so it needs --map"
     assert why in "\n".join(notes)
 
@@ -113,7 +113,10 @@ def test_with_a_metric_numerics_and_batch_sizes_are_probed_one_seed_a_process(tm
         assert job.config is not None
         assert job.script.arguments == ("--bs", str(job.config["batch_size"]))
     accuracy = answered.best.constraints.accuracy
-    assert (accuracy.metric, accuracy.evidence) == ("metric_regex", "gate and probe")
+    assert (accuracy.metric, accuracy.evidence) == (
+        "metric_regex",
+        "numerical check and short trainings",
+    )
     assert accuracy.seeds >= 3
 
 

@@ -106,10 +106,10 @@ def test_stages_that_training_outruns_leave_nothing_out_of_a_search(tmp_path, ur
     for event in begun:
         progress.show(event)
     text = "\n".join(said)
-    assert "nothing is left out: training reaches 400 % of what computing alone reached" in text
+    assert "nothing is left out: training reaches 400 % of what computing reached by itself" in text
     assert "bottleneck" not in text
     (answered,) = [event.best for event in begun if isinstance(event, Answered)]
-    assert answered.evidence.baseline.stages is None
+    assert answered.evidence.baseline.phases is None
     again = searched(tmp_path, outrun(), trials=4, storage=url)
     timed = [event for event in again if isinstance(event, StagesTimed)]
     assert [event.space.size for event in timed] == [18], "a resumed search reads the same"
@@ -141,8 +141,8 @@ def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path):
     assert "num_workers stays 0: loading takes 0.1 % of computing" in timed.space.notes
     assert "diagnosis" not in {asked.phase for asked in runner.asked}, "no run of its own"
     assert {job.config["num_workers"] for job in runner.jobs if job.config} == {0}
-    stages = events[-1].best.evidence.baseline.stages
-    assert (stages.bound, stages.loading) == ("computing", 160_000)
+    stages = events[-1].best.evidence.baseline.phases
+    assert (stages.bottleneck, stages.loading) == ("computing", 160_000)
     report = read_report(find_study(str(tmp_path)))
     assert report.stages == OF_SCRIPT
     again = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
@@ -184,8 +184,8 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
     assert timed.diagnosis.bound == "computing"
     assert timed.diagnosis.limits() == pytest.approx({"compute": 160.0, "compute, update": 160_000})
     assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
-    stages = events[-1].best.evidence.baseline.stages
-    assert (stages.bound, stages.loading, stages.computing) == ("computing", None, 160.0)
+    stages = events[-1].best.evidence.baseline.phases
+    assert (stages.bottleneck, stages.loading, stages.computing) == ("computing", None, 160.0)
 
 
 def test_without_stages_nothing_is_left_out(tmp_path):

@@ -95,7 +95,7 @@ def test_a_graph_that_is_compiled_again_and_again_cannot_win(tmp_path):
     assert events[-1].best.config["batch_size"] == 64
     (trial,) = (one for one in ended_in(events) if batch_of(one.config) == 128)
     assert not trial.verdict.feasible
-    assert trial.verdict.reason.startswith("never steady")
+    assert trial.verdict.reason.startswith("speed never steady")
 
 
 def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):

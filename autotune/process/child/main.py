@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from autotune.training.tasks import LoadedJob
 
 _NO_MEETING = (
-    "the launcher gives no {absent}, by which torch's processes find each other. Set them as for "
-    "your own training, in the environment of autotune: the host of rank 0 and a free port there"
+    "the launcher does not set {absent}, which torch's processes need to find each other. Set them "
+    "before autotune starts, as for your own training: the host of rank 0 and a free port there"
 )
 _NO_TORCH = outcomes.UserError("it ended without importing torch", "")
 STACKS_AT = 0.95
@@ -62,7 +62,7 @@ def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:
     """
     place = this_place()
     if place is None:
-        sys.exit(f"{TELLS}it gives no rank: none of {KNOWN} is in the environment")
+        sys.exit(f"{TELLS}it sets no rank: none of {KNOWN} is in the environment")
     own = folder.of_rank(place.rank)
     print_to(own, keep=True)
     write_atomically(own.place, note_of(place))

@@ -124,9 +124,9 @@ def _check_calm(search: SearchRun) -> None:
     measured = len(measured_trials(search.study.finished()))
     raise NotSearchedEnoughError(
         f"not searched enough: your settings ran {speed:.2g} times as fast in the confirmation as "
-        "before the trials. Something slowed them then, so that little is known of the "
-        f"{measured} configurations that were compared with them. Search again with a new --study "
-        "NAME when nothing else runs on this machine. best.yaml was not written.",
+        f"before the trials. Something slowed them then, so the comparison with {measured} "
+        "configurations tells little. Search again with a new --study NAME when nothing else runs "
+        "on this machine. best.yaml was not written.",
         measured=measured,
     )
 

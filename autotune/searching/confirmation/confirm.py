@@ -42,7 +42,7 @@ from autotune.values.text import readable
 TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
 _NOT_DECIDED = "the time budget ended before the rounds decided"
-_NO_TIME_FOR_SEEDS = "the time left is too short for its accuracy and its rounds"
+_NO_TIME_FOR_SEEDS = "the time left is too short for its short trainings and rounds"
 # Processes that each further candidate adds to a race.
 _PROCESSES_MORE = 9
 MOST_AT_ONCE = 3

@@ -127,10 +127,10 @@ def accuracy_evidence(
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     trained, split_error = prober.training_equivalent(config), prober.numerics.split_error(config)
     evidence = prober.evidence(config)
-    by_gradients = is_script and evidence == "gate"
+    by_gradients = is_script and evidence == "numerical check"
     return AccuracyEvidence(
         evidence=evidence,
-        gate=_gate(prober.numerics.gated(config), is_script, by_gradients),
+        numerical_check=_gate(prober.numerics.gated(config), is_script, by_gradients),
         metric=rule.metric,
         baseline=readable(fmean(rule.baseline[: len(qualities)])),
         best=readable(fmean(qualities)),
@@ -145,13 +145,15 @@ def accuracy_evidence(
         seeds=len(qualities),
         needs_full_run=_changes_course(prober, trained),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
-        judged_by=_judged_by(prober, rule.baseline[: len(qualities)], by_gradients),
-        unjudged=prober.context.judge.name_a_metric or None,
+        compared_by=_compared_by(prober, rule.baseline[: len(qualities)], by_gradients),
+        not_compared=prober.context.judge.name_a_metric or None,
     )
 
 
-def _judged_by(prober: AccuracyProber, baseline: Sequence[float], by_gradients: bool) -> str | None:
-    """Return what judged a script, in words; None for a model.py, and if all settings are exact."""
+def _compared_by(
+    prober: AccuracyProber, baseline: Sequence[float], by_gradients: bool
+) -> str | None:
+    """Return what a script was compared by, in words; None for a model.py and exact settings."""
     by = prober.context.judge.by
     if by not in ("gradients", "training_loss", "metric_regex"):
         return None

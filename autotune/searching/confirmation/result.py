@@ -129,7 +129,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_
         unit=None if context.counts_samples else "steps",
         baseline=best_config.Baseline(
             config=context.baseline.as_dict(),
-            stages=_stages(prober),
+            phases=_phases(prober),
             **dict(_throughput(won.baseline_runs)),
         ),
         changed=changed,
@@ -147,7 +147,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_
     )
 
 
-def _stages(prober: AccuracyProber) -> evidence.Stages | None:
+def _phases(prober: AccuracyProber) -> evidence.Phases | None:
     """Return the stages of the diagnosis; None if it failed or contradicts the training."""
     found = noted_diagnosis(prober.context, prober.study)
     if found is None or found.doubt:
@@ -155,8 +155,8 @@ def _stages(prober: AccuracyProber) -> evidence.Stages | None:
     limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
     share = found.stages.optimizer_seconds / found.stages.compute_seconds
     busy = None if found.busy_share is None else round(found.busy_share, 4)
-    return evidence.Stages(
-        bound=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits
+    return evidence.Phases(
+        bottleneck=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits
     )
 
 

@@ -152,8 +152,8 @@ class Diagnosis:
         if share is None or share < _FAR_FASTER:
             return None
         return (
-            f"training reaches {100 * share:.0f} % of what {self.bound} alone reached; something "
-            "else ran while the phases were timed, or their batch takes longer than others"
+            f"training reaches {100 * share:.0f} % of what {self.bound} reached by itself: "
+            "something else ran while the phases were timed, or their batch is a slow one"
         )
 
     @property

@@ -147,11 +147,11 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
         return None
     name, path = options.study, options.model_path
     if identity.is_of_script and script is None:
-        raise UsageError(f"study {name!r} is of a script; to have {path} run as one, add --")
+        raise UsageError(f"study {name!r} is of a script; to run {path} as one, add --")
     if script is not None and not identity.is_of_script:
         raise UsageError(f"study {name!r} is of a model.py, and {path} is run as a script.")
     if (count := identity.facts.get("processes", 1)) > 1:
-        raise UsageError(f"study {name!r} trains in {count} processes; workers run trials of one.")
+        raise UsageError(f"study {name!r} trains in {count} processes; workers train in one.")
     if script is not None:
         told = plan.options.get("script", {"arguments": ()})
         known = TypeAdapter(ScriptOptions).validate_python(told)

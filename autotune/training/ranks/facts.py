@@ -101,5 +101,5 @@ def epochs_obstacle(batches: Sequence[int | None]) -> str:
     told = ", ".join(f"rank {n}: {'more' if c is None else c}" for n, c in enumerate(batches))
     return (
         f"{short} has fewer batches in an epoch than others ({told}), which would wait for ever. "
-        "Give each process as many samples"
+        "Give each process equally many samples"
     )

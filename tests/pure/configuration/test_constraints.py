@@ -173,7 +173,7 @@ def test_a_tolerance_says_what_it_is():
 
 def test_a_tolerance_of_nothing_says_that_training_gained_nothing_and_what_helps():
     said = rules.Tolerance(0.01, relative=True).words("held_out_loss", (2.508, 2.4), 2.485)
-    assert "training gained nothing in the probe (held_out_loss 2.485 before, 2.508 after" in said
+    assert "a short training gained nothing (held_out_loss 2.485 before, 2.508 after" in said
     assert "--accuracy-samples" in said
 
 

@@ -294,7 +294,7 @@ def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(knob, value
     assert isinstance(outcome, Measured)
     launch = (tmp_path / "trial" / "launch").read_text()
     (name,) = knob.environ(value)
-    assert launch == f"forked with {name}; dataset built anew: asked for\n"
+    assert launch == f"forked with {name}; dataset built again: --fresh-data\n"
 
 
 @pytest.mark.real

@@ -91,14 +91,10 @@ def test_only_cores_that_may_be_used_are_given():
 def test_a_value_that_would_change_nothing_is_refused_with_its_reason(monkeypatch):
     machine = cpu_machine(4)
     monkeypatch.setattr(process, "_mask", lambda: frozenset({0, 1}))
-    assert (
-        AFFINITY.obstacle("compact", machine) == "the cores that may be used are on one NUMA node"
-    )
-    assert AFFINITY.obstacle("spread", machine) == (
-        "no core that may be used has a second hardware thread"
-    )
+    assert AFFINITY.obstacle("compact", machine) == "the usable cores are on one NUMA node"
+    assert AFFINITY.obstacle("spread", machine) == ("no usable core has a second hardware thread")
     assert AFFINITY.obstacle("workers_apart", machine) is None
-    alone = "training and workers cannot share out one physical core"
+    alone = "one physical core cannot be divided between training and workers"
     assert AFFINITY.obstacle("workers_apart", cpu_machine(1)) == alone
     monkeypatch.setattr(process, "_mask", lambda: frozenset({0, 4}))
     assert AFFINITY.obstacle("workers_apart", machine) == alone

@@ -165,7 +165,7 @@ def test_a_machine_without_streams_refuses_it_with_its_reason():
     assert knob.suggestions(cuda_machine()) == (False, True)
     assert knob.obstacle(True, cpu_machine()) == "there is no accelerator to copy to"
     apple = replace(cuda_machine(), device="mps:0")
-    assert knob.obstacle(True, apple) == "mps has no streams that copies could take"
+    assert knob.obstacle(True, apple) == "mps has no streams for the copies"
 
 
 def learnt(model):

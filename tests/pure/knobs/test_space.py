@@ -48,7 +48,7 @@ def test_values_that_a_machine_cannot_run_are_refused_with_places_and_all_at_onc
         narrowed(written(tmp_path, text), cpu_machine(cores=2))
     assert [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()] == [
         "space.yaml:1:18: num_workers=64 is not possible on this machine; "
-        "at most 4 make sense with the 2 cores that may be used here.",
+        "at most 4 make sense with 2 usable cores.",
         "space.yaml:2:19: amp_dtype=float16 is not possible on this machine; "
         "Test CPU has no native float16 instructions.",
         "space.yaml:3:14: num_threads=3 is not possible on this machine; "
@@ -69,7 +69,7 @@ def test_a_portable_file_is_narrowed_with_a_note_for_each_value(tmp_path):
     space = narrowed(written(tmp_path, text), cpu_machine())
     assert space.varied() == {}
     assert space.notes == (
-        "num_workers=64 dropped: at most 4 make sense with the 2 cores that may be used here",
+        "num_workers=64 dropped: at most 4 make sense with 2 usable cores",
         "compile_mode=reduce-overhead dropped: torch 2.15.0 does not know this mode",
     )
 

@@ -78,7 +78,7 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(how, tmp_pa
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("autotune: it gives no rank: none of RANK, ")
+    assert done.stderr.startswith("autotune: it sets no rank: none of RANK, ")
 
 
 def launching(processes):
@@ -108,7 +108,7 @@ def test_a_job_of_a_launcher_is_read_back_and_others_are_as_they_were():
     ("said", "told"),
     [
         ("srun: error: Unable to allocate resources\n--------\n", "Unable to allocate resources"),
-        ("autotune: it gives no rank\nTraceback\nError: 1\n", "it said: it gives no rank"),
+        ("autotune: it sets no rank\nTraceback\nError: 1\n", "it said: it sets no rank"),
         ("", "it said: nothing"),
     ],
 )

@@ -107,8 +107,8 @@ def test_a_loss_that_falls_at_once_falls():
 def test_steps_without_a_loss_and_losses_that_are_not_finite_judge_nothing():
     good, none = StepLoss(1, (1.0,)), StepLoss(2, ())
     assert fault_of([good]) == ""
-    assert "calls no backward" in fault_of([none])
-    assert "without a backward of their own" in fault_of([good, none])
+    assert "calls backward on no loss" in fault_of([none])
+    assert "no backward pass of their own" in fault_of([good, none])
     assert "NaN or infinite" in fault_of([good, StepLoss(2, (float("nan"),))])
 
 

@@ -90,7 +90,7 @@ def test_a_profiler_that_sees_no_kernel_tells_nothing():
 )
 def test_a_library_that_gets_no_memory_says_so_in_other_words(text):
     found = classify(RuntimeError(text), None, 1000)
-    assert found == OutOfMemory("device", f"{text} (mostly for lack of memory)", 1000)
+    assert found == OutOfMemory("device", f"{text} (usually a lack of memory)", 1000)
 
 
 def test_a_kernel_that_is_too_large_for_the_device_is_the_configurations_fault():

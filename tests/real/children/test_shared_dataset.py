@@ -145,7 +145,7 @@ def test_a_trial_says_what_it_shares_and_what_production_pays(trials):
 
 def test_each_process_builds_its_own_dataset_where_that_is_asked_for(trials):
     folder, _ = trials
-    asked, shared = "forked; dataset built anew: asked for\n", "forked\n"
+    asked, shared = "forked; dataset built again: --fresh-data\n", "forked\n"
     launches = [launch_of(folder / name) for name in trials[1]]
     assert launches == [asked, asked, shared, shared, shared]
     assert len(set(noted(folder))) == len(noted(folder)) == 3, "one for the three that share"
@@ -191,7 +191,7 @@ def test_a_stream_that_reads_on_from_an_open_file_begins_anew_in_each_trial(runn
         assert isinstance(runner.run(job_for(model), tmp_path / name), outcomes.Measured)
     assert noted(tmp_path, "starts")[-2:] == ["0", "0"]
     reason = "building the dataset left a file open, whose position forks would share: "
-    assert launch_of(tmp_path / "second").startswith(f"forked; dataset built anew: {reason}")
+    assert launch_of(tmp_path / "second").startswith(f"forked; dataset built again: {reason}")
     assert len(noted(tmp_path)) == 3, "the host's, in vain, and each trial's own"
 
 
@@ -221,7 +221,7 @@ def test_settings_that_a_dataset_changes_are_found_as_in_a_process_of_its_own(ru
     outcome = runner.run(job_for(model, {"num_threads": 1}), tmp_path / "trial")
     assert isinstance(outcome, outcomes.NotApplied), outcome
     reason = "building the dataset sets num_threads of the process"
-    assert launch_of(tmp_path / "trial") == f"forked; dataset built anew: {reason}\n"
+    assert launch_of(tmp_path / "trial") == f"forked; dataset built again: {reason}\n"
 
 
 @pytest.mark.usefixtures("threads_of_the_machine")

@@ -32,7 +32,7 @@ def warm(tmp_path_factory):
         yield runner
 
 
-FORKED = "forked; dataset built anew: asked for\n"
+FORKED = "forked; dataset built again: --fresh-data\n"
 
 
 def launch_of(folder):

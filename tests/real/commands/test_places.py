@@ -254,7 +254,7 @@ def test_a_model_that_everybody_may_change_is_warned_of_before_it_is_run(
     options_of(model)
     said = capsys.readouterr().err
     assert said.startswith("warning: ") == warns
-    assert ("can be changed by every user of this machine; run `chmod o-w " in said) == warns
+    assert ("can be written by every user of this machine; run `chmod o-w " in said) == warns
 
 
 @covers("X11")

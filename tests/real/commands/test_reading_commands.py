@@ -30,7 +30,7 @@ def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
     own, *others = multiprocessing.get_all_start_methods()
     at = next(n for n, row in enumerate(rows) if row.startswith("loader_start_method"))
     assert f"{', '.join(sorted(others))} (with num_workers)" in rows[at]
-    assert rows[at + 1].startswith(f"not {own}: null is that already")
+    assert rows[at + 1].startswith(f"not {own}: null means the same here")
 
 
 def test_knobs_with_a_model_says_what_it_has_no_use_for():

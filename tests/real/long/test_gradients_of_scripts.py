@@ -87,6 +87,6 @@ def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path):
     best = read_best(path)
     assert best.config["optimizer_impl"] == "fused"
     assert best.config["amp_dtype"] is None
-    assert best.constraints.accuracy.evidence == "gate"
+    assert best.constraints.accuracy.evidence == "numerical check"
     shown = autotune(tmp_path, "run", path, "--print-command", script)
     assert '"optimizer_impl": "fused"' in shown.stdout

@@ -66,7 +66,7 @@ def test_a_search_of_a_model_py_finds_the_variable_and_the_argument(model_search
     assert best.config["options.careful"] is False
     assert best.evidence.baseline.config["options.careful"] is True
     assert best.effects == {"env.OWN_PAUSE": "exact", "options.careful": "numerics"}
-    assert best.constraints.accuracy.evidence == "probe"
+    assert best.constraints.accuracy.evidence == "short trainings"
     assert best.evidence.searched.tried["env.OWN_PAUSE"] == (None, "0")
 
 

@@ -178,7 +178,7 @@ def test_two_processes_keep_the_effective_batch_in_every_trial_and_in_a_run(tmp_
     space = "batch_size: [16, 32, 64]\nnum_threads: [1]\n"
     flags = ("--effective-batch", "keep", "--baseline", "batch_size=64")
     found = searched(tmp_path, space, MODEL, *TWO, *FLAGS, *flags)
-    assert "2 processes: a step of all has 128 samples, 64 in each" in found.done.stderr
+    assert "2 processes: a step takes 128 samples, 64 in each" in found.done.stderr
     jobs = [json.loads(path.read_text()) for path in tmp_path.glob("studies/s/trials/0*/job.json")]
     tried = [TrainingConfig.of(job["config"]) for job in jobs]
     assert {job["processes"] for job in jobs} == {2}

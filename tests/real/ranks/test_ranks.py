@@ -139,7 +139,7 @@ def test_a_launcher_without_a_place_to_meet_is_refused_with_what_to_do(launcher,
     job = of_two(WORKLOADS / "plain.py")
     outcome = run_child(tmp_path, replace(job, launch=launcher("MPI without a place to meet")))
     assert isinstance(outcome, Rejected), outcome
-    assert "the launcher gives no MASTER_ADDR and MASTER_PORT" in outcome.detail
+    assert "the launcher does not set MASTER_ADDR and MASTER_PORT" in outcome.detail
 
 
 def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path):

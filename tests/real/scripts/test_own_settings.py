@@ -95,7 +95,7 @@ def test_an_optimizer_that_refuses_another_kernel_gets_its_own_arguments(tmp_pat
 def test_a_model_that_the_script_compiles_is_run_without(ask, way):
     seen = observed(ask("compiles_itself.py", way, ENDLESS))
     assert seen.own == ("compile_mode", "compile_dynamic")
-    assert seen.fixed["compile_scope"] == "the script chooses itself what it compiles"
+    assert seen.fixed["compile_scope"] == "the script itself chooses what it compiles"
     assert seen.workload.baseline["compile_mode"] == "default"
     settings = {"compile_mode": None}
     outcome = replacing(ask, "compiles_itself.py", way, ENDLESS, settings=settings, own=COMPILED)

@@ -91,7 +91,7 @@ def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_pat
     script.write_text(text.replace("100_000", "1_000"))
     done = run(tmp_path, script, num_workers=2)
     applied, refused = report_of(done)
-    assert applied == "applied: PyTorch's defaults alone"
+    assert applied == "applied: only PyTorch's defaults"
     assert refused == (
         "not applied: num_workers=2, prefetch_factor=2 (the dataset is an IterableDataset, all "
         "of which each worker would load)"

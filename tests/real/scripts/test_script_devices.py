@@ -192,7 +192,7 @@ def test_a_worker_runs_trials_of_a_script_with_its_own_arguments(server_storage,
     ("script", "error", "said"),
     [
         (ScriptOptions(("--bs", "32")), StudyMismatchError, "script"),
-        (None, UsageError, "is of a script; to have .* run as one, add --"),
+        (None, UsageError, "is of a script; to run .* as one, add --"),
     ],
 )
 def test_a_worker_with_other_arguments_is_refused(script, error, said, server_storage, tmp_path):

@@ -49,10 +49,13 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path):
     best = answer(tmp_path)
     accuracy = best.constraints.accuracy
     assert best.config["amp_dtype"] == "bfloat16"
-    assert (accuracy.metric, accuracy.evidence) == ("training_loss", "gate and probe")
+    assert (accuracy.metric, accuracy.evidence) == (
+        "training_loss",
+        "numerical check and short trainings",
+    )
     assert accuracy.best < accuracy.baseline + accuracy.tolerance
-    assert 0 < accuracy.gate.loss_error < 0.05
-    assert accuracy.judged_by == "mean training loss over the last tenth of " + (
+    assert 0 < accuracy.numerical_check.loss_error < 0.05
+    assert accuracy.compared_by == "mean training loss over the last tenth of " + (
         f"{accuracy.samples} samples"
     )
     path = tmp_path / "studies" / "train" / "best.yaml"
@@ -77,7 +80,7 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path):
     other.write_text((tmp_path / "train.py").read_text() + "# another\n")
     shown = told(tmp_path, "run", path, "--print-command", other)
     assert "needs --allow-numerics" in shown.out, "no evidence of that script"
-    path.write_text(path.read_text().replace("judged_by:", "#"))
+    path.write_text(path.read_text().replace("compared_by:", "#"))
     shown = told(tmp_path, "run", path, "--print-command", "train.py")
     assert "needs --allow-numerics" in shown.out
 
@@ -90,10 +93,10 @@ def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_
         "trying only settings that preserve results; the training loss cannot compare quality: it "
         "trains several models with separate losses, as a GAN does"
     )
-    assert f"amp_dtype stays null: it changes the arithmetic: {NEEDED}" in done.stderr
+    assert f"amp_dtype stays null: it changes rounding: {NEEDED}" in done.stderr
     accuracy = answer(tmp_path).constraints.accuracy
     assert accuracy.metric == UNCHANGED
-    assert str(accuracy.unjudged).startswith(why)
+    assert str(accuracy.not_compared).startswith(why)
     assert why in " ".join((done.stdout + done.stderr).split())
 
 
@@ -157,7 +160,7 @@ def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(tmp_path,
         assert "with batch_size=64, so it is not a per-sample mean" in reason
 
 
-def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance(tmp_path):
+def test_a_script_that_seeds_itself_is_compared_by_trainings_that_differ_by_chance(tmp_path):
     done = search(tmp_path, "classifies.py", "--", "--seed", "3")
     assert done.returncode == 0, done.stderr
     accuracy = answer(tmp_path).constraints.accuracy
@@ -167,7 +170,7 @@ def test_a_script_that_seeds_itself_is_judged_by_trainings_that_differ_by_chance
     probes = [path.name for path in tmp_path.glob("studies/train/trials/accuracy/*-seed*")]
     found = [name.rpartition("-")[2] for name in probes]
     assert {"seed0", "seed1", "seed2"} <= set(found)
-    assert f"metric      {accuracy.judged_by}" in done.stdout + done.stderr
+    assert f"metric      {accuracy.compared_by}" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -194,5 +197,5 @@ def test_exact_settings_alone_are_tried_if_asked_for(tmp_path):
     words = ("--exact-only", "--dry-run")
     done = search(tmp_path, "classifies.py", *words, space=f"{BOTH}num_workers: [0, 1]\n")
     assert done.returncode == 0, done.stderr
-    assert "amp_dtype stays null: it changes the arithmetic: --exact-only" in done.stderr
+    assert "amp_dtype stays null: it changes rounding: --exact-only" in done.stderr
     assert "as --exact-only asks" in done.stderr

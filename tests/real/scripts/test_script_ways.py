@@ -67,7 +67,7 @@ def test_run_passes_a_batch_size_in_each_way(folder, way, arguments):
         ("--config:batch_size", ("--config", "conf.yaml"), "Did you mean 'train.batch_size'?"),
         ("--config:train", ("--config", "conf.yaml"), "has no key train with a single value"),
         ("--config:a", ("--config", "none.yaml"), "there is no file none.yaml"),
-        ("--config:a", (), "the script's arguments do not have --config"),
+        ("--config:a", (), "--config is not among the script's arguments"),
         ("--config:a", ("--config", "train.py"), "cannot be read as YAML or JSON"),
         ("conf.json:train.bs", ("conf.json",), "conf.json has no key train.bs"),
     ],
@@ -272,6 +272,6 @@ def test_an_installed_command_is_found_as_a_shell_finds_it(folder, tool):
     tool.write_text("#!/opt/other/bin/python3\n")
     refused = command("search", "train-it")
     assert refused.code == 2
-    assert f"runs with /opt/other/bin/python3, and autotune with {sys.executable}" in refused.err
+    assert f"runs with /opt/other/bin/python3, autotune with {sys.executable}" in refused.err
     tool.write_text("#!/bin/sh\n")
     assert "train-it does not exist" in command("search", "train-it").err
