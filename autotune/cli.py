@@ -40,7 +40,7 @@ COMMANDS = {
     "check": "Check best.yaml and search space files.",
 }
 """Commands with their short help, in the order in which people need them."""
-# Module of a command that does not have its name.
+# Modules of commands whose name differs.
 _MODULES = dict.fromkeys(("settings", "spaces", "doctor"), "show")
 
 

@@ -57,8 +57,8 @@ def evaluate(model: nn.Module, device: torch.device) -> float:
 
 
 # Also optional: collate_fn(samples), given to the DataLoader; count_tokens(batch), with which
-# throughput is told in tokens too; clip_gradients(model), called before each step of the optimizer;
-# checkpoint(model), which wraps what is to be computed again in the backward pass, in place
+# throughput is reported in tokens too; clip_gradients(model), called before each step of the
+# optimizer; checkpoint(model), which wraps in place the parts to be recomputed in the backward pass
 # (torch.utils.checkpoint).
 
 

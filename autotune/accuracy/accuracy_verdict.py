@@ -208,7 +208,7 @@ class AccuracyProber:
     def can_accept(self) -> bool:
         """False if no seeds could show that another training is as good: nothing may be lost.
 
-        So it is where a share of what training gains may be lost, and it gains nothing in a probe.
+        This happens if the tolerance is a share of what training gains, and a probe gains nothing.
         """
         return not self.context.judge.has_quality or self.known_rule.tolerance > 0
 
@@ -259,8 +259,8 @@ class AccuracyProber:
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Return whether the known seeds show a loss beyond the tolerance; runs nothing.
 
-        It is False as long as fewer than `SEEDS` of the baseline are known, and for what trains as
-        the baseline does: its scatter over seeds is not held against it.
+        It is False while fewer than `SEEDS` of the baseline are known, and for trainings equal to
+        the baseline's, because only chance moves their seeds.
         """
         if not self.needs_probe(config):
             return False
@@ -295,7 +295,7 @@ class AccuracyProber:
         """Return the seeds that a training and the baseline lack until it may be decided.
 
         Args:
-            training: text from `training_of`; "" for one to come, of which no seed is known.
+            training: text from `training_of`; "" for one to come, without known seeds.
             least: the fewest seeds of each to count, unless the training is decided.
         """
         look = self._next_look(training)

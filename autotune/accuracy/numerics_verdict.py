@@ -195,7 +195,7 @@ class NumericsChecker:
         return tested, baseline.replace(**plain)
 
     def _exchanged(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
-        """Return `config` in several processes, and it with gradients exchanged as they are."""
+        """Return `config` in several processes, and the same with uncompressed gradients."""
         baseline = self.context.baseline
         numerics = {name: config[name] for name in _IN_ONE}
         reference = baseline.replace(num_workers=0, **numerics).alone

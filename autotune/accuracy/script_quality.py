@@ -1,8 +1,8 @@
 """Accuracy of a training script under other settings.
 
-Settings that do not change the arithmetic need no evidence. For all others, the first steps are
-compared with the unchanged script's. Unless their gradients agree, the quality of a training
-follows: its loss, or the metric that it prints.
+Settings that preserve results need no evidence. For all others, the first steps are compared with
+the unchanged script's. Unless their gradients agree, the quality of a training follows: its loss,
+or the metric that it prints.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _WORDS = {
 }
 # Difference where there is nothing to compare.
 _UNKNOWN = 1.0
-# Knobs that take effect in the first step, as those do that replace what the script sets; all other
-# settings of a model have by the third.
+# Knobs that take effect in the first step, such as those that replace the script's own values. All
+# other settings of a model take effect by the third.
 _AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
 _OPTIMIZER = "optimizer_impl"
 _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
@@ -64,7 +64,7 @@ _NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
 
 @dataclass(frozen=True)
 class FirstLossChecker(NumericsChecker):
-    """Compares the first steps of a script with the untouched script's, at equal loaders.
+    """Compares the first steps of a script with the untouched script's, with equal loaders.
 
     The seed is the same, so that both train on the same samples from the same weights. Random
     numbers and rounding change the losses as well. Another untouched run shows by how much: it
@@ -180,7 +180,7 @@ class FirstLossChecker(NumericsChecker):
     def _settled_error(
         self, found: FirstLosses, own: FirstLosses, at_once: TrainingConfig
     ) -> float:
-        """Return how far gradients of the third step are from those without what is new in it."""
+        """Return how far gradients of the third step are from those without its new settings."""
         settled, reference = own.sums.settled_gradients, self.context.baseline
         if at_once != reference:
             before = self._found(at_once, reference)
@@ -200,7 +200,7 @@ class FirstLossChecker(NumericsChecker):
     def _observed(self) -> FirstLosses | None:
         """Return the observed run's first losses; None if a run of the baseline would have others.
 
-        It would with another seed, or if the baseline is not what was observed.
+        This is so with another seed, or if the baseline is not what was observed.
         """
         seen, own = self.context.observed, self.context.baseline
         if seen is None or seen.loss is None or len(seen.loss.first) < FIRST_STEPS:
@@ -232,7 +232,7 @@ def _apart(found: Sequence[float], own: Sequence[float]) -> float:
 def _distance(found: Sequence[float], own: Sequence[float]) -> float:
     """Return the L2 norm of the difference, relative to that of the untouched script's numbers.
 
-    It is 1 if there are more or fewer of them, as of a model with other parameters.
+    It is 1 if there are more or fewer of them, as in a model with other parameters.
     """
     if len(found) != len(own):
         return _UNKNOWN
@@ -286,7 +286,7 @@ class ScriptProber(AccuracyProber):
         Settings that a check may show to round count as known.
         """
         known = {self._own, *self.study.notes.qualities}
-        # There are thousands of configurations, and few of their numerics.
+        # Thousands of configurations share few combinations of numerics.
         alike = lru_cache(None)(partial(self.numerics.computes_alike, unchecked=True))
         numerics = (self.context.baseline.replace(**_numerics_of(one)) for one in configs)
         reduced = map(self._probed_as, configs, map(alike, numerics))

@@ -61,7 +61,7 @@ def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
 def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, str]:
     """Return four hex digits of the values of each argument that `arguments_digest` counts.
 
-    They show which argument differs, and are too few to give a value away. Words without a name
+    They show which argument differs, and are too few to give a value away. Positional arguments
     have the name "".
     """
     return {name: _digest(values)[:4] for name, values in _by_name(arguments, mapped).items()}

@@ -211,7 +211,7 @@ def _found(path: Path, content: Any, key: str) -> tuple[Any, Any]:
 def _scalars(content: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield each key of several parts that has a single value, its holder, and its last part.
 
-    What an alias stands for comes once: an alias may hold itself.
+    The target of an alias comes once, because an alias may contain itself.
     """
     waiting, seen = [("", content)], set[int]()
     for above, holder in waiting:  # which grows meanwhile

@@ -23,7 +23,7 @@ def module_file(name: str) -> Path:
     """Return the file that `python -m name` runs; no package is imported for it.
 
     Raises:
-        UsageError: there is no such module, or it is no Python source.
+        UsageError: there is no such module, or it is not Python source.
     """
     places: list[str] | None = [str(Path.cwd()), *sys.path]
     spec = None

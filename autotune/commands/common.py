@@ -204,8 +204,8 @@ def tell_mismatches(
 ) -> None:
     """Print to stderr how this machine and model differ from those that `best` records.
 
-    `processes` train together; None: as many as the environment says. Of several processes that a
-    launcher started, one prints.
+    `processes` train together; None: as many as the environment says. If a launcher started several
+    processes, only one prints.
 
     Raises:
         UsageError: a file cannot be read.
@@ -219,7 +219,7 @@ def tell_mismatches(
 
 
 def say(text: str) -> None:
-    """Print a remark to stderr; of several processes that a launcher started, the first does."""
+    """Print a remark to stderr, only once if a launcher started several processes."""
     place = this_place()
     if place is None or place.rank == 0:
         click.echo(clean(f"autotune: {text}"), err=True)

@@ -64,7 +64,7 @@ def execute_profile(options: SearchOptions) -> None:
                 context.job(Profile(), context.baseline), folder / "trials" / "profile"
             )
             rate = _rate(context, runner, folder / "trials" / "whole")
-        # A script's operators are of use without its phases.
+        # A script's operators are useful even without its phases.
         is_told = isinstance(stages, Diagnosed) or context.observed is not None
         if not (is_told and isinstance(profiled, Profiled)):
             failure = as_failure(profiled if is_told else stages)

@@ -42,7 +42,7 @@ class _BeforeTheScript(click.Command):
         before = args[: len(args) - len(named)]
         between = named[1 : len(named) - len(script)]
         options = [word for word in (*before, *between) if word != "--"]
-        # Before arguments a search needs `--`, which no script does.
+        # People may type the `--` that a search needs before arguments; no script needs it.
         arguments = script[2 if script[1:2] == ["--"] else 1 :]
         return super().parse_args(ctx, [*options, "--", *best, *script[:1], *arguments])
 
@@ -94,7 +94,7 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     answer, (script, *arguments) = read_best(best), command
     check_torch(APPLIES)
     script, path = _found(script, as_module)
-    # The result of a model.py may run any script.
+    # The result of a model.py may be applied to any script.
     has_name = path.name == Path(answer.provenance.model).name
     measured = path if has_name or mismatch.is_model(answer, path) else None
     doubt = _doubt(answer, script, measured, arguments)

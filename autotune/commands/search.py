@@ -295,7 +295,7 @@ def execute_search(
             sys.stdout.write(not_enough_result(error) + "\n")
         raise
     except (KeyboardInterrupt, SystemExit):
-        with suppress(OSError):  # that the terminal is gone may be why this ends
+        with suppress(OSError):  # the search may end because the terminal is gone
             so_far = path_so_far(options)
             command = shlex.join(["autotune", *sys.argv[1:]])  # to_stderr masks passwords
             for line in stopped_lines(command, so_far if so_far.exists() else None):

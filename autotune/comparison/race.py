@@ -2,9 +2,9 @@
 
 The fastest of several is also the luckiest. So while several are left, rounds choose between them:
 the clearly slower leave after each round, and all but the preferred one after a block of rounds, in
-which everyone comes first, second and last equally often. Then the rounds of the one that is left
-are counted from the beginning. They did not choose it, so they are evidence of its speed: a
-sequential test decides at a few fixed numbers of rounds whether it is faster than the baseline.
+which each comes first, second and last equally often. Then the rounds of the remaining one are
+counted from the beginning. They did not choose it, so they are evidence of its speed: a sequential
+test decides at a few fixed numbers of rounds whether it is faster than the baseline.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _played(
     number: int,
     repeats: Repeats[Results],
 ) -> Standing:
-    """Play a round in this order, and return the state after it."""
+    """Run a round in this order, and return the state after it."""
     results = play_round(course, order, number)
     failed = {one: fault for one in running if (fault := fault_in(results, course, one))}
     left, disturbance = _without(running, failed), disturbance_in(results)
@@ -294,7 +294,7 @@ def preferred(baseline: TrainingConfig, running: Field) -> Participant:
 
 
 def changes(config: TrainingConfig, baseline: TrainingConfig) -> int:
-    """Return the number of settings to change; one that only follows from another is none."""
+    """Return the number of settings to change; one that follows from another does not count."""
     changed = config.differences(baseline)
     followers = {
         name

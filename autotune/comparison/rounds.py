@@ -5,8 +5,8 @@ within a round are compared, which are close together and train on the same samp
 another seed and other samples. Over the rounds, each configuration comes first, second and last
 equally often, so that a drift of the machine affects all alike.
 
-A disturbed timing is void as long as repeats are left. Only the disturbance decides, before any
-rate is looked at: repeating timings that look slow would favour the lucky.
+A disturbed timing is discarded as long as repeats are left. Only the disturbance decides, before
+any rate is looked at: repeating timings that look slow would favour the lucky.
 """
 
 from __future__ import annotations

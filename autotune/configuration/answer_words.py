@@ -189,7 +189,7 @@ def undecided_text(metric: str, one: NotProven) -> str:
 
 
 def _learning_rate_text(best: BestConfig) -> str | None:
-    """Return what became of the learning rate if a step has other samples; None if it has not."""
+    """Return how the learning rate follows a new effective batch; None if that is unchanged."""
     own = TrainingConfig.of(best.evidence.baseline.config).effective_batch
     new, factor = best.as_measured().training_config.effective_batch, best.lr_scaling.factor
     if new == own:
@@ -201,7 +201,7 @@ def _learning_rate_text(best: BestConfig) -> str | None:
 
 
 def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:
-    """Return when faster settings have paid for the search and their slower start; None if never.
+    """Return when faster settings have paid off the search and their slower start; None if never.
 
     `seconds` are those of the search; None if not known.
     """
@@ -216,7 +216,7 @@ def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:
 
 
 def _runs_until(seconds: float, run: PredictedRun) -> str | None:
-    """Return after how many runs of known length a search has paid; None if never."""
+    """Return after how many runs of known length a search has paid off; None if never."""
     saved = run.baseline_seconds - run.best_seconds
     if saved <= 0:
         return None

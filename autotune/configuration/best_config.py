@@ -203,7 +203,7 @@ class BestConfig(parts.Part):
 
     @property
     def judged_numerics(self) -> bool:
-        """Return True if a quality of the measured script covers changes of its arithmetic."""
+        """Return True if a quality of the measured script covers changes of rounding."""
         return self.constraints.accuracy.compared_by is not None
 
     @property
@@ -219,7 +219,7 @@ class BestConfig(parts.Part):
 
     @property
     def energy_of(self) -> str:
-        """Return what the energy of a sample is of, in words."""
+        """Return whose energy that of a sample is, in words."""
         return "the CPU packages" if self.machine.device == "cpu" else "the GPU"
 
     @property

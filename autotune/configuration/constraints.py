@@ -95,7 +95,7 @@ _FAILED = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Judgement of a trial: the objective's value, if there is one, and all margins."""
+    """Verdict on a trial: the objective's value, if there is one, and all margins."""
 
     value: float | None
     margins: Mapping[str, float]
@@ -274,8 +274,8 @@ class AccuracyRule:
     def seeds_wanted(self, qualities: Sequence[float]) -> int:
         """Return the number of seeds to draw in all until the next look that may decide.
 
-        It is the number so far where they decided. After the last look but one, those of the last
-        are wanted only where that would accept, if they turn out as those so far.
+        It is the number so far if they decided. The seeds of the last look are wanted only if it
+        would accept, should they turn out like those so far.
         """
         known = len(qualities)
         if known and self.decision(qualities) != "undecided":
@@ -289,10 +289,9 @@ class AccuracyRule:
         return coming[0] if coming else known
 
     def margin(self, qualities: Sequence[float]) -> float:
-        """Return the mean loss beyond the tolerance, or the lack to the floor, over the baseline.
+        """Return the mean loss beyond the tolerance or below the floor, relative to the baseline.
 
-        This graded point estimate guides samplers. `decision` says what may become
-        the result.
+        This graded point estimate guides samplers. `decision` says what may become the result.
         """
         return self._margin(fmean(self.losses(qualities)), qualities)
 

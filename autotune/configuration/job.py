@@ -140,7 +140,7 @@ class TakeFirstSteps:
     on. It shows what rounding and random numbers do to the losses."""
     draws_as_eager: bool = False
     """True if compiled code is to draw the random numbers of eager mode, as for dropout; it is then
-    compiled anew."""
+    compiled again."""
     kind: Literal["take_first_steps"] = "take_first_steps"
 
 

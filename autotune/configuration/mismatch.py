@@ -207,10 +207,10 @@ def _is_as_measured(path: Path, digits: str) -> bool:
 
 
 def other_arguments(best: BestConfig, arguments: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of a script's arguments that say another training than the measured one.
+    """Return the names of arguments by which a script's training differs from the measured one.
 
-    None if they say the same one, or if the file says nothing of arguments, as one of a model.py.
-    An empty name stands for words that stand alone.
+    None if it is the same, or if the file records no arguments, as for a model.py. An empty name
+    stands for positional arguments.
     """
     known, mapped = best.provenance.arguments_sha256, _mapped(best.as_measured())
     if known in (None, arguments_digest(arguments, mapped)):

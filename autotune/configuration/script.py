@@ -1,9 +1,8 @@
 """Call an unchanged training script, with each setting applied in the way that it allows.
 
-* Settings that keep the arithmetic (DataLoader arguments, threads, cuDNN's search) are applied
-  beside the script.
-* Settings that change the arithmetic need a quality that judges them: the training loss, or the
-  metric that the script prints.
+* Settings that preserve results (DataLoader arguments, threads, cuDNN's search) are always applied.
+* Settings that change rounding need a quality metric: the training loss, or a number that the
+  script prints.
 * Batch size, gradient accumulation and float16 change the course of training, which schedules,
   epochs and scalers rely on. Only the script's own flags apply them (`--map`).
 """
@@ -38,7 +37,7 @@ BY_FLAG_ONLY = ("batch_size", "accumulation_steps", "in_order", "device_prefetch
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A folder in which a script's files are kept before a run of it changes or deletes them."""
+    """A folder that gets copies of a script's files before a run changes or deletes them."""
 
     folder: str
     since: float
@@ -94,7 +93,7 @@ class Judge:
 
     @property
     def tries_numerics(self) -> bool:
-        """True if settings that change the arithmetic are tried."""
+        """True if settings that change rounding are tried."""
         return self.by not in ("gradients", "nothing")
 
     @property
@@ -119,9 +118,9 @@ class ScriptOptions:
     arguments: tuple[str, ...]
     flags: tuple[Flag, ...] = ()
     preset: tuple[Flag, ...] = ()
-    """Maps of a preset, of which those count whose flags the script has."""
+    """Maps of a preset; those count whose flags the script has."""
     only_exact: bool = False
-    """True to try only settings that keep the arithmetic."""
+    """True to try only settings that preserve results."""
     metric: str | None = None
     """Regular expression for the quality; None: the training loss, if that can judge."""
     higher_is_better: bool = True
@@ -233,7 +232,7 @@ class Plan:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Knobs of `asked` that are worth a word."""
+        """Knobs of `asked` that are worth reporting."""
         return tuple(name for name in self.asked if name not in self.silent)
 
     def setting(self, name: str) -> str:
@@ -281,7 +280,7 @@ def is_switch(name: str, values: Sequence[Value]) -> bool:
 
 
 def is_harmless(knob: Knob) -> bool:
-    """Return True if a knob keeps the arithmetic, so that it needs no permission and no check."""
+    """Return True if a knob preserves results, so it needs no permission and no check."""
     return knob.effect == "exact" or knob.name in _HARMLESS
 
 
@@ -298,7 +297,7 @@ def plan_run(
         config: the settings to apply.
         baseline: settings of the script when it was measured unchanged.
         flags: flags of the script that carry settings.
-        allow_numerics: permit settings that change the arithmetic.
+        allow_numerics: permit settings that change rounding.
         effects: effects of the user's own knobs; numerics where none is given.
     """
     mapped = {flag.knob: flag.name for flag in flags if flag.carries(config[flag.knob])}

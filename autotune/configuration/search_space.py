@@ -300,7 +300,7 @@ EffectiveBatch = Literal["free", "keep"] | int
 """Samples of an optimizer step: any number, the baseline's, or this one."""
 
 
-# Domain of a knob that is younger than the record of a space.
+# Domain of a knob that is newer than a recorded space.
 _ONE: tuple[Value, ...] = (None,)
 # Divisors that an error names, the largest ones.
 _MOST_DIVISORS = 12
@@ -489,7 +489,7 @@ def _irrelevance(
     facts: WorkloadFacts | None,
     baseline: TrainingConfig,
 ) -> str | None:
-    """Return why no value of a knob matters, as none does of a switch that is on without effect."""
+    """Return why no value of a knob matters, as for a switch that is on but has no effect."""
     if facts and (found := knob.irrelevance(facts)):
         return found
     is_on = file.portable and baseline[knob.name] is True

@@ -120,7 +120,7 @@ class LiveProgress:
         try:
             yield
         except BaseException:
-            with suppress(OSError):  # that the terminal is gone may be why this ends
+            with suppress(OSError):  # the block may end because the terminal is gone
                 self._leave()
             raise
         self._leave()

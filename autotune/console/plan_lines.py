@@ -170,7 +170,7 @@ def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
 
 
 def _outermost(folders: Sequence[str]) -> list[str]:
-    """Return the folders less those in another one that is not the current folder."""
+    """Return the folders without those in another one, unless that is the current folder."""
     above = {folder for folder in folders if folder != str(Path.cwd())}
     return [
         folder

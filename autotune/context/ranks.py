@@ -129,7 +129,7 @@ def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None
 
 
 def is_of_all(task: Task, config: TrainingConfig) -> bool:
-    """Return whether all processes of a trial carry out a task together, and not one alone."""
+    """Return whether all processes of a trial carry out a task together, not only one."""
     if isinstance(task, Gate):
         return config["ddp_comm_dtype"] is not None
     return isinstance(task, _OF_ALL)

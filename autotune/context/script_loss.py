@@ -1,8 +1,8 @@
-"""Decide whether a script's own training loss can judge trainings of it.
+"""Decide whether a script's own training loss can compare its trainings.
 
-It judges what keeps the samples of a backward pass if it falls. It judges other batch sizes
-if the first loss of another size, with the same seed, is the same: a mean over the samples, not a
-sum, nor a loss that compares samples of a batch with each other.
+It compares settings that keep the samples of a backward pass if it falls. It compares other batch
+sizes if the first loss of another size, with the same seed, is the same: a mean over the samples,
+not a sum, nor a loss that compares samples of a batch with each other.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
 
 
 def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:
-    """Return the options with the training loss as the judge, or the reason why it is none."""
+    """Return the options with the training loss as the judge, or why it cannot be."""
     if script.metric is not None or script.only_exact or observed.loss is None:
         return script
     doubt, can_compare = observed.loss.doubt, bool(observed.loss.sums.settled_gradients)

@@ -68,7 +68,7 @@ def with_maps(
 def with_proposed(
     script: ScriptOptions, observed: Observed, knobs: Iterable[str], own: Collection[str]
 ) -> tuple[ScriptOptions, tuple[str, ...]]:
-    """Return the script with maps of those knobs of which there is no doubt, and notes on others.
+    """Return the script with maps of the knobs that leave no doubt, and notes on others.
 
     Nothing is proposed for a knob that is mapped, nor where the user wants no map; `own` are flags
     of the user's own.
@@ -117,7 +117,7 @@ def proposals(
     arguments: Sequence[str],
     is_fed: bool = True,
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
-    """Return the maps of which there is no doubt, and a note on each flag of which there is.
+    """Return the maps that leave no doubt, and a note on each doubtful flag.
 
     Where no flag gives the value, a config file among the arguments may: one key of it.
 
@@ -224,8 +224,8 @@ def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> 
     """Return the knobs that autotune applies itself.
 
     These are the reachable knobs that the script does not fix itself, and for which it has no flag.
-    A switch for another value, such as --fp16 for bfloat16, is none. A value that the script sets
-    itself is left to it.
+    A switch for another value, such as --fp16 for bfloat16, does not count. A value that the script
+    sets itself is left to it.
     """
     values = ((flag, config[flag.knob]) for flag in script.flags)
     # The flag, or its absence, sets the knob.

@@ -20,7 +20,7 @@ from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 
 _PRECISION: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
-# Accelerator() reads it; a configuration file has no word for it without DeepSpeed.
+# Accelerator() reads it; a configuration file has no key for it without DeepSpeed.
 _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 # Accelerator() reads it; accelerate launch sets it only for one process, and without it several on
 # a CPU would not join.
@@ -82,7 +82,7 @@ def _processes(best: BestConfig) -> dict[str, Any]:
 
 
 def _launch(best: BestConfig) -> str:
-    """Return the command line, with what the file has no word for."""
+    """Return the command line, with what the file cannot express."""
     config = best.training_config
     count, threads = config["accumulation_steps"], config["num_threads"]
     pairs = [f"{name}={shlex.quote(value)}" for name, value in environ_of(config).items()]

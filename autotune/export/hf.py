@@ -9,7 +9,7 @@ from autotune.export.form import Exported, ddp_arguments, handler_fields, is_hal
 from autotune.knobs.ranks import DDP_ARGUMENTS
 from autotune.values.strict_yaml import dump
 
-# Which optimizer that is, is the user's; the default of `optim` is AdamW, fused.
+# The optimizer is the user's choice; the default of `optim` is fused AdamW.
 _UNFUSED = "optim=adamw_torch if yours is AdamW, which transformers would fuse"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Kernels, and torch's words for them.
 _WORDS = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
 _KERNELS = tuple(_WORDS)
-# All kernels but cuDNN's, which makes a plan for each new shape.
+# All kernels except cuDNN's, which makes a plan for each new shape.
 _WITHOUT = "without_cudnn"
 _HERE: Mapping[str, tuple[str, ...]] = {"cpu": ("flash", "math"), "cuda": (*_KERNELS, _WITHOUT)}
 # Names of operators begin so; the one of flash attention on a CPU has a longer name.
@@ -110,8 +110,8 @@ def _watched(value: Value) -> Iterator[None]:
 def _permit(value: Value) -> None:
     """Permit only one kernel, or the others; None: those that were permitted before any was chosen.
 
-    For the whole process, not in a context around the forward pass: what recomputes activations
-    runs in the backward pass, and a script has a forward pass of its own.
+    This holds for the whole process, because recomputed activations run in the backward pass, and a
+    script has its own forward pass.
     """
     from torch.backends import cuda
 
@@ -133,7 +133,7 @@ def _permissions() -> dict[str, bool]:
 
 
 def _permitted() -> Value:
-    """Return the only kernel that is permitted, or that all were but cuDNN's; else None."""
+    """Return the only permitted kernel, or the value for all except cuDNN's; else None."""
     permitted = _permissions()
     names = [name for name, is_permitted in permitted.items() if is_permitted]
     if len(names) == 1:

@@ -116,7 +116,7 @@ class Knob:
     """Values that are legal on some machine; `obstacle` excludes those that fail on this one."""
     effect: ClassVar[Effect] = "exact"
     needs: ClassVar[str | None] = None
-    """Name of a knob of which only some values let this one have an effect; see `has_effect`."""
+    """Name of a knob that this one depends on for an effect; see `has_effect`."""
     idle: ClassVar[Value] = None
     """Value while it has none."""
     of_ranks: bool = False

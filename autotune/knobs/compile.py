@@ -310,10 +310,10 @@ class GraphGradients:
         self._known: dict[int, weakref.ref[Tensor]] | None = None
 
     def copy_out(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Copy the gradients that came since the last call, if one of `parameters` has such a one.
+        """Copy the gradients that came since the last call, if one of `parameters` has any.
 
-        Left alone are those that were there before the first call, and views: memory of the user's
-        own or of DistributedDataParallel.
+        Gradients from before the first call stay, and so do views, whose memory is the user's or
+        DistributedDataParallel's.
         """
         if self._known is not None and all(map(self._is_known, parameters)):
             return

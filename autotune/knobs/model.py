@@ -217,7 +217,7 @@ class OptimizerImpl(Knob):
         found = set[Value]()
         for group in setup.optimizer.param_groups:
             fused, foreach = group.get("fused"), group.get("foreach")
-            # torch chooses only if it was told nothing at all.
+            # torch chooses only if neither argument is given.
             plain = None if fused is None and foreach is None else "forloop"
             found.add("fused" if fused else "foreach" if foreach else plain)
         return found.pop() if len(found) == 1 else None

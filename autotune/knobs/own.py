@@ -118,8 +118,8 @@ def own_knobs(names: Iterable[str]) -> Iterator[OwnKnob]:
 def variables_set(settings: Mapping[str, Value]) -> Iterator[str]:
     """Yield the user's own variables that are set among these settings.
 
-    A process reads its environment back; nothing shows that a library reads the variable. Those
-    of which torch or OpenMP tells it belong to other knobs.
+    A process reads its environment back; nothing shows that a library reads the variable. Variables
+    that torch or OpenMP report belong to other knobs.
     """
     yield from (
         knob.name

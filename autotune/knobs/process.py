@@ -292,7 +292,7 @@ class CpuAffinity(Knob):
     def allowed(self) -> Cores:
         """Return the cores that this process might use without this knob.
 
-        A mask that is no longer the knob's own is somebody else's, and is kept to.
+        A mask that this knob did not set is somebody else's, and is respected.
         """
         now = _mask()
         return self._before if self._parts and now == self._parts.compute else now

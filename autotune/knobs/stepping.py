@@ -1,6 +1,6 @@
 """Knobs that act as an optimizer steps: Python's garbage collector, groups of parameters.
 
-Both are in force in any loop, because they are put where torch steps an optimizer.
+Both work in any loop, because they hook into torch's optimizer steps.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 Group = Mapping[str, Any]
 """A group of parameters with its hyperparameters, as in `Optimizer.param_groups`."""
-# The first steps make the optimizer's state and compile; what is there then stays.
+# The first steps make the optimizer's state and compile; these objects stay.
 _WARM = 3
-# Runs of the collector in a step below which it takes no time worth speaking of.
+# Runs of the collector in a step below which they take negligible time.
 _HARDLY_RUNS = 0.1
 _OPTIMIZERS = "torch.optim."
 _MERGES = "merges_groups"
@@ -180,8 +180,8 @@ class MergeParamGroups(Knob):
 def merged(optimizer: Optimizer) -> Sequence[Group]:
     """Return the groups of an optimizer of torch's own, with those that are equal as one.
 
-    Equal are those with the same hyperparameters, devices and types. What a scheduler or a script
-    adds to a group is none of them.
+    Groups are equal if they have the same hyperparameters, devices and types. Entries that a
+    scheduler or a script adds do not count.
     """
     groups = optimizer.param_groups
     if not f"{type(optimizer).__module__}.".startswith(_OPTIMIZERS) or len(groups) == 1:

@@ -164,7 +164,7 @@ def draw_as_eager_does() -> None:
 def activation_budget() -> float:
     """Return the share of activations that code compiled from now on keeps.
 
-    Beside it, there is only a context for a part of a model, in `torch.autograd.graph`.
+    Otherwise, there is only a context for a part of a model, in `torch.autograd.graph`.
     """
     import torch._functorch.config
 

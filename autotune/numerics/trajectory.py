@@ -109,7 +109,7 @@ STEPS = 8
 """Steps to compare.
 
 A fault in an optimizer's state shows from the second step on. Of a rate that is wrong from then on,
-n steps show (n - 1) / n: eight show 88 %, and ten would show 90 %.
+n steps show the share (n - 1) / n: eight show 88 %, ten would show 90 %.
 """
 
 
@@ -179,7 +179,7 @@ def distances(start: Snapshot, end: Snapshot, other: Snapshot) -> Distances:
 def nudge(parameters: Iterable[Tensor], rounding: float, seed: int = 0) -> None:
     """Change the parameters at random by a relative `rounding`, by their format's at least.
 
-    Of a parameter that is sharded over processes, the part of this process changes.
+    Of a sharded parameter, only this process's part changes.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

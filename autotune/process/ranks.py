@@ -1,8 +1,8 @@
 """The processes of one trial that train together: which have begun, and which of them failed.
 
-Torch's launcher or one of the user's starts them, on this host. Where one fails, the others fail
-for it: their connections break, or the launcher ends them. So the cause is looked for: a process
-that a signal killed, else the process that failed first.
+Torch's launcher or one of the user's starts them, on this host. If one fails, the others fail
+because of it: their connections break, or the launcher ends them. So the cause is looked for: a
+process that a signal killed, else the process that failed first.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
     Args:
         files: the trial's folder, when its processes have ended.
         found: the outcome that rank 0 or the runner told; None if there is none. A result of rank
-            0 holds unless another rank failed, other than by losing those that were done.
+            0 holds unless another rank failed for a reason other than losing finished ranks.
     """
     is_of_runner = found is not None and not files.outcome.exists()
     told = _told(files)
@@ -165,7 +165,7 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
     untold = codes.keys() | ({one.rank for one in (files, *files.others)} if told else set())
     untold -= {one.rank for one in told}
     if untold and only_lost_peers:
-        # A launcher ends with SIGTERM those that are left, perhaps before they have told anything.
+        # A launcher ends the other ranks with SIGTERM, perhaps before they have reported anything.
         rank = min(untold, key=lambda rank: (codes.get(rank) == -signal.SIGTERM, rank))
         how = f"with code {codes[rank]} and " if rank in codes else ""
         return Crashed(f"rank {rank} ended {how}without a result; {_log(files.of_rank(rank))}")

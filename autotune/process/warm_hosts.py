@@ -271,7 +271,7 @@ class Hosts:
         return reason
 
     def _opened(self, job: Job) -> WarmHost:
-        """Return the job's host, started if there is none; of others with variables none stays."""
+        """Return the job's host, started if there is none; others with variables are ended."""
         environ = _environ_of(job)
         if environ != _PLAIN:
             self._keep(_PLAIN, environ)

@@ -78,7 +78,7 @@ def effects_of(trials: Sequence[FinishedTrial], baseline: TrainingConfig) -> tup
 def _tried(
     trials: Sequence[FinishedTrial], baseline: TrainingConfig
 ) -> Iterator[tuple[str, Value]]:
-    """Yield the other values that were tried of each knob whose value in `baseline` was, too."""
+    """Yield, for each knob whose baseline value was tried, the other values that were tried."""
     for name in with_own(KNOBS, (trial.config for trial in trials)):
         used = [t.config[name] for t in trials if _has(t.config, name, t.config[name])]
         if baseline[name] in used and not baseline.is_idle(knob_named(name)):

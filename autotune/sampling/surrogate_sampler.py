@@ -1,4 +1,4 @@
-"""The default sampler: a surrogate with three acquisition functions by turns.
+"""The default sampler: a surrogate with three acquisition functions in turn.
 
 Expected improvement is taken over the best feasible trial, times the probability of feasibility.
 Every other proposal divides it by a power of the trial cost, to which unprobed training adds (after
@@ -37,7 +37,7 @@ from autotune.sampling.surrogate import Array, Indices
 EXPLORE_EVERY = 4
 """Period of exploring proposals, which maximise the upper confidence bound."""
 _PATIENCE = 10
-"""Trials without a gain after which exploring proposals try hardly tried values instead."""
+"""Trials without a gain after which exploring proposals try rarely tried values instead."""
 _MOST_ENUMERATED = 3000
 _SAMPLED = 1000
 _BEST_FEW = 3
@@ -99,7 +99,7 @@ class Proposals:
         return float(worth(self._encoding.rows([found]))[0])
 
     def _chosen(self, seen: Observations, number: int) -> TrainingConfig | None:
-        """Choose by exploration, improvement, or improvement for its cost, in turns."""
+        """Choose by exploration, improvement, or improvement for its cost, in turn."""
         acquisition = Acquisition(self._encoding, seen)
         if number % EXPLORE_EVERY == 0:
             stuck = trials_without_gain(seen) >= _PATIENCE

@@ -145,7 +145,7 @@ class BatchStream(Batches):
         """Let `samples_per_step` be of the steps from now on.
 
         A gradient scaler skips steps while it looks for its scale. An optimizer that is not fused
-        says nothing of these, so that the next one is credited with their batches.
+        does not report them, so the next step is credited with their batches.
         """
         self._given_out.mark()
         self._called.mark()

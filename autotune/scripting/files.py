@@ -2,7 +2,7 @@
 
 Python's audit events report them. A forked process keeps files as well, and notes none. Libraries
 that write in C or Rust raise no such event: a few are wrapped for that, and an SQLite database is
-kept as the script connects. Unseen stay types in C, which cannot be wrapped (`pyarrow.OSFile`,
+kept as the script connects. Not covered are types in C, which cannot be wrapped (`pyarrow.OSFile`,
 pyarrow's file systems, `cv2.VideoWriter`), folders of files (`pyarrow.dataset`), other programs,
 and names relative to an open folder (`dir_fd`).
 
@@ -207,7 +207,7 @@ class WrittenFiles:
     def _counting(self, path: Any) -> str | None:
         """Return the absolute path if it counts; caches and devices do not.
 
-        Links among its folders are followed, and it itself is not.
+        Links among its folders are followed, but not the path itself.
         """
         if isinstance(path, int):
             return None

@@ -1,8 +1,8 @@
 """A script's losses, the gradients of its first steps, and how far these move its weights.
 
-A loss is the tensor on which the script's outermost `backward` is called. Tasks tell from losses
-whether they can judge a training, and how good it is; they yield numbers of steps for the script to
-take.
+A loss is the tensor on which the script's outermost `backward` is called. Tasks find out from
+losses whether they can judge a training, and how good it is; they yield numbers of steps for the
+script to take.
 
 Nothing waits for a device. A loss on the CPU is read at once, because a tensor that is kept would
 split the memory that the script's next tensors reuse. One on a device is copied there, because a
@@ -39,7 +39,7 @@ from autotune.values import outcome as outcomes
 from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
 
 LossOf = Literal["mean", "sum"]
-"""Rule by which the losses of a step's backward passes make the step's loss."""
+"""Rule that makes a step's loss from the losses of its backward passes."""
 _NO_SCALAR = "it calls backward on a tensor of {count} numbers instead of a scalar loss"
 # Steps of an optimizer that are remembered to find whose losses it steps on.
 _REMEMBERED = 100
@@ -52,7 +52,7 @@ _SEED = 982_451_653
 _CPU = torch.device("cpu")
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
-# Share of the steps that seem to be missing which are asked for at once.
+# Share of the apparently missing steps that is asked for at once.
 _SURE = 0.9
 # As in an accuracy probe: slow steps get longer, up to this many seconds.
 _ENOUGH_STEPS = 30
@@ -282,7 +282,7 @@ def _sums(kept: Sequence[Tensor]) -> tuple[float, ...]:
     weights = torch.randn(shape, generator=drawn, device=_CPU, dtype=torch.float32)
     on = {one.device: weights.to(one.device) for one in kept}
     sums = [(on[one.device][:, : len(one)] * one).sum(dim=1).to(_CPU) for one in kept]
-    # Of each tensor with signs of its own, so that those of two do not hide each other.
+    # Each tensor has signs of its own, so that two tensors do not hide each other.
     signs = torch.randint(0, 2, (len(sums), _SUMS), generator=drawn, device=_CPU) * 2 - 1
     found = tuple((torch.stack(sums) * signs).sum(dim=0).tolist())
     return found if all(map(math.isfinite, found)) else ()

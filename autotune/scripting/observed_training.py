@@ -74,7 +74,7 @@ class ObservedTraining:
 
         The first one set is `model`.
         """
-        # Not by their truth, which what torch.compile returns asks the model's length for.
+        # Not by truth value: torch.compile's wrapper would ask the model for its length.
         found = (ref() for ref in (self._model, *self._others) if ref is not None)
         return [model for model in found if model is not None]
 

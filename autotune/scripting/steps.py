@@ -149,7 +149,7 @@ class ModelCalls:
     def evaluated(self, start: float) -> None:
         """Record a call in an evaluation, which began at `start` and has just ended.
 
-        That is how an agent comes by its samples.
+        This is how an agent collects its samples.
         """
         if has_environments():
             return

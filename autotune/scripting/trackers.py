@@ -4,8 +4,8 @@ wandb and Comet are switched off. MLflow, Neptune, ClearML, Trackio and TensorBo
 the trial's folder. A mode or a place that a script names in its code counts only for Comet, Neptune
 and ClearML.
 
-A script may write into the folder of its TensorBoard writer, too. So that is made for the first
-such file where the script names it, and is the trial's where it names none.
+A script may write into the folder of its TensorBoard writer, too. So that folder is made with the
+first such file if the script names it; otherwise it is the trial's.
 """
 
 from __future__ import annotations

@@ -251,10 +251,10 @@ class Trial:
         return self._probed(found)
 
     def _become_another(self, seed: int) -> None:
-        """Go on as a training of another seed: many a script has set its own by now.
+        """Continue as a training with another seed, although many scripts have set one by now.
 
-        Its weights change by a rounding, which a training of many steps enlarges to what chance may
-        do, and all random numbers are others from here on.
+        The weights change by a rounding error, which many steps amplify to the effect of chance,
+        and all random numbers differ from here on.
         """
         weights = [one for one in self._interposition.observed.parameters if one.requires_grad]
         nudge(weights, _ROUNDING, seed)
@@ -295,7 +295,7 @@ class _Printed:
         return found[-1] if found else None
 
     def _matches(self, start: tuple[int, int]) -> list[float]:
-        """Return what was printed from there on; raise a ValueError for what is no number."""
+        """Return what was printed from there on; raise a ValueError if it is not a number."""
         found: list[float] = []
         for path, begin in zip((self._folder.stdout, self._folder.stderr), start, strict=True):
             text = path.read_bytes()[begin:].decode(errors="replace")

@@ -4,9 +4,9 @@ A DataLoader's workers keep loading while training is stalled, by a compilation 
 batches that are ready then make any loader look fast until they are used up. So they are counted,
 and batches that training takes from this stock are not credited to the loader.
 
-A boundary is the time between two epochs. Without persistent workers each epoch starts its
-processes anew; with them it still waits for the first batch. `boundaries` measures one for timings
-that end before an epoch does.
+A boundary is the time between two epochs. Without persistent workers each epoch starts new
+processes; with them it still waits for the first batch. `boundaries` measures one for timings that
+end before an epoch does.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class NoiseWatch:
         wall = now.wall - last.wall
         capacity = wall * len(own_cores())
         stolen = now.stolen - last.stolen
-        # Stolen time is no idle time. It counts as used by the trial, for no other had it.
+        # Stolen time is not idle. It counts as used by the trial, since no other process had it.
         busy, own = now.busy - last.busy, now.own - last.own
         shares = [_shares(busy + stolen, own + stolen, wall, capacity)]
         if now.quota_cores is not None:  # the same of the quota

@@ -48,7 +48,7 @@ class TimedTraining:
     folder: TrialFolder
     compiler: CompileClock
     fault: Callable[[], Failure | None]
-    """Function that returns why a timing is none of the settings so far; None if it is one."""
+    """Function that returns why a timing does not count for the settings; None if it does."""
     clock: Clock = time.perf_counter
     """Seconds, which may stand still while a script does not train."""
     take_worst: Callable[[], LengthCount | None] = lambda: None

@@ -141,7 +141,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
 
 
 def _fault(step: _WatchedStep, batches: Batches) -> outcomes.Failure | None:
-    """Return why a timing is not one of the configuration; None if it is."""
+    """Return why a timing does not count for the configuration; None if it does."""
     loss = math.nan if step.loss is None else float(step.loss.detach())
     if not math.isfinite(loss):  # a parameter that has become NaN stays NaN
         return outcomes.NonFinite(f"the loss became {loss}")

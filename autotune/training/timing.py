@@ -92,7 +92,7 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer of training steps, which somebody else takes.
+    """A timer of training steps that other code takes.
 
     `step_samples` of its methods are the samples of a step in each process.
     """
@@ -116,7 +116,7 @@ class Timer:
     def together(self, requests: StepRequests[Result]) -> StepRequests[Result]:
         """Ask for the steps that rank 0's generator asks for, and return its result in each rank.
 
-        `requests` is `warming_up` or `timing_blocks`; ranks beside rank 0 do not run theirs.
+        `requests` is `warming_up` or `timing_blocks`; ranks other than rank 0 do not run theirs.
         """
         if self.world.rank == 0:
             result = yield from requests
@@ -241,7 +241,7 @@ class Timer:
         return steps
 
     def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
-        """Return True if already the first blocks are far slower than the incumbent."""
+        """Return True if even the first blocks are far slower than the incumbent."""
         calm = [block.seconds_per_sample for block in blocks if not block.is_disturbed]
         return len(blocks) == len(calm) == _FEWEST_BLOCKS and self._is_slower(
             plan, blocks, min(calm) / _HOPELESS

@@ -33,7 +33,7 @@ class DatasetTooSmallError(WorkloadError):
 
 @dataclass
 class BackwardPasses:
-    """The backward passes since the last step began, of which autograd tells."""
+    """The backward passes since the last step began, as autograd reports them."""
 
     count: int = 0
 

@@ -70,7 +70,7 @@ class TooManyLostError(AutotuneError):
 
 
 class NotSearchedEnoughError(AutotuneError):
-    """Too little was measured for any claim, mostly for lack of time."""
+    """Too little was measured for any claim, usually for lack of time."""
 
     exit_code = 9
 

@@ -112,7 +112,7 @@ def step_times(steps: Sequence[Step]) -> StepTimes | None:
 
 
 def together(parts: Iterable[StepTimes | None]) -> StepTimes | None:
-    """Return the distribution over several processes; None if none of them told its steps.
+    """Return the distribution over several processes; None if none of them recorded its steps.
 
     Quantiles are the medians of the processes' own.
     """
@@ -189,7 +189,7 @@ class Noise:
     """Clock of the GPU's processors at the end of the block; None if NVML does not report it."""
     joules: float | None = None
     """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
-    nothing tells."""
+    nothing measures it."""
     memory_bytes: int | None = None
     """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
     of the process and its workers; None if unknown."""

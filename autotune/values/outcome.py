@@ -140,7 +140,7 @@ def no_fall(steps: int, seconds: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FirstSums:
-    """Sums that tell tensors of a script's first steps; each empty where it is not known.
+    """Sums that identify tensors of a script's first steps; each empty where it is not known.
 
     Their distance from another run's, relative to their size, estimates how far the tensors are
     apart.

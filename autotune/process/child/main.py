@@ -109,7 +109,7 @@ def exit_code(job: Job, outcome: outcomes.TrialOutcome) -> int:
 def leave(folder: TrialFolder, outcome: outcomes.TrialOutcome, code: int = 0) -> NoReturn:
     """Write the outcome, flush the logs and exit with `code`, without teardown.
 
-    Rank 0 answers for all processes that train together; of the others only failures are written.
+    Rank 0 answers for all processes that train together; for the others only failures are written.
     """
     if folder.rank == 0 or isinstance(outcome, outcomes.Failure):
         write_atomically(folder.outcome, outcomes.outcome_to_json(outcome))

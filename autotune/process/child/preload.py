@@ -28,11 +28,11 @@ class _SetsVariables(Exception):  # noqa: N818 - it ends a walk
 def preload(model_path: Path) -> None:
     """Import what the file imports from installed packages; errors are left to the trial.
 
-    So is done for what it imports from the user's own modules. These are the user's code, which
-    runs in trials only: modules beside the file, and what Python finds in no place for installed
-    packages. Experiment trackers are left out, because some read their switches when they are
-    imported. Nothing is imported if the file may set environment variables first, nor what follows
-    a module of the user's own that may.
+    The same goes for imports of the user's own modules, which themselves run only in trials. These
+    are modules beside the file, and what Python finds outside of the places for installed packages.
+    Experiment trackers are left out, because some read their switches when they are imported.
+    Nothing is imported if the file may set environment variables first, nor what follows a module
+    of the user's own that may.
     """
     with suppress(_SetsVariables):
         for _, name, attributes in _outer_imports(model_path, model_path, set()):

@@ -23,8 +23,8 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 class AfterImport(MetaPathFinder):
     """An import hook that calls a function once a module is imported, at once if it already is.
 
-    So a script imports torch when it does without us, after it has set its environment, and one
-    that only prints its help does not wait for torch.
+    A script thus imports torch when it would without autotune, after it has set its environment,
+    and one that only prints its help does not wait for torch.
     """
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
@@ -60,7 +60,7 @@ class AfterImport(MetaPathFinder):
 
 
 def imported_files() -> Iterator[tuple[str, Path]]:
-    """Yield the modules that have a file, with it; none is asked, since some load when they are."""
+    """Yield the modules that have a file, with it; reads no attribute, since some load on that."""
     for name, module in list(sys.modules.items()):
         with suppress(Exception):  # whatever a package puts there
             place = object.__getattribute__(module, "__dict__").get("__file__")

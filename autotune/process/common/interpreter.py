@@ -73,8 +73,8 @@ def is_installed(name: str) -> bool:
 def how_to_get(name: str) -> str:
     """Return which package is meant, and the command that installs it.
 
-    Environments that uv made have no pip. Its metadata is read alone: where setuptools is, looking
-    for the module pip replaces distutils.
+    Environments that uv made have no pip. Only its metadata is read: with setuptools, looking for
+    the module pip replaces distutils.
     """
     required = _REQUIRED[name]
     command = f"{sys.executable} -m pip install"

@@ -1,7 +1,7 @@
 """The place that a launcher gave this process: its rank, as the launcher's variables say it.
 
-Launchers have words of their own. Torch's come first, because one launcher may start another, such
-as srun a torchrun on each host.
+Each launcher has its own variables. Torch's come first, because one launcher may start another,
+such as srun a torchrun on each host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH and Intel MPI
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
-# A script that sbatch runs has Slurm's variables, too, and is no process of a step.
+# A script that sbatch runs has Slurm's variables, too, but is not a process of a step.
 _SLURM_STEP = "SLURM_STEP_ID"
 KNOWN = ", ".join(words[0] for words in _WORDS)
 """Variables by which a rank is known, for people."""

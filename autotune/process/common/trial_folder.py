@@ -116,7 +116,7 @@ class TrialFolder:
 
     @property
     def others(self) -> tuple[TrialFolder, ...]:
-        """Return the folder as each process beside rank 0 sees it that has begun."""
+        """Return the folder as each process other than rank 0 sees it, if it has begun."""
         names = (log.name for log in self.path.glob("stderr.rank*.log"))
         ranks = (int(name.removeprefix("stderr.rank").removesuffix(".log")) for name in names)
         return tuple(map(self.of_rank, sorted(ranks)))
@@ -127,7 +127,7 @@ class TrialFolder:
         return tuple(log for one in (self, *self.others) for log in (one.stdout, one.stderr))
 
     def remove_earlier(self) -> None:
-        """Remove what an earlier run left: its outcomes and phases, and logs beside rank 0's."""
+        """Remove what an earlier run left: its outcomes and phases, and logs except rank 0's."""
         for other in self.others:
             for path in (other.stdout, other.stderr, other.outcome, other.phase_file, other.place):
                 path.unlink(missing_ok=True)
@@ -150,7 +150,7 @@ def make_private(folder: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file beside and rename it, so that a reader finds the old or the new one, whole.
+    """Write another file and rename it, so that a reader finds the old or the new one, whole.
 
     Raises:
         OSError: no space or no permission; the old file is untouched and nothing is left beside it.

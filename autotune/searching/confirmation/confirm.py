@@ -105,7 +105,7 @@ class Candidate:
     def log(self) -> CandidateLog | None:
         """Return what became of it, for later readers; None if it was neither tested nor refused.
 
-        A void round leaves no ratio.
+        A discarded round leaves no ratio.
         """
         log = CandidateLog(
             set_aside_for=self.set_aside_for,
@@ -134,7 +134,7 @@ class ConfirmationRun:
     disturbed_rounds: int | None = None
     """Disturbed rounds of tests that count all the same; None without rounds, or if not known."""
     repeated_rounds: int = 0
-    """Disturbed rounds that were void and repeated."""
+    """Disturbed rounds that were discarded and repeated."""
     baseline_runs: tuple[Measurement, ...] = ()
     """The baseline's processes of all rounds of tests that count."""
     seconds: float = 0.0
@@ -257,7 +257,7 @@ class ConfirmationRun:
     def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
         """Return the verdict on a candidate's accuracy, after as many seeds as there is time for.
 
-        Seeds after which there is no time for its rounds would only take that of others.
+        Seeds that leave no time for its rounds would only take time from others.
         """
         budget, prober = self.search.time_budget, self.search.prober
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")

@@ -1,4 +1,4 @@
-"""Evidence of an answer: its memory, its accuracy, and its share of the device's arithmetic.
+"""Evidence of a result: its memory, its accuracy, and its use of the device's arithmetic.
 
 Growth of memory is a leak, or a cache that fills. A process is timed for a second or two, in which
 what starts and warms up grows, too. So growth counts only if it is steady within a process, and
@@ -31,7 +31,7 @@ from autotune.values.outcome import CountedFlops, Failure, Gated
 from autotune.values.text import readable
 
 _HOUR = 3600
-# Growth that takes longer than this to reach the limit is not told, unless the run is known to.
+# Growth that takes longer than this to reach the limit is not reported, unless the run is longer.
 _LONGEST_SECONDS = 72 * _HOUR
 _FEWEST_BLOCKS, _FEWEST_RUNS = 6, 3
 # Bytes; pages that workers touch for the first time are fewer.
@@ -174,12 +174,12 @@ def _changes_course(prober: AccuracyProber, config: TrainingConfig) -> bool:
 
 
 def _exact(difference: float) -> float:
-    """Return a difference of qualities without what float64 leaves of equal ones."""
+    """Return a difference of qualities without the rounding error of float64."""
     return readable(round(difference, 12))
 
 
 def rule_for(prober: AccuracyProber, seeds: int) -> AccuracyRule:
-    """Return the rule that so many seeds were judged by, which are known of the baseline too."""
+    """Return the rule for so many seeds, which are known for the baseline too."""
     rule = prober.rule(seeds)
     assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
     return rule

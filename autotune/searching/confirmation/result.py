@@ -227,7 +227,7 @@ def _steps(runs: Sequence[Measurement]) -> evidence.Steps | None:
 
 
 def _median_of(told: Sequence[float | None]) -> float | None:
-    """Return the median of what the processes told; None if one of them told nothing."""
+    """Return the median of the processes' values; None if one of them has none."""
     known = [number for number in told if number is not None]
     return readable(median(known)) if len(known) == len(told) else None
 

@@ -59,8 +59,8 @@ def check_enough(
     """Refuse to claim that nothing was faster if too little was measured.
 
     `undecided` trials may be faster but were not confirmed for lack of time. `left_open` is a
-    clause on a faster trial that seeds did not prove to train as well, if any. The trials were
-    `cut_short` if they ended for lack of time.
+    clause on a faster trial whose seeds were inconclusive, if any. The trials were `cut_short` if
+    they ended for lack of time.
 
     Raises:
         NotSearchedEnoughError: one of `undecided` is a candidate, or the trials were cut short

@@ -95,7 +95,7 @@ class Diagnosis:
         return min((self.load_seconds / cores, *(one.seconds for one in self.stages.loading)))
 
     def limits(self) -> dict[str, float]:
-        """Return the baseline's samples per second of each stage alone that takes any time."""
+        """Return the baseline's samples per second of each stage by itself that takes any time."""
         return limits_of(self.stages)
 
     @property
@@ -105,7 +105,7 @@ class Diagnosis:
         return min(limits, key=lambda stage: limits[stage])
 
     def stage_limits(self) -> dict[Stage, float]:
-        """Return the samples per second of each stage alone, with the baseline's workers."""
+        """Return the samples per second of each stage by itself, with the baseline's workers."""
         workers = int(self.baseline["num_workers"] or 0)
         loading = {one.num_workers: one.seconds for one in self.stages.loading}
         seconds: dict[Stage, float] = {
@@ -142,7 +142,7 @@ class Diagnosis:
 
     @property
     def reached_share(self) -> float | None:
-        """Throughput of training over that of its slowest stage alone; None if not known."""
+        """Throughput of training over that of its slowest stage; None if not known."""
         return None if self.reached is None else self.reached / self.stage_limits()[self.bound]
 
     @property
@@ -165,7 +165,7 @@ class Diagnosis:
 
     @property
     def compute_limit(self) -> float:
-        """Samples per second of computing alone with the baseline's settings."""
+        """Samples per second of computing by itself, with the baseline's settings."""
         return self.stages.samples / self.stages.compute_seconds
 
     def frozen(self) -> dict[str, str]:
@@ -304,7 +304,7 @@ class Diagnosis:
 
 
 def limits_of(stages: Diagnosed) -> dict[str, float]:
-    """Return the samples per second of each stage alone; one that takes no time is absent.
+    """Return the samples per second of each stage by itself, except those that take no time.
 
     "in it" names parts of computing.
     """

@@ -48,14 +48,14 @@ Runs = tuple[Measurement, ...]
 """The baseline's processes."""
 _MOST_NAMED = 3
 _RESUMED = 1 / 2
-"""Share of what a training gains by which a later one may begin lower, as random numbers do."""
+"""Share of a training's gain by which a later run may begin lower by chance."""
 
 
 def with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     """Return the search with the seconds for which hosts import the packages of a script.
 
-    The observed run took so much longer to its first step than processes whose host had them. What
-    a first run alone prepares, such as a cache, is taken for packages as well.
+    The observed run took so much longer to its first step than processes whose host had them.
+    Anything that only a first run prepares, such as a cache, counts as packages as well.
     """
     seen = search.context.observed
     if seen is None:

@@ -190,7 +190,7 @@ def _nothing_comes(search: SearchRun) -> bool:
 
 
 def _time_made(search: SearchRun) -> bool:
-    """Time the candidate again that the time left is for, if that may gain time.
+    """Time the candidate again that time is set aside for, if that may gain time.
 
     Return whether another trial has time then.
     """
@@ -272,8 +272,8 @@ def _accuracy_of(
 ) -> AccuracyVerdict | Failure:
     """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds.
 
-    So does a configuration that `leads`, which the search is going to follow, as far as the time
-    has them beside the confirmation of the candidate so far.
+    So does a configuration that `leads`, as far as there is time besides confirming the present
+    candidate.
     """
     prober = search.prober
     found = prober.verdict(config, most_seeds=1)
@@ -349,7 +349,7 @@ def run_together(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Tol
 
 
 def _in_threads(members: Sequence[Iterator[Told]], stop: Stop) -> Iterator[Told]:
-    """Yield what all members tell, each of which runs in a thread; one that fails stops all."""
+    """Yield the events of all members, each in a thread of its own; a failure stops all."""
     news: SimpleQueue[Told | BaseException | None] = SimpleQueue()
 
     def fill(events: Iterator[Told]) -> None:

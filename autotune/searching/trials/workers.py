@@ -284,7 +284,7 @@ def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Ru
     )
     study = open_study(options.study, options.storage, context.space, context.objective)
     study.check_identity(identity.facts)
-    # The search itself tells when trials are no longer worth their time.
+    # The search itself decides when trials are no longer worth their time.
     return SearchRun(context, runner, study, may_settle=False, worker=f"@{options.worker}")
 
 
