@@ -114,7 +114,7 @@ class KnobResults:
             for study, turns in self.worths.items()
         }
         fields = {
-            "title": "Each knob turned alone, on a CPU",
+            "title": "Each setting changed by itself, on a CPU",
             "about": "Samples per second with the knob turned over those of the study's own "
             "settings, in fresh processes that take turns: the median ratio of the rounds and its "
             f"interval. {_certainty(rounds)} A value whose first two ratios "
@@ -148,7 +148,7 @@ def table(worths: Worths, names: Sequence[str]) -> dict[str, Any]:
     rows = [
         [turn.label, *_cells(worths, names, turn), _reasons(worths, names, turn)] for turn in shown
     ]
-    return {"columns": ["turned alone", *names, "why not"], "rows": rows}
+    return {"columns": ["changed by itself", *names, "why not"], "rows": rows}
 
 
 def _cells(worths: Worths, names: Sequence[str], turn: Turn) -> list[str | None]:

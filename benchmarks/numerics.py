@@ -178,7 +178,7 @@ def table(found: Sequence[Found], load: str) -> dict[str, Any]:
     alone = [Found(one.case, one.criteria, {}) for one in caught if len(one.criteria) == 1]
     highest = {name: max(one.shares.get(name, 0.0) for one in right) for name in _CRITERIA[:-1]}
     return {
-        "title": "What the numerics check tells apart",
+        "title": "What the numerical check detects",
         "about": "Each fault in the training loop of six small models, once beside a setting that "
         "keeps the precision and once in bfloat16. A cell counts the checks in which a criterion "
         "objects. Faults that change nothing in a model, such as BatchNorm's in one without, are "
@@ -191,7 +191,7 @@ def table(found: Sequence[Found], load: str) -> dict[str, Any]:
         "rows": [
             *(_row(fault, [one for one in faulty if one.case.fault == fault]) for fault in FAULTS),
             _row("all faults", faulty),
-            _row("found by this criterion alone", alone),
+            _row("found by this criterion only", alone),
             _row("no fault", right),
         ],
         "notes": f"{len(caught)} of {len(faulty)} faults are found, and {_refused(right)} of "

@@ -43,7 +43,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ),
     "Other tools": ("rivals", "rivals_later", "rivals_four"),
     "Timing": ("overhead", "hosts", "ddp_settings", "blocks", "numerics"),
-    "Knobs": ("knobs", "knobs_compile"),
+    "Settings": ("knobs", "knobs_compile"),
     "On a GPU": ("h200",),
     "Comparing": (
         "same_settings",
@@ -60,11 +60,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 _INTRODUCTION = """\
 # Benchmarks
 
-`python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table stands beside
-the command that made it. An interval (low, high) is a 95 % interval,
+`python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table has the
+command that made it. An interval (low, high) is a 95 % interval,
 unless its table says otherwise. An empty cell has no value. README and docs/results.md show the
-results of "A zoo of scripts", "A search of a script beside one of a model.py", "A training loop of
-one's own under the answer", "Each knob turned alone" and "Searches on one H200".
+results of "A zoo of scripts", "A script and a model.py of the same training", "Your own training
+loop with the result", "Each setting changed by itself" and "Searches on one H200".
 """
 
 
