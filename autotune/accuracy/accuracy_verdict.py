@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from autotune.accuracy.numerics_verdict import (
     NUMERICS,
@@ -21,6 +20,7 @@ from autotune.accuracy.numerics_verdict import (
     NumericsFault,
 )
 from autotune.configuration.constraints import AccuracyRule
+from autotune.configuration.evidence import EvidenceKind
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -123,12 +123,6 @@ def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> 
     """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
     batch_size = int(context.baseline["batch_size"] or 1)
     return Probe(samples, seeds, batch_size, loss=context.judge.loss)
-
-
-Evidence = Literal[
-    "exact", "numerical check", "short trainings", "numerical check and short trainings"
-]
-"""Kind of evidence for accuracy: the same training, a numerics check, a probe, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +316,7 @@ class AccuracyProber:
         """The text of the baseline's training."""
         return self.context.baseline.quality_key()
 
-    def evidence(self, config: TrainingConfig) -> Evidence:
+    def evidence(self, config: TrainingConfig) -> EvidenceKind:
         """Return the kind of evidence that the verdict on `config` rests on."""
         gated = self.numerics.needed(config) or self.numerics.sums_alike(config)
         probed = self.needs_probe(config)

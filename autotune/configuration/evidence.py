@@ -21,6 +21,9 @@ Pair = tuple[float, float]
 # best_config checks the values: it reports one fault where pydantic's union reports three.
 Settings = dict[str, Annotated[Value, SkipValidation]]
 Stage = Literal["loading", "copying", "launching", "computing"]
+EvidenceKind = Literal[
+    "exact", "numerical check", "short trainings", "numerical check and short trainings"
+]
 
 
 class Part(BaseModel):
@@ -258,9 +261,7 @@ class AccuracyEvidence(Part):
     `baseline` and `best` are means over the same seeds. Short trainings show early training only.
     """
 
-    evidence: Literal[
-        "exact", "numerical check", "short trainings", "numerical check and short trainings"
-    ] = "short trainings"
+    evidence: EvidenceKind = "short trainings"
     """Kind of evidence. Without short trainings, `best` is the baseline's quality, because the
     training computes the same."""
     numerical_check: GateEvidence | None = None

@@ -148,14 +148,11 @@ def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> T
     if not ranks.unused or baseline["static_graph"] or baseline["sharding"]:
         return baseline
     names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
-    way = (
-        f"Also, {ranks.graph_obstacle}"
-        if ranks.graph_obstacle
-        else "Use --baseline static_graph=true"
-    )
+    way = "Use --baseline static_graph=true, or exclude them with requires_grad_(False)."
+    if ranks.graph_obstacle:
+        way = f"Exclude them with requires_grad_(False); {ranks.graph_obstacle}."
     raise WorkloadError(
-        f"{path}: DistributedDataParallel fails on parameters without a gradient: {names}. "
-        f"{way}. You can also exclude them with requires_grad_(False)."
+        f"{path}: DistributedDataParallel fails on parameters without a gradient: {names}. {way}"
     )
 
 
