@@ -150,7 +150,7 @@ def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> T
     names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
     way = "Use --baseline static_graph=true, or exclude them with requires_grad_(False)."
     if ranks.graph_obstacle:
-        way = f"Exclude them with requires_grad_(False): static_graph fails, as {ranks.graph_obstacle}."
+        way = f"Exclude them with requires_grad_(False), because {ranks.graph_obstacle}."
     raise WorkloadError(
         f"{path}: DistributedDataParallel fails on parameters without a gradient: {names}. {way}"
     )
