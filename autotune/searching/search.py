@@ -42,7 +42,7 @@ from autotune.study.study import open_study
 from autotune.values.measurement import together, uneven_text
 
 _GAINS_NOTHING = (
-    "your training gains nothing in a short training, so no other batch size or precision "
+    "a short training with your settings gains nothing, so no other batch size or precision "
     "can be shown to train as well. These are tried last; raise --accuracy-samples"
 )
 
