@@ -299,7 +299,7 @@ def test_stages_that_training_outruns_leave_nothing_out():
     space = space_of(num_workers=(0, 2, 64), pin_memory=(False, True))
     assert narrowed(space, timed).domains == space.domains
     (note,) = narrowed(space, timed).notes
-    assert "nothing is left out: training reaches 357 % of what computing alone" in note
+    assert "nothing is left out: training reaches 357 % of what computing reached by itself" in note
 
 
 @pytest.mark.parametrize(
