@@ -563,7 +563,7 @@ def _kept(effective_batch: int, sizes: Sequence[int], others: Sequence[int]) -> 
     yield f"effective batch {effective_batch}: batch_size x accumulation_steps is {pairs}"
     if others:
         dropped = ", ".join(map(str, others))
-        yield f"batch_size={dropped} left out: not a divisor of the effective batch"
+        yield f"batch_size={dropped} dropped: not a divisor of the effective batch"
 
 
 def _excluded(

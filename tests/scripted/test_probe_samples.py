@@ -170,7 +170,7 @@ def test_each_seed_is_built_trained_and_evaluated_in_phases_of_its_own(tmp_path)
     config = TrainingConfig.of({"num_threads": 1, "batch_size": 4})
     bench = LoadedJob(Job(task=task, device="cpu"), folder, workload, config, start_seconds=0.0)
     assert probe_seeds(bench, task).qualities == (1.0, 1.0, 1.0)
-    assert seen == 3 * ["built in build", "trained in probe", "evaluated in evaluation"]
+    assert seen == 3 * ["built in build", "trained in short training", "evaluated in evaluation"]
 
 
 def padded(lengths, batch_size=2):

@@ -65,7 +65,7 @@ def test_a_model_with_unused_parameters_keeps_a_static_graph():
 @pytest.mark.parametrize("settings", [{"static_graph": True}, {"sharding": "fsdp"}])
 def test_parameters_that_no_step_uses_are_refused_unless_ddp_can_train_them(settings, tmp_path):
     facts = replace(FACTS, ranks=RankFacts(unused=("a", "b", "c", "d")))
-    with pytest.raises(WorkloadError, match=r"gradient to a, b, c \.\.\., on which"):
+    with pytest.raises(WorkloadError, match=r"without a gradient: a, b, c \.\.\.\. Use"):
         own_of_each(TrainingConfig.of({}), facts, tmp_path)
     allowed = TrainingConfig.of(settings)
     assert own_of_each(allowed, facts, tmp_path) == allowed

@@ -84,7 +84,7 @@ def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path):
     options = unstored_in(tmp_path, space, script=ScriptOptions(()), trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=SEEN))
     notes = planned.context.space.notes
-    (note,) = (note for note in notes if "arithmetic" in note)
+    (note,) = (note for note in notes if "rounding" in note)
     assert note.startswith("not varying amp_dtype, compile_mode: each changes rounding")
     why = "batch_size stays 16: it changes the course of training, so it needs --map"
     assert why in "\n".join(notes)

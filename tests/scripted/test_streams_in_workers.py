@@ -197,7 +197,7 @@ def test_workers_that_each_shuffle_the_whole_stream_are_refused(monkeypatch):
     """Two beginnings of 1000 of 30000 samples have some 33 in common, too few for a copy."""
     monkeypatch.setattr(sharding, "_SECONDS", 60.0)  # however slow the machine is
     why = workers_obstacle(Stream(shuffled_whole, 30_000))
-    assert re.search(r"each worker would load: \d\d of the first 1000 samples of 2 workers", why)
+    assert re.search(r"load all of it: \d\d of the first 1000 samples of 2 workers", why)
 
 
 @pytest.mark.parametrize(("common", "is_refused"), [(0, False), (2, False), (3, True)])

@@ -31,7 +31,7 @@ def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path):
     assert space.size == 8
     assert space.notes == (
         "effective batch 64: batch_size x accumulation_steps is 8 x 8, 16 x 4, 32 x 2, 64 x 1",
-        "batch_size=48 left out: not a divisor of the effective batch",
+        "batch_size=48 dropped: not a divisor of the effective batch",
     )
 
 
@@ -96,7 +96,7 @@ def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_
 def test_batch_sizes_that_do_not_make_up_the_kept_batch_are_named(tmp_path):
     space = held(written(tmp_path, "batch_size: [5, 8, 12]\n"), 16, batch_size=16)
     assert pairs(space) == [(8, 2), (16, 1)]
-    assert "batch_size=5, 12 left out: not a divisor of the effective batch" in space.notes
+    assert "batch_size=5, 12 dropped: not a divisor of the effective batch" in space.notes
 
 
 def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path):
