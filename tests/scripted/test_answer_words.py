@@ -224,11 +224,3 @@ def test_a_study_without_an_answer_knows_its_unit(events, tmp_path):
     told = report(url)
     assert UNIT in told
     assert "samples/s" not in told
-
-
-def test_samples_are_told_where_they_are_known(tmp_path):
-    options = options_in(tmp_path, "num_threads: [1, 2]\n", script=ScriptOptions(()), trials=3)
-    seen = replace(SEEN, counts_samples=True)
-    found = events_of(options, ScriptedRunner(observed=seen))
-    assert any(isinstance(event, TrialEnded) for event in found)
-    assert "samples/s" in report(f"sqlite:///{tmp_path / 'study.db'}")

@@ -1,4 +1,4 @@
-"""States of a candidate, from a trial to the result, and what later readers are told of it."""
+"""States of a candidate, from a trial to the result."""
 
 import time
 from dataclasses import asdict, replace
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.sampling.acquisition import Posterior
@@ -17,38 +16,7 @@ from autotune.searching.confirmation.confirm import Candidate, State
 from autotune.searching.run.search_run import SearchRun
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from scripted_runner import ScriptedRunner
-from study_factories import SMALL, add, rounds, study_of, trial
-
-
-@pytest.fixture
-def pair():
-    """Two candidates, whose trials are the second and the third of a study."""
-    own = SMALL.replace(batch_size=16)
-    return Candidate(trial(1, 90.0), Posterior()), Candidate(trial(2, config=own), Posterior())
-
-
-def told(candidate):
-    """Return the log that later readers get of it."""
-    return {name: fact for name, fact in asdict(candidate.log()).items() if fact is not None}
-
-
-def test_a_refused_candidate_keeps_its_rounds_and_the_reason(pair):
-    one, _ = pair
-    one.comparison = rounds(1.25)
-    assert one.end(State.REFUSED, "too much memory").reason == "too much memory"
-    assert one.state is State.REFUSED
-    rest = {"ratios": (1.25,), "ci95": (1.25, 1.25)}
-    assert told(one) == {**rest, "refused": "too much memory"}
-
-
-def test_what_the_budget_cut_off_is_undecided(pair):
-    one, _ = pair
-    one.end(State.FAILED, OUT_OF_TIME)
-    assert one.state is State.UNDECIDED
-
-
-def test_nothing_is_told_of_a_candidate_that_was_not_tested(pair):
-    assert pair[0].log() is None
+from study_factories import add, study_of
 
 
 @pytest.fixture

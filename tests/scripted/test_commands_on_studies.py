@@ -1,16 +1,13 @@
 """Commands as a person gives them: `worker`, `--new-study`, `--fresh-data`."""
 
-import click.testing
 import pytest
-from click.testing import CliRunner
 
-from autotune.cli import cli
 from autotune.values.errors import FilesChangedError, StudyMismatchError
 from autotune.values.outcome import Inspected
 from children import WORKLOADS
 from command_line import command, told
 from covering import covers
-from factories import cpu_machine, written
+from factories import cpu_machine
 from scripted_runner import (
     FACTS,
     ScriptedRunner,
@@ -60,10 +57,9 @@ def test_a_new_study_is_the_first_name_that_is_free_or_of_the_same(out, tmp_path
         return True
 
     monkeypatch.setattr("autotune.commands.search.execute_search", drive)
-    arguments = ["search", str(WORKLOADS / "plain.py"), "--new-study"]
-    arguments += [] if out is None else ["--out", out]
-    done = click.testing.CliRunner().invoke(cli, arguments)
-    assert done.exit_code == 0, done.output
+    flags = () if out is None else ("--out", out)
+    done = command("search", WORKLOADS / "plain.py", "--new-study", *flags)
+    assert done.code == 0, done.err
     assert [options.study.name for options in tried] == ["plain", "plain-2", "plain-3"]
     assert tried[-1].study.storage == "sqlite:///studies/plain-3/study.db"
     assert str(tried[-1].study.out) == (out or "studies/plain-3/best.yaml")
@@ -99,15 +95,10 @@ def test_each_job_says_whether_its_process_builds_the_dataset(fresh_data, tmp_pa
     assert {job.fresh_data for job in runner.jobs} == {fresh_data}
 
 
-def test_the_flag_of_the_command_reaches_the_search(tmp_path, monkeypatch):
+def test_the_flag_of_the_command_reaches_the_search(monkeypatch):
     found = []
-
-    def driven(options, *_):
-        found.append(options)
-        return True
-
-    monkeypatch.setattr("autotune.commands.search.execute_search", driven)
-    model = str(written(tmp_path, "def build_model(): ...\n", "model.py"))
+    drive = "autotune.commands.search.execute_search"
+    monkeypatch.setattr(drive, lambda options, *_: found.append(options) or True)
     for flags in ([], ["--fresh-data"]):
-        assert CliRunner().invoke(cli, ["search", model, *flags]).exit_code == 0
+        assert command("search", WORKLOADS / "plain.py", *flags).code == 0
     assert [options.workload.fresh_data for options in found] == [False, True]

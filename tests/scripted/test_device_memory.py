@@ -99,15 +99,6 @@ def test_the_answer_names_the_parts_of_the_memory(tmp_path):
     assert read_best(tmp_path / "best.yaml").constraints.memory.device is not None
 
 
-def test_on_a_cpu_there_are_no_such_parts(tmp_path):
-    events_of(unstored_in(tmp_path), ScriptedRunner())
-    assert (
-        "device"
-        not in yaml.safe_load((tmp_path / "best.yaml").read_text())["constraints"]["memory"]
-    )
-    assert memory.device_memory(torch.device("cpu")) is None
-
-
 @pytest.fixture
 def allocator(monkeypatch):
     """The numbers that the allocator of a GPU tells."""

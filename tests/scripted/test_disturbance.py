@@ -334,13 +334,6 @@ def test_a_driver_that_was_loaded_anew_tells_nothing_of_that_block():
     assert meter() == 0.002
 
 
-def test_the_watch_over_a_block_reads_the_energy_of_the_cpu(monkeypatch):
-    told = iter([((0, RANGE),), ((8_000_000, RANGE),)])
-    monkeypatch.setattr(disturbance, "package_energy", lambda: next(told))
-    disturbance.watch = disturbance.watch(torch.device("cpu"), lambda: 0.0)
-    assert disturbance.watch().joules == 8.0
-
-
 @pytest.mark.parametrize(("joules", "each"), [(4.0, 0.125), (None, None), (0.0, None)])
 def test_energy_of_a_sample_is_that_of_the_blocks(joules, each):
     """A counter that did not move has told nothing: no training is without energy."""

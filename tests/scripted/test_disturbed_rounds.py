@@ -128,7 +128,7 @@ def test_a_refusal_by_disturbed_rounds_says_so(tmp_path):
     study = tmp_path / "study.db"
     assert f"{said}\n" in report(study)
     (log,) = as_json(study)["confirmation"]["candidates"].values()
-    assert log["disturbed"] == 18
+    assert (log["disturbed"], len(log["ratios"]), log["refused"]) == (18, 18, refused.reason)
 
 
 @dataclass

@@ -247,6 +247,10 @@ def test_an_effective_batch_that_no_divisor_gives_ends_the_command_before_any_tr
     flags = ("--effective-batch", "100", "--space", space)
     done = told(tmp_path, "search", WORKLOADS / "plain.py", *flags)
     assert done.code == 2
-    assert f"{space}:1:13: --effective-batch: no batch_size of 8, 16, 32 times" in done.err
+    assert (
+        f"{space}:1:13: --effective-batch: no batch_size of 8, 16, 32 times accumulation_steps "
+        "gives 100 in each process. Its divisors are 1, 2, 4, 5, 10, 20, 25, 50, 100: add one of "
+        "them as a batch_size. Or give --effective-batch free, or a multiple of 8, such as 104."
+    ) in done.err
     assert "Traceback" not in done.err
     assert not list(tmp_path.glob("studies/plain/trials/0*"))

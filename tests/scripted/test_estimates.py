@@ -40,11 +40,6 @@ def test_each_trial_is_announced_before_it_is_measured(events):
         assert events[place - 1] == one
 
 
-def test_the_phases_come_in_their_order(events):
-    phases = [event.phase for event in events if isinstance(event, PhaseStarted)]
-    assert phases == ["baseline", "diagnosis", "search", "confirmation"]
-
-
 def test_stopping_at_the_announcement_leaves_no_trial_running(tmp_path, url):
     options = unstored_in(tmp_path, storage=url)
     for event in (running := search(options, runner())):

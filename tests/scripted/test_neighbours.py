@@ -179,12 +179,6 @@ def test_processes_with_other_folders_meet_and_one_that_is_killed_lets_go(tmp_pa
     assert list(tmp_path.iterdir()) == [], "a lock is no file"
 
 
-def test_a_lock_that_one_process_holds_twice_is_waited_for_too():
-    name = f"test-{token_hex(4)}"
-    with device_locks([name]), pytest.raises(NotYetError), device_locks([name], refuse):
-        pass
-
-
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
@@ -254,30 +248,6 @@ def test_trials_on_one_card_never_overlap_whatever_its_number(is_same, tmp_path)
 
 
 @covers("S9")
-def test_a_trial_of_two_processes_has_the_gpus_of_both(tmp_path):
-    cards = (token_hex(8), token_hex(8))
-    held = []
-
-    class OfTwo(ScriptedRunner):
-        def run(self, job, folder):
-            if job is TIMED:
-                for card in cards:
-                    with (
-                        pytest.raises(NotYetError),
-                        device_locks(Device("cuda").locks(card), refuse),
-                    ):
-                        pass
-                    held.append(card)
-            return super().run(job, folder)
-
-    inspected = Inspected(cuda_machine(), None, cards[0], rank_uuids=cards)
-    runner = DeviceRunner(OfTwo(inspected=inspected), Device("cuda"))
-    runner.run(inspection("cuda", None), Path("inspect"))
-    runner.run(TIMED, tmp_path)
-    assert held == list(cards)
-
-
-@covers("S9")
 def test_searches_that_count_the_same_gpus_in_another_order_do_not_wait_for_ever(tmp_path):
     cards, spans = (token_hex(8), token_hex(8)), list[tuple[float, float]]()
 
@@ -295,17 +265,6 @@ def test_searches_that_count_the_same_gpus_in_another_order_do_not_wait_for_ever
     spans.sort()
     assert len(spans) == 8
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-
-
-def test_a_stop_at_once_ends_the_wait_for_a_device(tmp_path):
-    stop, name = Stop(), f"xpu:{os.getpid()}"
-    runner = DeviceRunner(ScriptedRunner(), Device(name), stop)
-    with device_locks(Device(name).locks()):
-        timer = threading.Timer(0.05, stop.request_at_once)
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            runner.run(TIMED, tmp_path)
-        timer.join()
 
 
 @pytest.mark.parametrize(

@@ -172,29 +172,10 @@ def test_a_hostile_study_goes_through_the_command_line(tmp_path, url):
     assert "script" not in {tag for tag, _ in Page((tmp_path / "page.html").read_text()).elements}
 
 
-def test_an_existing_file_is_kept_without_force(folder, tmp_path):
-    target = tmp_path / "table.csv"
-    target.write_text("mine")
-    code, out, err = run(folder, "--csv", target)
+def test_two_outputs_on_stdout_are_refused(folder):
+    code, out, err = run(folder, "--csv", "-", "--json", "-")
     assert (code, out) == (2, "")
-    assert f"{target} exists" in err
-    assert "--force" in err
-    assert target.read_text() == "mine"
-    assert run(folder, "--csv", target, "--force")[0] == 0
-    assert target.read_text().startswith("trial,")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--csv", "-", "--json", "-"], ["--csv -", "--json -", "stdout"]),
-        (["--study", "other"], ["no study 'other'", "'scripted'"]),
-    ],
-)
-def test_flags_that_contradict_each_other_are_refused(flags, words, folder):
-    code, out, err = run(folder, *flags)
-    assert (code, out) == (2, "")
-    assert all(word in err for word in words)
+    assert all(word in err for word in ("--csv -", "--json -", "stdout"))
 
 
 def test_a_storage_that_cannot_be_read_has_its_own_exit_code(tmp_path):

@@ -297,10 +297,6 @@ def numbers(*trials, **parts):
     return [one.number for one in report_of(trials, **parts).pareto_best]
 
 
-def test_they_are_told_from_the_least_memory_to_the_fastest():
-    assert numbers(*CHOICES) == [1, 0, 3]
-
-
 def test_of_two_that_are_alike_one_is_told():
     assert numbers(CHOICES[0], taking(2.0, 1, 100.0, batch_size=32)) == [0]
 

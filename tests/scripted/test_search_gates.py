@@ -61,12 +61,6 @@ def test_a_slow_baseline_is_probed_on_what_it_can_train_in_a_minute(tmp_path):
     assert 8 <= max(getattr(job.task, "samples", 0) for job in runner.jobs) <= 60
 
 
-def test_the_interval_of_kept_settings_comes_from_all_their_blocks(tmp_path):
-    events = events_of(unstored_in(tmp_path), ScriptedRunner(lambda config, phase: at(80)))
-    baseline = events[-1].best.evidence.baseline
-    assert baseline.ci95 == (80.0, 80.0)
-
-
 def test_the_time_of_a_space_counts_where_neither_time_nor_trials_were_asked_for(tmp_path):
     def budget(**asked):
         options = unstored_in(tmp_path, space="seconds: 200\nbatch_size: [8, 16]\n", **asked)

@@ -56,12 +56,6 @@ def test_the_settings_are_kept_if_all_differences_are_noise(tmp_path):
     assert runner.batches("confirmation"), "something looked faster and was put to the test"
 
 
-def test_nothing_is_confirmed_if_nothing_looks_faster(tmp_path):
-    runner = ScriptedRunner(lambda config, phase: at(800 / batch_of(config)))
-    assert answer_of(tmp_path, runner).best.keeps_baseline
-    assert runner.batches("confirmation") == []
-
-
 def test_the_claimed_speedup_is_that_of_the_confirmation(tmp_path):
     def lucky_once(config, phase):
         return at(100 if batch_of(config) == 8 else 1000 if phase == "trial" else 120)
@@ -172,22 +166,6 @@ def test_larger_batches_than_one_of_which_seeds_showed_a_loss_are_not_tried(seed
         assert max(later, default=0) < asked[number][1]
 
 
-def test_a_trial_out_of_memory_is_infeasible_and_never_failed(tmp_path):
-    def bounded(config, phase):
-        full = outcomes.OutOfMemory("device", "CUDA out of memory", 9 * GIB)
-        return full if batch_of(config) > 32 else in_proportion(config, phase)
-
-    options = options_in(tmp_path)
-    assert events_of(options, ScriptedRunner(bounded))[-1].best.config["batch_size"] == 32
-    study = optuna.load_study(study_name="scripted", storage=options.study.storage)
-    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
-    large = [trial for trial in study.trials if trial.user_attrs["config"]["batch_size"] > 32]
-    assert large
-    memory = study.user_attrs["constraint_names"].index("memory")
-    assert all(list(trial.constraints.values())[memory] > 0 for trial in large)
-    assert study.best_trial.params["batch_size"] == 32
-
-
 @pytest.mark.parametrize(
     "failure",
     [
@@ -205,16 +183,6 @@ def test_a_configuration_that_fails_cannot_win(failure, tmp_path):
     events = events_of(unstored_in(tmp_path), runner)
     assert list(reasons(events)) == [128]
     assert events[-1].best.config["batch_size"] == 64
-
-
-def test_a_configuration_that_trains_worse_cannot_win(tmp_path):
-    runner = ScriptedRunner(
-        in_proportion, quality=lambda config, seed: 0.95 if batch_of(config) <= 32 else 0.80
-    )
-    events = events_of(unstored_in(tmp_path), runner)
-    assert events[-1].best.config["batch_size"] == 32
-    assert 0 < len(reasons(events).keys() & {64, 128}) == len(reasons(events))
-    assert all("minimum" in reason for reason in reasons(events).values())
 
 
 @covers("U15")

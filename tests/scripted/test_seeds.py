@@ -1,16 +1,13 @@
 """Three to six seeds accept or refuse a configuration, paired with those of the baseline."""
 
-from dataclasses import replace
-
 import pytest
 
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
 from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
-from autotune.values.outcome import TimedOut
 from autotune.values.statistics import LOOKS
-from scripted_runner import ScriptedRunner, batch_of, changed, unstored_in
+from scripted_runner import ScriptedRunner, batch_of, unstored_in
 from study_factories import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
@@ -134,18 +131,3 @@ def test_a_worse_first_seed_needs_no_more_of_the_baseline(loss, decision, tmp_pa
     verdict = prober.verdict(LARGE, most_seeds=1)
     assert seeds_of(runner, 8) == []
     assert (verdict.decision, verdict.margin > 0) == (decision, True)
-
-
-def test_a_floor_that_is_not_reached_is_never_accepted(tmp_path):
-    prober, *_ = prober_of(tmp_path, (0.0,) * 6)
-    floor = changed(prober.context.options, min_accuracy=0.95)
-    prober = replace(prober, context=replace(prober.context, options=floor))
-    verdict = prober.verdict(LARGE, MOST_SEEDS)
-    assert verdict.decision == "undecided"
-    assert verdict.margin > 0
-
-
-def test_a_probe_that_fails_is_the_failure_that_it_is(tmp_path):
-    prober, _, runner = prober_of(tmp_path, (0.0,) * 6)
-    runner.run = lambda job, folder: TimedOut("probe", 60.0)
-    assert prober.verdict(LARGE, len(SEEDS)) == TimedOut("probe", 60.0)

@@ -7,12 +7,10 @@ import pytest
 from optuna.trial import TrialState
 from optuna_dashboard._serializer import serialize_frozen_trial
 
-from autotune.configuration.constraints import Verdict
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.study.facts import Entries, Fact, StudyFacts
-from autotune.study.finished import best_feasible
 from autotune.study.study import INTERRUPTED
 from autotune.values.errors import StudyMismatchError
 from covering import covers
@@ -102,25 +100,10 @@ def test_a_trial_that_crashed_says_nothing_about_larger_batches(study):
     assert BASELINE.replace(batch_size=64) in {tell(study, 1.0, HOLDS) for _ in range(8)}
 
 
-def test_a_trial_is_finished_with_its_configuration_verdict_and_details(study):
-    config = tell(study, 80.0, HOLDS)
-    (trial,) = study.finished()
-    assert (trial.number, trial.config) == (0, config)
-    assert trial.verdict == Verdict(80.0, HOLDS, "why")
-    assert trial.details.seconds == 1.5
-
-
 def test_a_trial_is_complete_whatever_its_verdict_says(study):
     for value, margins in ((80.0, HOLDS), (90.0, OOM), (None, OOM), (None, CRASHED)):
         tell(study, value, margins)
     assert states(study) == [TrialState.COMPLETE] * 4
-
-
-def test_the_best_feasible_trial_is_the_fastest_that_holds(study):
-    for value, margins in ((80.0, HOLDS), (90.0, OOM), (85.0, HOLDS), (None, CRASHED)):
-        tell(study, value, margins)
-    best = best_feasible(study.finished())
-    assert best.number == 2
 
 
 WRONG_FACTS = {

@@ -6,12 +6,10 @@ from dataclasses import replace
 import numpy as np
 import optuna
 import pytest
-from click.testing import CliRunner
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, GridSampler, RandomSampler
 from optuna.trial import TrialState
 
-from autotune.cli import cli
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.sampling import surrogate_sampler
@@ -20,7 +18,7 @@ from autotune.sampling.memory import MemoryModel
 from autotune.sampling.samplers import SAMPLERS, NoRepeatSampler, sampler_named
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.values.errors import UsageError
-from factories import TINY_CONV, cpu_machine, cuda_machine, narrowed, written
+from factories import cpu_machine, cuda_machine, narrowed, written
 from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
 from study_factories import CRASHED, HOLDS, OOM, add, finish, study_of, tell
 
@@ -64,11 +62,6 @@ def additive(config):
         * workers[int(config["num_workers"] or 0)]
         * half
     )
-
-
-def test_no_configuration_is_proposed_twice(space):
-    proposed = searched(space, additive, 40)
-    assert len(set(proposed)) == 40
 
 
 def test_the_best_of_effects_that_add_up_is_found_in_few_trials(space):
@@ -319,13 +312,6 @@ def test_only_configurations_of_the_space_are_proposed(three):
 
 def test_a_sampler_is_a_class_of_optunas_that_a_seed_makes():
     assert tuple(type(sampler_named(name, 0)).__name__ for name in SAMPLERS) == SAMPLERS
-
-
-def test_an_unknown_sampler_is_refused_with_those_that_are_known():
-    done = CliRunner().invoke(cli, ["search", str(TINY_CONV), "--sampler", "tpesampler"])
-    assert done.exit_code == 2
-    said = " ".join(done.output.split())
-    assert "'tpesampler' is not one of 'auto', 'BruteForceSampler'" in said
 
 
 class Last(BaseSampler):

@@ -209,13 +209,6 @@ def test_every_kind_of_process_may_take_no_more_than_is_left(timed, tmp_path):
     assert {phase for phase, over in seen.items() if max(over) > 0.1} == set(), seen
 
 
-def test_a_budget_too_short_for_the_only_trial_says_so_in_the_singular(timed, tmp_path):
-    runner = timed(seconds=lambda config, phase: 20.0)
-    options = options_with(tmp_path, 70.0, trials=2)
-    with pytest.raises(NotSearchedEnoughError, match="others, 1 trial and the confirmation need"):
-        events_of(options, runner)
-
-
 def test_fewer_than_four_trials_back_no_keep_your_settings(timed, tmp_path, url):
     def seconds(config, phase):
         return 60.0 if phase == "trial" else 4.0

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.configuration.job import MeasurePlan
-from autotune.training.batches import Batches, EmptyEpochError, endless
+from autotune.training.batches import Batches, EmptyEpochError
 from autotune.values.measurement import QUIET, UNEVEN, Noise
 from clockwork import Bench, Clock, Loader
 from covering import covers
@@ -399,29 +399,9 @@ def test_the_device_is_waited_for_before_a_boundary_is_timed():
     assert batches.boundary_seconds == [2.0]
 
 
-def test_a_loader_without_a_batch_is_an_error_and_no_endless_loop():
-    loader = Loader(Clock(), epoch=0)
-    with pytest.raises(EmptyEpochError):
-        next(Batches(loader, loader.clock, lambda: None))
-    assert loader.started == 2
-
-
 @covers("T11")
 def test_a_generator_that_can_be_gone_through_once_is_an_error_at_its_end():
     batches = Batches(iter([1, 2]), Clock(), lambda: None)
     assert [next(batches), next(batches)] == [1, 2]
-    with pytest.raises(EmptyEpochError):
-        next(batches)
-
-
-def test_endless_batches_end_where_an_epoch_gives_none():
-    epochs = iter([["a", "b"], ["c"], []])
-
-    class Once:
-        def __iter__(self):
-            return iter(next(epochs))
-
-    batches = endless(Once())
-    assert [next(batches) for _ in range(3)] == ["a", "b", "c"]
     with pytest.raises(EmptyEpochError):
         next(batches)

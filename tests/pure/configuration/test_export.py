@@ -164,11 +164,3 @@ def test_float16_on_a_cpu_is_left_out_where_it_would_be_refused():
     for form in ("accelerate", "hf"):
         assert "amp_dtype" in export(best, form).dropped
         assert "amp_dtype" not in export(on_gpu(), form).dropped
-
-
-def test_the_command_line_offers_exactly_the_formats_that_exist():
-    from autotune.cli import cli
-
-    command = cli.commands["export"]
-    (choice,) = [option.type for option in command.params if option.name == "form"]
-    assert list(choice.choices) == list(FORMATS)

@@ -31,7 +31,7 @@ def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path):
     assert space.size == 8
     assert space.notes == (
         "effective batch 64: batch_size x accumulation_steps is 8 x 8, 16 x 4, 32 x 2, 64 x 1",
-        "batch_size=48 dropped: not a divisor of the effective batch",
+        "batch_size=48 dropped: no number of them makes up the effective batch",
     )
 
 
@@ -82,21 +82,10 @@ def test_a_shipped_space_keeps_to_no_number_of_batches(tmp_path):
     assert (8, 6) in pairs(space)
 
 
-def test_an_effective_batch_that_no_divisor_gives_is_refused_with_a_way_out(tmp_path):
-    path = written(tmp_path, "num_threads: [1, 2]\nbatch_size: [16, 32]\n")
-    with pytest.raises(UsageError) as caught:
-        held(path, 100, batch_size=64)
-    assert str(caught.value) == (
-        f"{path}:2:13: --effective-batch: no batch_size of 16, 32, 64 times accumulation_steps "
-        "gives 100 in each process. Its divisors are 1, 2, 4, 5, 10, 20, 25, 50, 100: add one of "
-        "them as a batch_size. Or give --effective-batch free, or a multiple of 16, such as 112."
-    )
-
-
 def test_batch_sizes_that_do_not_make_up_the_kept_batch_are_named(tmp_path):
     space = held(written(tmp_path, "batch_size: [5, 8, 12]\n"), 16, batch_size=16)
     assert pairs(space) == [(8, 2), (16, 1)]
-    assert "batch_size=5, 12 dropped: not a divisor of the effective batch" in space.notes
+    assert "batch_size=5, 12 dropped: no number of them makes up the effective batch" in space.notes
 
 
 def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path):

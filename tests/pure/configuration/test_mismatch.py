@@ -112,12 +112,6 @@ def test_strict_raises_what_would_have_been_a_warning(tmp_path, best):
     assert raised.value.exit_code == 6
 
 
-def test_a_model_that_changed_since_is_named(best, model):
-    written(model.parent, "# trains otherwise\n", "model.py")
-    assert mismatches(best) == [f"{model}: changed since the search"]
-    assert mismatches(best, model) == [f"{model}: changed since the search"]
-
-
 def test_without_a_path_the_model_is_looked_for_where_the_file_says(best, model, monkeypatch):
     source = best.provenance.model_copy(update={"model": "model.py"})
     best = best.model_copy(update={"provenance": source})

@@ -125,10 +125,6 @@ def test_a_configuration_holds_them_by_name_and_not_where_they_are_null():
         config["nothing"]
 
 
-def test_a_process_gets_the_variables_and_nothing_of_the_others():
-    assert environ_of(TrainingConfig.of(OWN)) == {"MALLOC_ARENA_MAX": "2"}
-
-
 def test_a_setting_of_a_file_that_names_no_such_knob_is_refused():
     settings = {"env.LD_PRELOAD": "evil.so", "env.A": 1, "envs.A": "x", "options.a": float("nan")}
     assert list(setting_faults(settings)) == list(settings)

@@ -7,8 +7,7 @@ import pytest
 
 from autotune.configuration.constraints import Tolerance
 from autotune.context.options import Resources, SearchOptions, StudyOptions, WorkloadOptions
-from autotune.values.errors import UsageError
-from factories import IMAGE_FACTS, cpu_machine, cuda_machine
+from factories import cpu_machine, cuda_machine
 
 FOLDER = Path("studies") / "a"
 GIVEN = {
@@ -61,11 +60,3 @@ def test_trials_on_the_cpu_share_its_memory_and_those_on_devices_do_not():
     assert replace(resources, memory_limit_bytes=7).bytes_per_trial(cuda) == 7
     more = replace(resources, memory_limit_bytes=2 * cuda.memory_bytes)
     assert more.bytes_per_trial(cuda) == cuda.memory_bytes // 2
-
-
-def test_a_baseline_that_other_settings_switch_off_is_refused():
-    workload = WorkloadOptions(Path("model.py"), baseline={"num_workers": 0, "prefetch_factor": 4})
-    with pytest.raises(UsageError, match="prefetch_factor=4 contradicts"):
-        workload.own_settings(IMAGE_FACTS)
-    lone = WorkloadOptions(Path("model.py"), baseline={"batch_size": 16})
-    assert lone.own_settings(IMAGE_FACTS)["batch_size"] == 16

@@ -10,7 +10,6 @@ from autotune.configuration.flag_types import folder_name
 from autotune.dashboard.serve import guarded, serve
 from autotune.study.archive import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
-from covering import covers
 from databases import empty_database
 from needs import installed
 
@@ -188,12 +187,6 @@ def test_a_name_that_somebody_else_may_have_pointed_here_is_refused(host):
     status, _, body = asked(host=host)
     assert status == 403
     assert json.loads(body)["reason"]
-
-
-@covers("X6")
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "ODD"])
-def test_requests_other_than_reading_are_refused(method):
-    assert asked(method)[0] == 403
 
 
 def test_the_bare_address_leads_to_the_first_page():

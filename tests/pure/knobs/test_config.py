@@ -59,28 +59,6 @@ def test_settings_of_ddp_mean_nothing_for_a_sharded_model():
     assert TrainingConfig.of({"reshard_after_forward": False}) == TrainingConfig.of({})
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_known_one():
-    with pytest.raises(
-        UsageError, match=r"unknown setting 'batchsize'\. Did you mean 'batch_size'\?"
-    ):
-        TrainingConfig.of({"batchsize": 32})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("num_workers", True), ("num_workers", 2.0), ("num_workers", "2"), ("num_workers", -1)),
-        *(("num_workers", None), ("batch_size", 0), ("pin_memory", 1), ("pin_memory", 0)),
-        *(("pin_memory", None), ("amp_dtype", "bf16"), ("amp_dtype", False)),
-        *(("compile_mode", True), ("num_threads", 0)),
-    ],
-    ids=str,
-)
-def test_a_value_of_the_wrong_type_or_size_is_refused(name, value):
-    with pytest.raises(UsageError, match=f"{name}={value!r} is not possible; expected "):
-        TrainingConfig.of({name: value})
-
-
 def test_all_faults_are_named_at_once():
     with pytest.raises(UsageError) as caught:
         TrainingConfig.of({"num_worker": 2, "batch_size": 0, "pin_memory": 1, "amp_dtype": None})

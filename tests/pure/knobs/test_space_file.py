@@ -143,11 +143,6 @@ def test_a_shipped_space_is_valid_and_says_what_it_is_for(name):
     assert file.offers
 
 
-def test_a_name_that_is_not_shipped_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match=r"'quik' is neither a file .* Did you mean 'quick'\?"):
-        find_space("quik")
-
-
 def test_a_space_may_say_how_much_a_search_of_it_is_worth(tmp_path):
     space = read_space(written(tmp_path, "trials: 8\nseconds: 200\nbatch_size: [8, 16]\n"))
     assert (space.trials, space.seconds) == (8, 200)

@@ -5,39 +5,14 @@ import os
 import pytest
 
 from autotune.process import children
-from autotune.process.common.trial_folder import TrialFolder, make_private, write_atomically
+from autotune.process.common.trial_folder import write_atomically
 from covering import covers
-
-
-def test_the_files_of_a_folder_have_the_names_that_the_documentation_gives(tmp_path):
-    folder = TrialFolder(tmp_path)
-    files = [folder.job, folder.outcome, folder.stdout, folder.stderr]
-    assert [path.name for path in files] == ["job.json", "outcome.json", "stdout.log", "stderr.log"]
-    assert {path.parent for path in files} == {tmp_path}
-
-
-def test_the_phase_is_start_until_the_child_says_otherwise(tmp_path):
-    assert TrialFolder(tmp_path).phase == "start"
-
-
-def test_the_phase_is_what_the_child_said_last(tmp_path):
-    TrialFolder(tmp_path).enter_phase("build")
-    TrialFolder(tmp_path).enter_phase("warm-up")
-    assert TrialFolder(tmp_path).phase == "warm-up"
 
 
 def test_a_file_is_written_with_the_folders_it_needs(tmp_path):
     path = tmp_path / "a" / "b" / "file"
     write_atomically(path, "ü\n")
     assert path.read_bytes() == "ü\n".encode()
-
-
-def test_an_existing_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("a long old text")
-    write_atomically(path, "new")
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_reader_that_has_the_old_file_open_keeps_the_old_text(tmp_path):
@@ -70,25 +45,6 @@ def test_a_new_file_may_be_read_by_whom_the_umask_allows(tmp_path):
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
-
-
-def test_a_link_is_replaced_and_what_it_points_to_is_not_touched(tmp_path):
-    precious, path = tmp_path / "precious", tmp_path / "file"
-    precious.write_text("precious")
-    path.symlink_to(precious)
-    write_atomically(path, "new")
-    assert (precious.read_text(), path.read_text()) == ("precious", "new")
-    assert not path.is_symlink()
-
-
-def test_a_private_folder_is_its_owners_whatever_the_umask(tmp_path):
-    before = os.umask(0)
-    try:
-        make_private(tmp_path / "a" / "b")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
-    make_private(tmp_path / "a" / "b")
 
 
 HALF = 100

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from autotune.configuration.training_config import LR_RULES, TrainingConfig, lr_factor
+from autotune.configuration.training_config import TrainingConfig, lr_factor
 from autotune.training.failures import classify
 from autotune.training.profiling import busy_seconds, launch_seconds
 from autotune.training.training_setup import apply, build_dataset, scale_learning_rates
@@ -116,13 +116,6 @@ def test_other_errors_of_the_device_stay_the_users():
 )
 def test_the_factor_follows_the_batch_size(rule, batch_size, factor):
     assert lr_factor(rule, batch_size, 64) == pytest.approx(factor)
-
-
-def test_the_command_line_offers_exactly_the_rules_that_exist():
-    from autotune.cli import cli
-
-    (choice,) = [o.type for o in cli.commands["search"].params if o.name == "lr_scaling"]
-    assert tuple(choice.choices) == LR_RULES
 
 
 @pytest.mark.parametrize("factor", [1.0, 4.0])

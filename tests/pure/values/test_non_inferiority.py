@@ -77,10 +77,6 @@ def test_the_bounds_are_one_sided_at_95_percent(seeds):
     assert high == pytest.approx(mean + quantile * error, abs=1e-4)
 
 
-def test_one_seed_bounds_nothing():
-    assert bounds((0.3,)) == (-math.inf, math.inf)
-
-
 @pytest.mark.parametrize(
     ("qualities", "step"),
     [
@@ -149,9 +145,6 @@ def test_all_looks_together_pass_what_loses_just_what_is_allowed_in_5_percent_at
 def test_further_seeds_may_accept_only_what_is_within_by_enough(losses, may):
     assert decide(losses, ALLOWED) == "undecided"
     assert may_accept(losses, ALLOWED) == may
-
-
-# Ranks from the table of the sign test, e.g. Conover, Practical Nonparametric Statistics, table A3.
 
 
 def test_a_ratio_of_sums_weighs_each_part_by_its_length():

@@ -83,7 +83,10 @@ def test_another_name_is_refused(dashboard, host):
 @covers("X6")
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("DELETE", STUDY), ("POST", "/api/studies"), ("PUT", f"{STUDY}/note"), ("PATCH", STUDY)],
+    [
+        *(("DELETE", STUDY), ("POST", "/api/studies"), ("PUT", f"{STUDY}/note"), ("PATCH", STUDY)),
+        *(("OPTIONS", STUDY), ("TRACE", STUDY), ("ODD", STUDY)),
+    ],
 )
 def test_nothing_can_be_changed(dashboard, method, path):
     answer = dashboard.ask(method, path)

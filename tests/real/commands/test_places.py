@@ -84,15 +84,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_trial():
     assert re.search(r"studies.* cannot be used for the study: ", done.stderr)
 
 
-@covers("S11")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_refused_before_any_trial(tmp_path):
-    tmp_path.chmod(0o500)
-    done = run_autotune(tmp_path, "search", PLAIN)
-    assert done.returncode == STORAGE
-    assert "Permission denied" in done.stderr
-
-
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": None}
 BARE = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40", "CUDA_VISIBLE_DEVICES": ""}
 

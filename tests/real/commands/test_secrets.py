@@ -13,7 +13,7 @@ from autotune.cli import cli
 from autotune.study.storage import check_storage, masked, refuse
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import clean
-from children import WORKLOADS, autotune
+from children import autotune
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from sharing import joined
@@ -57,15 +57,6 @@ def test_no_message_about_a_storage_holds_its_password(url):
         said.append(str(error))
     assert said
     assert PASSWORD not in " ".join(said)
-
-
-@covers("X8")
-@pytest.mark.parametrize("url", [URLS[4], URLS[5]])
-def test_a_command_with_a_password_never_prints_it(url, tmp_path):
-    done = autotune(tmp_path, "search", WORKLOADS / "plain.py", "--storage", url)
-    assert done.returncode in {2, 5}
-    assert PASSWORD not in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @covers("X8")

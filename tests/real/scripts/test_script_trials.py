@@ -67,16 +67,6 @@ def test_the_workers_of_a_stream_stay_as_they_are(ask):
     assert outcome.knob == "num_workers"
 
 
-@pytest.mark.usefixtures("threads_of_the_machine")
-def test_settings_that_a_script_makes_itself_are_seen(tmp_path):
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        ask = Ask(runner, tmp_path / "trial")
-        seen = observed(ask("goes_its_own_way.py", "--steps", "100"))
-    assert set(seen.own) == {"num_threads", "amp_dtype", "optimizer_impl"}
-    assert seen.workload.baseline["amp_dtype"] == "bfloat16"
-    assert seen.workload.baseline["num_threads"] == 1
-
-
 @pytest.mark.parametrize("what", ["kept", "gone", "idles"])
 def test_an_optimizer_that_is_built_anew_takes_the_place_of_the_first(ask, what):
     """The new one has all layers while the first is kept or gone, or others while it idles."""
@@ -204,23 +194,6 @@ def test_the_kernel_of_attention_is_read_from_what_the_script_ran(ask, kernel):
     settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16"}
     outcome = ask("attends.py", task=Measure(QUICK), settings=settings, asked=tuple(settings))
     assert isinstance(outcome, Measured), outcome
-
-
-def test_a_kernel_that_nothing_runs_cannot_win(ask):
-    assert not observed(ask("batch_sampler_loop.py")).workload.attention
-    settings = {"sdpa_backend": "math"}
-    outcome = ask(
-        "batch_sampler_loop.py", task=Measure(QUICK), settings=settings, asked=("sdpa_backend",)
-    )
-    assert outcome == NotApplied("sdpa_backend", "math", "null")
-
-
-def test_a_setting_that_the_script_overrides_cannot_win(ask):
-    task = Measure(QUICK)
-    outcome = ask(
-        "goes_its_own_way.py", "--steps", "100000", task=task, settings={"num_threads": 2}
-    )
-    assert outcome == NotApplied("num_threads", "2", "1")
 
 
 def test_workers_that_cannot_be_started_make_the_trial_infeasible(ask):

@@ -102,21 +102,6 @@ def test_private_names_of_other_libraries_are_not_used():
     assert {name: found[name] for name in found if not name.startswith(CHILD)} == {}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("import optuna._imports", "from optuna.storages._rdb import models"),
-        *("study._storage.get_all_studies()", 'getattr(study, "_storage", None)'),
-    ],
-)
-def test_each_way_to_a_private_name_is_seen_in_each_folder(line, tmp_path):
-    (tmp_path / "folder").mkdir()
-    files = {"root.py", "folder/inside.py"}
-    for name in files:
-        (tmp_path / name).write_text(f"def of(study):\n    {line}\n")
-    assert set(found_in(tmp_path)) == files
-
-
 CHECK = "import sys; loaded = {unloaded} & set(sys.modules); assert not loaded, loaded"
 
 
