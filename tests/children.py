@@ -1,21 +1,23 @@
 """Real child processes for tests: jobs, the command line, and who is left of them."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from autotune.configuration.job import Job, Measure, MeasurePlan, Task
+from autotune.configuration.job import Job, Measure, MeasurePlan, Task, job_to_json
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import TrialOutcome
+from autotune.values.measurement import Measurement
+from autotune.values.outcome import Measured, TrialOutcome
 
 WORKLOADS = Path(__file__).parent / "workloads"
 HURRIED = Path(__file__).parent / "hurried_command.py"
@@ -23,6 +25,16 @@ HURRIED = Path(__file__).parent / "hurried_command.py"
 DEADLINE = 600
 QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)
 SETTINGS: dict[str, Value] = {"batch_size": 8, "num_threads": 1}
+PARENT = """
+import sys
+from pathlib import Path
+from autotune.configuration.job import job_from_json
+from autotune.process.runner import SubprocessRunner
+
+folder = Path(sys.argv[1])
+job = job_from_json((folder / "wanted.json").read_text())
+SubprocessRunner(folder / "inductor", warm=bool(sys.argv[2])).run(job, folder / "trial")
+"""
 
 
 def job_for(
@@ -60,33 +72,53 @@ def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:
         return runner.run(job, folder / "trial")
 
 
+def measured(outcome: TrialOutcome) -> Measurement:
+    """What a trial measured, which no other outcome tells."""
+    assert isinstance(outcome, Measured), outcome
+    return outcome.measurement
+
+
+def start_parent(folder: Path, job: Job, warm: bool = False) -> subprocess.Popen[bytes]:
+    """A process that runs a job as a search does, for a test that kills it."""
+    (folder / "wanted.json").write_text(job_to_json(job))
+    return subprocess.Popen([sys.executable, "-c", PARENT, folder, "forked" * warm])
+
+
 def autotune(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A finished `autotune` command that was given in `folder`."""
-    return _finished(folder, _command(arguments))
+    return completed(folder, _command(arguments))
 
 
 def hurried(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The same with its budgets cut short, see `hurried_command`."""
-    return _finished(folder, _hurried_command(arguments))
+    return completed(folder, _hurried_command(arguments))
 
 
-def _finished(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
+def completed(
+    folder: Path, command: Sequence[str | Path], stdin: str | None = None, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """A command that ran in `folder` to its end, with these variables beside our own."""
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-
-
-def printed(folder: Path, program: str, *words: str) -> list[str]:
-    """Return the lines that a Python prints which runs in a folder of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        command,
         cwd=folder,
+        env={**os.environ, **environ},
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=False,
     )
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """The same, which has to have ended without an error."""
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def printed(folder: Path, program: str, *words: str) -> list[str]:
+    """Return the lines that a Python prints which runs in a folder of its own."""
+    done = succeeded(completed(folder, [sys.executable, "-c", program, *words]))
     return done.stdout.splitlines()
 
 

@@ -138,8 +138,9 @@ def drawn(space: SearchSpace, random: Random) -> TrainingConfig:
 
 
 def written(folder: Path, text: str, name: str = "space.yaml") -> Path:
-    """A file with this text."""
+    """A file with this text, in a folder that is made where there is none."""
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
 

@@ -3,7 +3,7 @@
 With it a whole search takes milliseconds, and its measurements are known beforehand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,9 @@ from autotune.configuration import job as tasks
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.knobs.base import Value
-from autotune.searching.run.events import Event
+from autotune.searching.run.events import Event, TrialEnded
 from autotune.searching.search import search
+from autotune.study.finished import FinishedTrial
 from autotune.values import outcome as outcomes
 from databases import empty_database
 from factories import StandIn, cpu_machine, measurement, written
@@ -223,6 +224,11 @@ def changed(options: SearchOptions, **changes: Any) -> SearchOptions:
 def events_of(options: SearchOptions, runner: ScriptedRunner) -> list[Event]:
     """Everything that a search yields."""
     return list(search(options, runner))
+
+
+def trials_of(events: Iterable[Event]) -> list[FinishedTrial]:
+    """The trials that ended, your own settings first."""
+    return [event.trial for event in events if isinstance(event, TrialEnded)]
 
 
 def _phase(job: tasks.Job, folder: Path) -> Phase:

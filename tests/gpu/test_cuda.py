@@ -16,7 +16,8 @@ from autotune.training.batches import endless
 from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
-from autotune.values.outcome import CountedFlops, Inspected, Measured, OutOfMemory, Probed
+from autotune.values.outcome import CountedFlops, Inspected, OutOfMemory, Probed
+from children import measured
 from covering import covers
 from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
@@ -82,29 +83,25 @@ def test_every_value_that_the_device_allows_takes_effect(device, knob, value, ma
 )
 def test_every_compile_mode_takes_effect(device, mode, ask, machine_of):
     skip_where_impossible(KNOBS["compile_mode"], mode, machine_of(device))
-    outcome = ask(job_on(device, Measure(QUICK), compile_mode=mode))
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.compile_seconds > 0
+    run = measured(ask(job_on(device, Measure(QUICK), compile_mode=mode)))
+    assert run.compile_seconds > 0
 
 
 def test_float16_trains_under_a_gradient_scaler(device, ask):
-    outcome = ask(job_on(device, Measure(QUICK), amp_dtype="float16"))
-    assert isinstance(outcome, Measured), outcome
+    measured(ask(job_on(device, Measure(QUICK), amp_dtype="float16")))
 
 
 @cuda_only("a CPU has neither graphs nor a copy for which memory is pinned")
 def test_cuda_graphs_train_with_pinned_memory(ask):
     settings = {"compile_mode": "reduce-overhead", "pin_memory": True, "num_workers": 1}
-    outcome = ask(job_on(CUDA, Measure(QUICK), **settings))
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.compile_seconds > 0
+    run = measured(ask(job_on(CUDA, Measure(QUICK), **settings)))
+    assert run.compile_seconds > 0
 
 
 @cuda_only("on a CPU the peak is that of the process, which knows no segments")
 def test_the_peak_is_what_the_allocator_reserved(ask):
-    outcome = ask(job_on(CUDA, Measure(QUICK)))
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.peak_memory_bytes % (2 << 20) == 0
+    run = measured(ask(job_on(CUDA, Measure(QUICK))))
+    assert run.peak_memory_bytes % (2 << 20) == 0
 
 
 @covers("T3")
@@ -117,9 +114,8 @@ def test_a_memory_limit_makes_the_allocator_fail_inside_the_trial(ask):
 
 @cuda_only("half a gigabyte holds no process that trains, libraries included")
 def test_a_memory_limit_that_suffices_changes_nothing(ask):
-    outcome = ask(job_on(CUDA, Measure(QUICK), memory_limit_bytes=LIMIT))
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.peak_memory_bytes <= LIMIT
+    run = measured(ask(job_on(CUDA, Measure(QUICK), memory_limit_bytes=LIMIT)))
+    assert run.peak_memory_bytes <= LIMIT
 
 
 def test_a_probe_runs_on_the_device(device, ask):
@@ -154,10 +150,9 @@ def test_a_file_that_hides_the_gpus_is_searched_on_the_cpu(ask, tmp_path):
 
 @cuda_only("a CPU's memory is not divided so")
 def test_the_parts_of_the_memory_are_told(ask):
-    outcome = ask(job_on(CUDA, Measure(QUICK)))
-    assert isinstance(outcome, Measured), outcome
-    memory = outcome.measurement.device_memory
-    assert 0 < memory.allocated <= memory.reserved == outcome.measurement.peak_memory_bytes
+    run = measured(ask(job_on(CUDA, Measure(QUICK))))
+    memory = run.device_memory
+    assert 0 < memory.allocated <= memory.reserved == run.peak_memory_bytes
     assert memory.context > 0
     assert memory.free + memory.context <= memory.total
 

@@ -1,6 +1,5 @@
 """Outputs of a model under CUDA graphs may be kept, in training and in evaluations."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.training.apply_settings import Settings
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
+from children import autotune, completed
 from factories import best_config
 from gpus import CUDA, on_cuda
 from restored import process_state
@@ -33,27 +33,15 @@ def best(tmp_path):
 
 
 def test_in_a_loop_of_ones_own(device, best):
-    done = python(best.parent, SCRIPT, "compiled", device, best)
+    done = completed(best.parent, [sys.executable, SCRIPT, "compiled", device, best])
     assert done.stdout.splitlines() == KEPT, done.stderr
 
 
 def test_in_a_script_that_nobody_changed(device, best):
-    words = ("-m", "autotune", "run", best, "--allow-numerics", SCRIPT)
-    done = python(best.parent, *words, "compiled", device)
+    words = ("run", best, "--allow-numerics", SCRIPT)
+    done = autotune(best.parent, *words, "compiled", device)
     assert done.stdout.splitlines() == KEPT, done.stderr
     assert "compile_mode=reduce-overhead" in done.stderr.partition("not applied")[0]
-
-
-def python(folder, *words):
-    """A finished Python, whose warnings are no errors."""
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
 
 
 PATH = Path(__file__).parents[1] / "workloads" / "attention_blocks.py"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.job import Measure
-from autotune.values.outcome import Measured
+from children import measured
 from covering import covers
 from factories import TINY_CONV, written
 from gpus import CUDA, QUICK, cuda_only, job_on
@@ -19,18 +19,16 @@ LIMIT = 1 << 30  # of libraries' workspaces alone, a large GPU may hold 100 MiB
 def test_retries_are_counted_where_there_are_any(model, device, ask):
     """A CPU has no such allocator; its limit is the whole process's, which would not fit."""
     on_cpu = device == "cpu"
-    outcome = ask(job_on(device, Measure(QUICK), model, None if on_cpu else LIMIT))
-    assert isinstance(outcome, Measured), outcome
-    assert bool(outcome.measurement.allocator_retries) is (model == RETRIES and not on_cpu)
+    run = measured(ask(job_on(device, Measure(QUICK), model, None if on_cpu else LIMIT)))
+    assert bool(run.allocator_retries) is (model == RETRIES and not on_cpu)
 
 
 @cuda_only("it reads the counter of a GPU")
 def test_each_block_has_the_energy_that_the_gpu_used_in_it(ask):
     pynvml = pytest.importorskip("pynvml")
     pynvml.nvmlInit()
-    outcome = ask(job_on(CUDA, Measure(QUICK)))
-    assert isinstance(outcome, Measured), outcome
-    each, rate = outcome.measurement.joules_per_sample, outcome.measurement.samples_per_second
+    run = measured(ask(job_on(CUDA, Measure(QUICK))))
+    each, rate = run.joules_per_sample, run.samples_per_second
     assert each is not None
     most = pynvml.nvmlDeviceGetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(0))
     assert 0 < each * rate < 1.2 * most / 1000, "no more watts than the GPU may take"
@@ -60,5 +58,4 @@ def compute_loss(model, batch):
 @pytest.mark.parametrize("value", [EXPANDABLE, None])
 def test_the_allocator_of_a_forked_trial_has_its_variable(value, ask, tmp_path):
     model = written(tmp_path, MODEL.format(expandable=value is not None), "model.py")
-    outcome = ask(job_on(CUDA, Measure(QUICK), model, **{CONF: value}))
-    assert isinstance(outcome, Measured), outcome
+    measured(ask(job_on(CUDA, Measure(QUICK), model, **{CONF: value})))

@@ -5,13 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.constraints import Tolerance
 from autotune.configuration.job import Probe
 from autotune.context.budget_clock import OUT_OF_TIME
-from autotune.searching.run.events import TrialEnded, Warned
-from autotune.values.errors import StudyMismatchError
+from autotune.searching.run.events import TrialEnded
 from autotune.values.outcome import Inspected, Lost
-from covering import covers
 from factories import cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 from shown_search import lines_of
@@ -183,16 +180,3 @@ def test_seeds_that_the_baseline_has_not_had_yet_are_left_out(tmp_path):
     assert best.config["batch_size"] == 32
     (missed,) = best.evidence.not_proven
     assert (missed.changed, missed.seeds) == ({"batch_size": 128}, 3)
-
-
-def warnings_of(events):
-    return [one.warning for one in events if isinstance(one, Warned)]
-
-
-@covers("R10")
-def test_a_study_begun_with_a_difference_is_no_study_of_a_share(tmp_path, url):
-    begun = {"accuracy_tolerance": Tolerance(0.01, relative=False), "storage": url}
-    searched(tmp_path, {}, trials=3, **begun)
-    with pytest.raises(StudyMismatchError, match=r'accuracy: .*"relative": .*"relative": '):
-        searched(tmp_path, {}, storage=url)
-    assert not warnings_of(searched(tmp_path, {}, **begun))

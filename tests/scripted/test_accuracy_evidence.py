@@ -8,8 +8,6 @@ import yaml
 from autotune.accuracy.numerics_verdict import errors
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import TrialEnded
-from autotune.values.errors import StudyMismatchError
 from autotune.values.outcome import Inspected, NonFinite, OutOfMemory
 from factories import cpu_machine
 from scripted_runner import (
@@ -20,6 +18,7 @@ from scripted_runner import (
     at,
     changed,
     events_of,
+    trials_of,
     unstored_in,
 )
 
@@ -92,7 +91,7 @@ def test_a_probe_leaves_out_what_the_gate_is_enough_for(tmp_path):
 def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path):
     turned = agreeing(gradient_error=0.31, batch_spread=0.1)
     runner, events = searched(tmp_path, AMP, gate=lambda config: turned)
-    (trial,) = [e.trial for e in events if isinstance(e, TrialEnded)][1:]
+    (trial,) = trials_of(events)[1:]
     assert trial.verdict.reason == "accuracy: gradients differ from float64 by 31 %"
     assert trial.verdict.margins["accuracy"] == pytest.approx(0.31)
     assert trial.verdict.value, "the speed is kept"
@@ -102,7 +101,7 @@ def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path
 
 def test_gradients_that_are_not_finite_are_infeasible(tmp_path):
     _, events = searched(tmp_path, AMP, gate=lambda config: NonFinite("a gradient is not finite"))
-    (trial,) = [e.trial for e in events if isinstance(e, TrialEnded)][1:]
+    (trial,) = trials_of(events)[1:]
     assert trial.verdict.reason == "accuracy: a gradient is not finite"
     assert trial.verdict.margins["accuracy"] == 1
 
@@ -165,10 +164,3 @@ def test_trials_probes_and_the_answer_use_one_learning_rate(rule, factor, tmp_pa
     assert factors["measure", 8] == factors["probe", 8] == factors["gate", 8] == 1
     assert best.config["batch_size"] == 64
     assert (best.lr_scaling.rule, best.lr_scaling.factor) == (rule, pytest.approx(factor))
-
-
-def test_a_study_is_of_one_rule_for_the_learning_rate(tmp_path, url):
-    options = unstored_in(tmp_path, storage=url)
-    events_of(options, ScriptedRunner())
-    with pytest.raises(StudyMismatchError, match="lr_scaling"):
-        events_of(changed(options, lr_scaling="sqrt"), ScriptedRunner())

@@ -140,8 +140,7 @@ def answered(folder, growing, most=8 * GIB):
 
 def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_path):
     for growing in ([8, 64], [64], [8], []):
-        (folder := tmp_path / str(growing)).mkdir()
-        last = answered(folder, growing)
+        last = answered(tmp_path / str(growing), growing)
         (line,) = (one for one in answer_lines(last) if one.startswith("  memory "))
         growth = last.best.constraints.memory.growth_per_hour
         assert (growth is not None) == bool(growing)

@@ -17,14 +17,22 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.answer_lines import answer_lines
 from autotune.console.tables import show_profile
 from autotune.production import Best
-from autotune.searching.run.events import Answered, StagesTimed, TrialEnded
+from autotune.searching.run.events import Answered, StagesTimed
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Diagnosed, Measured, Observed, Profiled, WorkloadFacts
 from children import WORKLOADS
 from command_line import command
 from factories import best_config, with_not_confirmed, with_not_proven, written
 from reporting import OWN, Page, trial
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
+from scripted_runner import (
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+    options_in,
+    trials_of,
+    unstored_in,
+)
 from shown_search import frame, lines_of
 from stored_study import as_page, report, stored
 
@@ -164,7 +172,7 @@ def test_the_answer_does_not_count_what_nobody_watched(batch_sizes, tmp_path):
 def test_a_trial_says_that_nobody_watched_it(tmp_path):
     runner = under_a_quota(64)
     events = events_of(unstored_in(tmp_path, space="batch_size: [8, 64]\n"), runner)
-    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    trials = trials_of(events)
     timed = [(batch_of(trial.config), trial.details.measurement) for trial in trials]
     told = {size: (run.disturbed_blocks, run.flags) for size, run in timed}
     assert told == {8: (0, ()), 64: (None, ("unwatched",))}

@@ -13,7 +13,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, NotApplied, Rejected
-from children import autotune, hurried, job_for, run_child
+from children import autotune, hurried, job_for, run_child, succeeded
 from factories import best_config, cpu_machine, cuda_machine, written
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 
@@ -155,8 +155,7 @@ def test_a_search_refuses_what_has_no_kernel_and_answers_in_the_mode(tmp_path):
     space = written(tmp_path, "batch_size: [16, 32, 64]\n")
     flags = ("--space", space, "--deterministic", "--trials", "4", "--json", "--study", "kept")
     flags += ("--baseline", "batch_size=16", "--accuracy-samples", "128")
-    done = hurried(tmp_path, "search", model, *flags)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(tmp_path, "search", model, *flags))
     assert NO_KERNEL in done.stderr
     best = json.loads(done.stdout)["best"]
     assert best["config"]["deterministic"] is True
@@ -176,8 +175,7 @@ def test_a_script_is_searched_and_run_in_the_mode(tmp_path):
     written(tmp_path, SCRIPT.format(epochs=100000), "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\n")
     flags = ("--space", space, "--deterministic", "--trials", "2")
-    done = hurried(tmp_path, "search", "train.py", *flags)
-    assert done.returncode == 0, done.stderr
+    succeeded(hurried(tmp_path, "search", "train.py", *flags))
     assert read_best(tmp_path / "studies/train/best.yaml").config["deterministic"] is True
     written(tmp_path, SCRIPT.format(epochs=1), "train.py")
     told = autotune(tmp_path, "run", "studies/train/best.yaml", "train.py")

@@ -22,7 +22,7 @@ from autotune.training import disturbance
 from autotune.values.machine import CpuQuota
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Inspected, Measured
-from children import WORKLOADS, job_for, run_child
+from children import WORKLOADS, job_for, measured, run_child
 from covering import covers
 from factories import cuda_machine, measurement
 from factories import written as file_with
@@ -374,9 +374,8 @@ disturbance.package_energy = lambda: ((next(joules) * 1_000_000, 0),)
 def test_a_child_tells_the_energy_of_each_of_its_blocks(tmp_path):
     """Its counter, which few machines let anyone read, is a joule further at each reading."""
     counting = file_with(tmp_path, (WORKLOADS / "plain.py").read_text() + COUNTS, "counts.py")
-    found = run_child(tmp_path, job_for(counting))
-    assert isinstance(found, Measured)
-    blocks = found.measurement.blocks
+    run = measured(run_child(tmp_path, job_for(counting)))
+    blocks = run.blocks
     assert [block.noise.joules for block in blocks] == [1.0] * len(blocks)
     samples = sum(block.samples for block in blocks)
-    assert found.measurement.joules_per_sample == pytest.approx(len(blocks) / samples)
+    assert run.joules_per_sample == pytest.approx(len(blocks) / samples)

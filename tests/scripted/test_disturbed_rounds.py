@@ -89,7 +89,6 @@ def test_every_kind_of_disturbance_makes_a_round_void(noise, words, tmp_path):
 def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path):
     _, lucky = searched(tmp_path, Neighbour(lambda number: number == 0, shows=900.0))
     assert answer_in(lucky).evidence.speedup.ci95 == (1.6, 1.6), "a good round is void as well"
-    (tmp_path / "calm").mkdir()
     slow = Neighbour(lambda number: number in (1, 2, 3), noise=Noise(foreign=0.05))
     _, events = searched(tmp_path / "calm", slow)
     assert not [event for event in events if isinstance(event, RoundVoid)]

@@ -8,9 +8,8 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Gate, Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
-from autotune.values.errors import StudyMismatchError
-from autotune.values.outcome import Gated, Inspected, Measured, NonFinite, OutOfMemory, Signature
-from children import SETTINGS, WORKLOADS, job_for, run_child
+from autotune.values.outcome import Gated, Inspected, NonFinite, OutOfMemory, Signature
+from children import SETTINGS, WORKLOADS, job_for, measured, run_child
 from command_line import told
 from factories import cpu_machine, written
 from scripted_runner import FACTS, ScriptedRunner, agreeing, at, batch_of, events_of, unstored_in
@@ -153,23 +152,15 @@ def test_steps_of_other_samples_than_the_baselines_are_not_compared(tmp_path):
 def test_the_learning_rate_follows_the_effective_batch(tmp_path):
     runner, _ = searched(tmp_path, effective_batch="keep", lr_scaling="linear")
     assert {job.lr_factor for job in runner.jobs} == {1.0}
-    (tmp_path / "free").mkdir()
     space = "accumulation_steps: [1, 2]\n"
     runner, _ = searched(tmp_path / "free", space=space, lr_scaling="linear")
     factors = {job.config["accumulation_steps"]: job.lr_factor for job in runner.jobs if job.config}
     assert factors == {1: 1.0, 2: 2.0}
 
 
-def test_a_search_of_another_effective_batch_is_another_study(tmp_path, url):
-    searched(tmp_path, effective_batch="keep", storage=url)
-    with pytest.raises(StudyMismatchError, match="effective_batch: 64 in the study, 32 now"):
-        searched(tmp_path, effective_batch=32, storage=url)
-
-
 def test_the_answer_of_a_held_search_is_read_again_and_can_be_tried_first(tmp_path):
     searched(tmp_path, effective_batch="keep")
     answer = read_best(tmp_path / "best.yaml").training_config
-    (tmp_path / "again").mkdir()
     _, events = searched(tmp_path / "again", effective_batch=32, warm_start=(answer,))
     first = next(e for e in events if isinstance(e, TrialEnded) and e.trial.number == 1)
     assert (first.trial.config["batch_size"], first.trial.config["accumulation_steps"]) == (8, 4)
@@ -203,10 +194,9 @@ def test_a_child_tells_a_mean_over_samples_from_what_depends_on_the_batch(
 
 @pytest.mark.real
 def test_a_child_that_accumulates_is_timed_and_reads_it_back(tmp_path):
-    outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py", {"accumulation_steps": 4}))
-    assert isinstance(outcome, Measured)
-    assert all(block.samples % 32 == 0 for block in outcome.measurement.blocks)
-    assert outcome.measurement.epoch_samples == 256
+    run = measured(run_child(tmp_path, job_for(WORKLOADS / "plain.py", {"accumulation_steps": 4})))
+    assert all(block.samples % 32 == 0 for block in run.blocks)
+    assert run.epoch_samples == 256
 
 
 def test_a_baseline_that_does_not_fit_ends_the_search_with_advice(tmp_path):
@@ -214,7 +204,6 @@ def test_a_baseline_that_does_not_fit_ends_the_search_with_advice(tmp_path):
         return OutOfMemory("host", "killed", 4 << 30) if batch_of(config) > 32 else at(100)
 
     for folder, options in (("free", {}), ("kept", {"effective_batch": "keep"})):
-        (tmp_path / folder).mkdir()
         _, events = searched(tmp_path / folder, runner=ScriptedRunner(measure), **options)
         assert list(events[-1].reasons) == [
             "your settings: out of host memory: killed; begin with a smaller batch"

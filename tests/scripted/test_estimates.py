@@ -19,7 +19,7 @@ from autotune.searching.search import search
 from autotune.values.measurement import Block
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from finished_study import runner
-from scripted_runner import ScriptedRunner, changed, events_of, unstored_in
+from scripted_runner import ScriptedRunner, changed, events_of, trials_of, unstored_in
 from study_factories import add, study_of
 
 
@@ -31,7 +31,7 @@ def events(tmp_path_factory):
 
 def test_each_trial_is_announced_before_it_is_measured(events):
     announced = [event for event in events if isinstance(event, TrialStarted)]
-    ended = [event.trial for event in events if isinstance(event, TrialEnded)][1:]
+    ended = trials_of(events)[1:]
     assert [(one.number, one.config) for one in announced] == [(t.number, t.config) for t in ended]
     for one, trial in zip(announced, ended, strict=True):
         place = next(
@@ -159,9 +159,7 @@ def test_time_is_kept_for_six_seeds_unless_those_known_decide(nine, tmp_path, ow
 
 def test_before_the_trials_what_is_left_of_a_time_budget_is_told(tmp_path):
     for budget in (None, 150.0):
-        folder = tmp_path / str(budget)
-        folder.mkdir()
-        options = unstored_in(folder, storage=None, time_budget_seconds=budget)
+        options = unstored_in(tmp_path / str(budget), time_budget_seconds=budget)
         events = events_of(options, runner())
         first = [event for event in events if isinstance(event, PhaseStarted)][:2]
         assert [event.phase for event in first] == ["baseline", "diagnosis"]

@@ -10,7 +10,6 @@ import pytest
 
 import autotune
 from answers import on_cpu, on_gpu
-from autotune.cli import main
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.mismatch import digests_of_arguments, other_arguments
@@ -25,23 +24,17 @@ USAGE = 2
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
+def call(monkeypatch, tmp_path):
     """The command in a folder with gpu.yaml and cpu.yaml: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     write_best(on_gpu(), tmp_path / "gpu.yaml")
     write_best(on_cpu(), tmp_path / "cpu.yaml")
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["autotune", "export", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        assert "internal error" not in said.err
-        return code, said.out, said.err
+        done = command("export", *arguments)
+        assert "Traceback" not in done.err
+        assert "internal error" not in done.err
+        return done.code, done.out, done.err
 
     return call
 

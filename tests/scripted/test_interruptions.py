@@ -10,7 +10,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.stop import Stop
-from autotune.searching.run.events import LeftOut, TrialEnded
+from autotune.searching.run.events import LeftOut
 from autotune.searching.search import search
 from autotune.values.errors import StorageError, TooManyLostError, UsageError
 from autotune.values.outcome import Crashed, NonFinite, NotApplied, OutOfMemory
@@ -23,6 +23,7 @@ from scripted_runner import (
     events_of,
     in_proportion,
     options_in,
+    trials_of,
     unstored_in,
 )
 
@@ -140,7 +141,7 @@ def test_a_mode_of_compilation_that_never_works_is_left_out(tmp_path):
     runner = ScriptedRunner(breaks)
     own = {"batch_size": 32}
     events = events_of(unstored_in(tmp_path, space=space, trials=12, baseline=own), runner)
-    tried = [e.trial.config["compile_mode"] for e in events if isinstance(e, TrialEnded)]
+    tried = [trial.config["compile_mode"] for trial in trials_of(events)]
     assert tried.count("default") == 2
     assert tried.count("lite") > 2, "memory says nothing of the mode"
     (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
@@ -156,12 +157,12 @@ def test_a_value_that_did_not_take_effect_is_not_tried_with_others(tmp_path):
     space = "batch_size: [8, 16, 32, 64]\noptimizer_impl: [null, fused]\nnum_workers: [0, 1, 2]\n"
     options = options_in(tmp_path, space=space, trials=12)
     events = events_of(options, ScriptedRunner(ignores))
-    trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    trials = [trial.config for trial in trials_of(events)]
     assert sum(bool(config["optimizer_impl"]) for config in trials) == 1
     (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
     assert left_out == "optimizer_impl=fused, which did not take effect"
     again = events_of(changed(options, trials=14), ScriptedRunner(ignores))
-    more = [event.trial.config for event in again if isinstance(event, TrialEnded)]
+    more = [trial.config for trial in trials_of(again)]
     assert not [config for config in more if config["optimizer_impl"]], "the study remembers"
 
 
@@ -171,10 +172,6 @@ SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\n"
 def speed(config, phase):
     """Larger batches are faster, workers a little."""
     return at(10 * batch_of(config) + float(config["num_workers"] or 0))
-
-
-def tried(events):
-    return [event.trial.config for event in events if isinstance(event, TrialEnded)]
 
 
 def test_what_trains_like_a_refused_trial_is_not_tried(tmp_path):
@@ -188,10 +185,10 @@ def test_what_trains_like_a_refused_trial_is_not_tried(tmp_path):
     space = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2, 4]\n"
     options = options_in(tmp_path, space, trials=12, warm_start=first)
     events = events_of(options, ScriptedRunner(speed, quality))
-    sizes = [batch_of(config) for config in tried(events)]
+    sizes = [batch_of(trial.config) for trial in trials_of(events)]
     assert [sizes.count(size) for size in (8, 16, 32)] == [4, 4, 1]
     again = events_of(changed(options, trials=14), ScriptedRunner(speed, quality))
-    assert not tried(again), "nothing is left, and the study remembers"
+    assert not trials_of(again), "nothing is left, and the study remembers"
 
 
 @pytest.mark.parametrize("fails", ["probe", "trial"])
@@ -207,6 +204,7 @@ def test_what_one_trial_met_alone_says_nothing_of_the_others(tmp_path, fails):
         return Crashed("signal 11") if bad and job.config["batch_size"] == 16 else outcome
 
     options = unstored_in(tmp_path, SPACE, trials=9)
-    configs = tried(events_of(options, ScriptedRunner(measure, instead=instead)))
+    events = events_of(options, ScriptedRunner(measure, instead=instead))
+    configs = [trial.config for trial in trials_of(events)]
     assert {config["num_workers"] for config in configs} == {0, 1, 2}
     assert len(configs) == 9, "each configuration is tried"

@@ -1,7 +1,6 @@
 """A search from Python: keywords are the flags, and the result shows itself."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import optuna
@@ -16,6 +15,7 @@ from autotune.production import Best
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Crashed
+from reporting import Page
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 
 MODEL = "model.py"
@@ -154,29 +154,14 @@ def test_it_says_in_a_line_what_was_found_and_where(found):
     assert f"{found.path}" in text
 
 
-class Tags(HTMLParser):
-    """Names of the tags, and the text between them."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.names: list[str] = []
-        self.texts: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
 def test_a_notebook_shows_a_table_in_which_nothing_is_markup_that_is_not_ours(found):
-    tags = Tags(found._repr_html_())
-    assert set(tags.names) == {"pre", "p", "table", "thead", "tbody", "tr", "th", "td"}
-    assert tags.names.count("tr") == 6
-    assert any("<script>alert(1)</script>" in text for text in tags.texts)
-    assert "batch_size" in tags.texts
-    assert "num_workers" not in tags.texts, "it is the same in every trial"
+    page = Page(found._repr_html_())
+    tags = [tag for tag, _ in page.elements]
+    assert set(tags) == {"pre", "p", "table", "thead", "tbody", "tr", "th", "td"}
+    assert tags.count("tr") == 6
+    assert "<script>alert(1)</script>" in page.text
+    assert "batch_size" in page.words
+    assert "num_workers" not in page.words, "it is the same in every trial"
 
 
 def test_a_search_without_a_feasible_trial_has_no_best_and_shows_the_reason(tmp_path):

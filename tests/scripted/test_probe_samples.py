@@ -23,7 +23,7 @@ from autotune.training.training_setup import apply
 from autotune.training.workload import Workload, default_optimizer
 from autotune.values.measurement import LengthCount
 from autotune.values.outcome import Measured
-from children import WORKLOADS, job_for, run_child
+from children import WORKLOADS, job_for, measured, run_child
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
 
 
@@ -303,10 +303,9 @@ def test_a_sample_is_as_long_as_its_first_tensor(sample, length):
 
 def test_a_trial_ends_with_the_worst_batch(tmp_path, monkeypatch):
     monkeypatch.setenv("LENGTHS", str(tmp_path / "lengths"))
-    outcome = run_child(tmp_path, job_for(WORKLOADS / "padded.py"))
-    assert isinstance(outcome, Measured), outcome
+    run = measured(run_child(tmp_path, job_for(WORKLOADS / "padded.py")))
     assert (tmp_path / "lengths").read_text().split() == ["1000"] * 8
-    among = outcome.measurement.longest_among
+    among = run.longest_among
     assert among.dataset == 20_000
     assert 8 < among.looked_at <= 20_000
 

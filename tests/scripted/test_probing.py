@@ -58,9 +58,8 @@ def test_a_short_time_shortens_the_probes(tmp_path):
     asked = {}
     for budget in (None, 360.0, 120.0, 10.0):
         runner = ScriptedRunner(lambda config, phase: at(100))
-        folder = tmp_path / str(budget)
-        folder.mkdir()
-        events_of(unstored_in(folder, "num_workers: [0]\n", time_budget_seconds=budget), runner)
+        options = {"space": "num_workers: [0]\n", "time_budget_seconds": budget}
+        events_of(unstored_in(tmp_path / str(budget), **options), runner)
         asked[budget] = next(job.task.samples for job in runner.jobs if job.task.kind == "probe")
     assert asked == {None: 600, 360.0: 600, 120.0: 304, 10.0: 304}, "whole batches"
 

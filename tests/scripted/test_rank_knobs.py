@@ -75,11 +75,7 @@ def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
     """Its proposals, and all else that it yields, are those of a space without them."""
     with_ranks, without = tmp_path / "with", tmp_path / "without"
     told = []
-    for folder, space in (
-        (with_ranks, OFFERED),
-        (without, OFFERED.partition("ddp")[0]),
-    ):
-        folder.mkdir()
+    for folder, space in ((with_ranks, OFFERED), (without, OFFERED.partition("ddp")[0])):
         runner = ScriptedRunner()
         list(search(unstored_in(folder, space, trials=5), runner))
         told.append([(job.task.kind, job.config, job.processes) for job in runner.jobs])

@@ -11,7 +11,7 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.mismatch import digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import Inspected
-from children import hurried
+from children import hurried, succeeded
 from command_line import command, told
 from factories import best_config, cpu_machine, written
 from scripted_runner import SEEN, ScriptedRunner, at
@@ -156,8 +156,7 @@ def test_a_key_that_the_scripts_file_has_lost_is_named_before_a_comparison(
 def test_a_search_writes_what_it_mapped_by_itself(tmp_path):
     shutil.copy(SCRIPTS / "classifies.py", tmp_path / "train.py")
     space = written(tmp_path, "batch_size: [16, 64]\n")
-    done = hurried(tmp_path, "search", "train.py", "--space", space, "--trials", "2", "--")
-    assert done.returncode == 0, done.stderr
+    succeeded(hurried(tmp_path, "search", "train.py", "--space", space, "--trials", "2", "--"))
     found = read_best(tmp_path / "studies" / "train" / "best.yaml").provenance
     assert found.maps == ("batch_size=--batch-size",)
 

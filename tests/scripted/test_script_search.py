@@ -337,8 +337,7 @@ def test_odd_names_and_arguments_reach_the_script_as_they_are(tmp_path):
     text = (SCRIPTS / "stream_loop.py").read_text()
     keep = f"import json, sys\nopen({str(said)!r}, 'w').write(json.dumps(sys.argv[1:]))\n"
     folder = tmp_path / 'it\'s "odd" $(x)'
-    folder.mkdir()
-    (folder / "train it's.py").write_text(keep + text)
+    written(folder, keep + text, "train it's.py")
     folder.chmod(0o555)
     done = autotune(folder, "search", "train it's.py", "--dry-run", "--", *odd)
     folder.chmod(0o755)
@@ -376,7 +375,6 @@ BOTH = (Flag("batch_size", "--batch-size"), Flag("accumulation_steps", "--accumu
 
 def held_search(folder, flags):
     """A search of a script that steps after four batches of 16, and the jobs that it made."""
-    folder.mkdir()
     seen = replace(SEEN, workload=replace(SEEN.workload, baseline={**OWN, "accumulation_steps": 4}))
     runner = ScriptedRunner(measure=more_workers_help, observed=seen)
     space = "batch_size: [8, 16, 32, 48, 64]\nnum_workers: [0, 2]\n"

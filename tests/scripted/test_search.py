@@ -1,10 +1,8 @@
 """Whole searches with real children: what a user gets, and what they can rely on."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 
 import optuna
@@ -18,10 +16,12 @@ from autotune.searching.search import search
 from children import (
     WORKLOADS,
     children_of,
+    completed,
     hurried,
     nobody_is_left,
     start_hurried,
     stop,
+    succeeded,
     wait_until,
 )
 from children import autotune as run_autotune
@@ -80,8 +80,7 @@ def interrupted(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(interrupted):
     """The same search, continued to its end with --json."""
-    done = hurried(interrupted, "search", "mine.py", *FLAGS, "--json")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(interrupted, "search", "mine.py", *FLAGS, "--json"))
     return interrupted, done
 
 
@@ -186,15 +185,8 @@ def test_a_workload_that_learns_less_from_large_batches_never_gets_one(tmp_path,
 def test_the_template_is_searched_by_a_process_that_never_imports_torch(tmp_path):
     assert run_autotune(tmp_path, "init").returncode == 0
     written(tmp_path, DRIVER, "driver.py")
-    environ = {**os.environ, "PYTHONPATH": str(WORKLOADS.parent)}
-    done = subprocess.run(
-        [sys.executable, "driver.py"],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "driver.py"]
+    done = completed(tmp_path, command, PYTHONPATH=str(WORKLOADS.parent))
     assert done.stdout.splitlines()[-1:] == ["Answered False False"], done.stderr
     assert (tmp_path / "best.yaml").exists()
     assert not children_of(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.searching.run.events import Answered, CandidateRefused, CandidateSetAside, RoundEnded
 from autotune.searching.search import search
-from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError, UsageError
+from autotune.values.errors import NotSearchedEnoughError, UsageError
 from autotune.values.measurement import Block
 from autotune.values.outcome import Crashed, Measured
 from factories import measurement
@@ -166,12 +166,6 @@ def test_for_a_short_run_compiling_does_not_pay(tmp_path):
     events = events_of(unstored_in(tmp_path, COMPILING, run_samples=5_000), runner)
     assert events[-1].best.keeps_baseline
     assert runner.batches("confirmation") == []
-
-
-def test_a_study_of_a_run_is_not_continued_for_a_run_of_another_length(tmp_path, url):
-    compiled_answer(tmp_path, run_samples=100_000, storage=url)
-    with pytest.raises(StudyMismatchError, match="objective"):
-        compiled_answer(tmp_path, run_samples=5_000, storage=url)
 
 
 def test_a_dataset_without_a_length_has_no_epochs_to_count(tmp_path):

@@ -6,6 +6,7 @@ import optuna
 import pytest
 import yaml
 
+from autotune.configuration.constraints import Tolerance
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered, NothingFeasible, Planned, TrialsEnded
 from autotune.values import errors
@@ -170,16 +171,31 @@ def test_another_model_does_not_continue_the_study(tmp_path):
         events_of(options, ScriptedRunner(in_proportion))
 
 
+OTHERS = {
+    "space": "batch_size: [8, 16]\n",
+    "memory_limit_bytes": GIB,
+    "baseline": {"batch_size": 16},
+}
+
+
 @covers("R10")
-def test_all_that_differs_from_the_study_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (OTHERS, tuple(OTHERS)),
+        ({"lr_scaling": "sqrt"}, ("lr_scaling",)),
+        ({"effective_batch": 32}, ("effective_batch: ", " in the study, 32 now")),
+        ({"run_samples": 5_000}, ("objective",)),
+        ({"min_accuracy": 0.99}, ("accuracy: ",)),
+        ({"accuracy_tolerance": Tolerance(0.01, relative=False)}, ('"relative": ',)),
+    ],
+    ids=str,
+)
+def test_all_that_differs_from_the_study_is_named(changes, named, tmp_path):
     events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
-    options = options_in(
-        tmp_path, space="batch_size: [8, 16]\n", memory_limit_bytes=GIB, baseline={"batch_size": 16}
-    )
     with pytest.raises(errors.StudyMismatchError) as refused:
-        events_of(options, ScriptedRunner(in_proportion))
-    for name in ("space", "baseline", "memory_limit_bytes"):
-        assert name in str(refused.value)
+        events_of(options_in(tmp_path, **changes), ScriptedRunner(in_proportion))
+    assert all(name in str(refused.value) for name in named)
     assert "machine" not in str(refused.value)
 
 

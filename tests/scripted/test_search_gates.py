@@ -2,30 +2,18 @@
 
 import pytest
 
-from autotune.configuration.constraints import Tolerance
 from autotune.context.search_context import survey
-from autotune.values.errors import StorageError, StudyMismatchError
+from autotune.values.errors import StorageError
 from autotune.values.outcome import OutOfMemory
 from scripted_runner import (
     ScriptedRunner,
     at,
     batch_of,
-    changed,
     events_of,
     in_proportion,
     options_in,
     unstored_in,
 )
-
-
-@pytest.mark.parametrize(
-    "changes", [{"min_accuracy": 0.99}, {"accuracy_tolerance": Tolerance(0.0, relative=False)}]
-)
-def test_an_answer_does_not_outlive_the_limits_that_it_was_found_under(tmp_path, changes):
-    options = options_in(tmp_path)
-    events_of(options, ScriptedRunner(in_proportion))
-    with pytest.raises(StudyMismatchError, match="accuracy"):
-        events_of(changed(options, **changes), ScriptedRunner(in_proportion))
 
 
 def test_a_baseline_that_is_interrupted_before_it_is_told_is_measured_again(tmp_path):

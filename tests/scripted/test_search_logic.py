@@ -10,7 +10,7 @@ import pytest
 from autotune.configuration.answer_words import keep_reason, not_proven_texts
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
-from autotune.searching.run.events import CandidateRefused, TrialEnded
+from autotune.searching.run.events import CandidateRefused
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import Noise
 from covering import covers
@@ -23,6 +23,7 @@ from scripted_runner import (
     events_of,
     in_proportion,
     options_in,
+    trials_of,
     unstored_in,
 )
 
@@ -35,7 +36,7 @@ def answer_of(folder, runner, **changes):
 
 def reasons(events):
     """Batch size to why it cannot win, for every infeasible trial."""
-    ended = [event.trial for event in events if isinstance(event, TrialEnded)]
+    ended = trials_of(events)
     return {batch_of(t.config): t.verdict.reason for t in ended if not t.verdict.feasible}
 
 
@@ -224,7 +225,7 @@ def test_a_configuration_that_trains_worse_with_other_seeds_is_refused(tmp_path)
     options = options_in(tmp_path, warm_start=first, accuracy_samples=1)
     runner = ScriptedRunner(in_proportion, lucky_seed, seed_seconds=0.01)
     events = events_of(options, runner)
-    ended = [event.trial for event in events if isinstance(event, TrialEnded)]
+    ended = trials_of(events)
     (refused,) = [trial for trial in ended if batch_of(trial.config) == 128]
     assert "accuracy" in refused.verdict.reason
     assert events[-1].best.config["batch_size"] == 64

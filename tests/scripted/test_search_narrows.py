@@ -13,14 +13,22 @@ from autotune.searching.run.events import (
     Answered,
     StagesTimed,
     StagesUnknown,
-    TrialEnded,
 )
 from autotune.study.archive import find_study
 from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost
 from command_line import command
 from factories import cuda_machine
 from reporting import Page
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+    options_in,
+    trials_of,
+    unstored_in,
+)
 
 SPACE = "batch_size: [8, 16, 32]\nnum_workers: [0, 1, 2]\noptimizer_impl: [null, fused]\n"
 # Loading and updating take no time worth mentioning.
@@ -44,7 +52,7 @@ def searched(folder, scripted, trials=20, storage=None):
 
 def configs(events):
     names = ("batch_size", "num_workers", "optimizer_impl")
-    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    trials = trials_of(events)
     return [tuple(trial.config[name] for name in names) for trial in trials]
 
 

@@ -16,10 +16,10 @@ from autotune.sampling import surrogate_sampler
 from autotune.sampling.encoding import Encoding, config_of
 from autotune.sampling.memory import MemoryModel
 from autotune.sampling.samplers import SAMPLERS, NoRepeatSampler, sampler_named
-from autotune.searching.run.events import Answered, TrialEnded
+from autotune.searching.run.events import Answered
 from autotune.values.errors import UsageError
 from factories import cpu_machine, cuda_machine, narrowed, written
-from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in
+from scripted_runner import ScriptedRunner, at, batch_of, changed, events_of, options_in, trials_of
 from study_factories import CRASHED, HOLDS, OOM, add, finish, study_of, tell
 
 SPACE = """\
@@ -361,7 +361,7 @@ def test_any_sampler_goes_through_a_space_of_three_knobs(tmp_path, sampler):
     runner = ScriptedRunner(lambda config, phase: at(10 * batch_of(config)))
     events = events_of(changed(options, sampler=sampler()), runner)
     assert isinstance(events[-1], Answered)
-    tried = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    tried = [trial.config for trial in trials_of(events)]
     assert len(set(tried)) == len(tried) == 8
     assert tried[1] == wanted
 

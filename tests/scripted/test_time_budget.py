@@ -12,7 +12,7 @@ from autotune.searching.run.events import CostsMeasured, TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.outcome import Inspected, Measured, NotApplied, OutOfMemory, TimedOut
-from factories import cuda_machine, measurement
+from factories import cuda_machine, measurement, written
 from scripted_runner import (
     FACTS,
     ScriptedRunner,
@@ -21,6 +21,7 @@ from scripted_runner import (
     changed,
     events_of,
     options_in,
+    trials_of,
     unstored_in,
 )
 from search_clock import TimedRunner, timed_runner
@@ -80,10 +81,9 @@ def test_as_long_as_there_is_no_candidate_all_the_time_is_for_trials(budget, tim
 def test_a_candidate_is_confirmed_within_the_time_and_a_round(timed, tmp_path):
     answers = []
     for budget in range(130, 300, 34):
-        folder = tmp_path / str(budget)
-        folder.mkdir()
         runner = timed(measure=larger_is_faster, seconds=lambda config, phase: 5.0)
-        options = options_with(folder, float(budget), "batch_size: [8, 16, 32, 64, 96, 128]\n")
+        space = "batch_size: [8, 16, 32, 64, 96, 128]\n"
+        options = options_with(tmp_path / str(budget), float(budget), space)
         with suppress(NotSearchedEnoughError):
             events = events_of(options, runner)
             assert not events[-1].best.keeps_baseline, budget
@@ -237,7 +237,7 @@ def test_the_answer_says_which_part_of_the_space_it_rests_on(tmp_path):
     options = unstored_in(tmp_path, SPACE + "persistent_workers: [false, true]\n", trials=6)
     events = events_of(options, ScriptedRunner(larger_is_faster))
     searched = events[-1].best.evidence.searched
-    trials = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    trials = [trial.config for trial in trials_of(events)]
     assert (searched.configurations, searched.measured) == (8 * 3, 5)
     assert set(searched.tried["batch_size"]) == {batch_of(config) for config in trials}
     told = yaml.safe_load(options.study.out.read_text())["evidence"]["searched"]
@@ -278,7 +278,7 @@ def test_a_mode_that_takes_too_long_to_compile_is_not_tried(budget, modes, timed
 
     runner = timed(measure=measure, seconds=lambda config, phase: 2.0)
     options = options_with(tmp_path, budget, COMPILING)
-    trials = [e.trial for e in search(options, runner) if isinstance(e, TrialEnded)]
+    trials = trials_of(search(options, runner))
     tried = {str(trial.config["compile_mode"])[:12] for trial in trials}
     assert tried == {str(mode)[:12] for mode in modes}
 
@@ -300,15 +300,13 @@ def test_a_candidate_that_the_end_of_the_time_cuts_off_is_no_keep_your_settings(
 
     answers = set()
     for budget in range(110, 150, 5):
-        folder = tmp_path / str(budget)
-        folder.mkdir()
-        (folder / "best.yaml").write_text("of an earlier search")
+        before = written(tmp_path / str(budget), "of an earlier search", "best.yaml")
         runner = timed(measure=larger_is_faster, seconds=seconds)
-        options = options_with(folder, float(budget), "batch_size: [8, 128]\n")
+        options = options_with(before.parent, float(budget), "batch_size: [8, 128]\n")
         try:
             answers.add(events_of(options, runner)[-1].best.keeps_baseline)
         except NotSearchedEnoughError:
-            assert (folder / "best.yaml").read_text() == "of an earlier search"
+            assert before.read_text() == "of an earlier search"
     assert True not in answers
 
 
@@ -401,53 +399,35 @@ def test_training_that_stays_eager_in_one_compile_mode_is_not_compiled_in_anothe
     assert last.best.keeps_baseline
 
 
-@pytest.mark.parametrize("wins", [True, False])
-def test_the_next_look_comes_past_the_budget_if_a_candidate_can_win_there(wins, timed, tmp_path):
-    """It loses one of the first six rounds, which nine decide."""
-    rounds = []
-
-    def rate(config, phase):
-        if phase == "confirmation" and batch_of(config) > 8:
-            rounds.append(batch_of(config))
-            return at(90 if len(rounds) in ((2,) if wins else (2, 4)) else 200)
-        return larger_is_faster(config, phase)
-
-    budget = 160.0
-    runner = timed(measure=rate, seconds=lambda _, phase: 6.5 if phase == "confirmation" else 5.0)
-    options = options_with(tmp_path, budget, "batch_size: [8, 16, 32, 64, 96, 128]\n")
-    if wins:
-        best = events_of(options, runner)[-1].best
-        assert budget < runner.elapsed <= 1.1 * budget + 15
-        assert best.evidence.speedup.rounds == 9
-    else:
-        with pytest.raises(NotSearchedEnoughError):
-            events_of(options, runner)
-        assert runner.elapsed <= budget + 13, "and a round"
-
-
-@pytest.mark.parametrize(("wins", "is_late"), [(True, False), (False, False), (True, True)])
-def test_rounds_that_a_candidate_wins_are_finished_a_tenth_past_the_budget(
-    wins, is_late, timed, tmp_path
+@pytest.mark.parametrize(
+    ("each_round", "lost", "rounds"),
+    [
+        *((6.5, (2,), 9), (6.5, (2, 4), None)),  # six decide no more, and nine may
+        *((9.0, (), 6), (9.0, (2,), None), (14.0, (), None)),  # longer than they were estimated
+    ],
+)
+def test_rounds_that_a_candidate_can_win_are_finished_a_tenth_past_the_budget(
+    each_round, lost, rounds, timed, tmp_path
 ):
-    """Its rounds take longer than they were estimated."""
-    rounds = []
+    confirmed = []
 
     def rate(config, phase):
         if phase == "confirmation" and batch_of(config) > 8:
-            rounds.append(batch_of(config))
-            return at(90 if not wins and len(rounds) == 2 else 200)
+            confirmed.append(batch_of(config))
+            return at(90 if len(confirmed) in lost else 200)
         return larger_is_faster(config, phase)
 
     def seconds(config, phase):
-        return (14.0 if is_late else 9.0) if phase == "confirmation" else 5.0
+        return each_round if phase == "confirmation" else 5.0
 
     budget = 160.0
     runner = timed(measure=rate, seconds=seconds)
     options = options_with(tmp_path, budget, "batch_size: [8, 16, 32, 64, 96, 128]\n")
-    if wins and not is_late:
-        events = events_of(options, runner)
-        assert not events[-1].best.keeps_baseline
-        assert budget < runner.elapsed <= 1.1 * budget + 13
-    else:
+    if rounds is None:
         with pytest.raises(NotSearchedEnoughError):
             events_of(options, runner)
+        assert runner.elapsed <= budget + 2 * each_round, "and a round"
+    else:
+        best = events_of(options, runner)[-1].best
+        assert (best.keeps_baseline, best.evidence.speedup.rounds) == (False, rounds)
+        assert budget < runner.elapsed <= 1.1 * budget + 15

@@ -23,7 +23,7 @@ from autotune.study.archive import find_study
 from autotune.training.sample_lengths import count_tokens
 from autotune.values.measurement import TokenCount
 from autotune.values.outcome import Inspected, Measured, UserError
-from children import WORKLOADS, job_for, run_child
+from children import WORKLOADS, job_for, measured, run_child
 from factories import cpu_machine, measurement
 from reporting import Page
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
@@ -70,12 +70,11 @@ def test_a_stream_without_a_full_batch_has_no_count():
 
 def test_a_child_counts_the_tokens_of_the_samples_if_it_is_asked(tmp_path):
     job = job_for(WORKLOADS / "counts_tokens.py")
-    found = run_child(tmp_path, replace(job, count_tokens=True))
-    assert isinstance(found, Measured)
-    counted, rate = found.measurement.token_count, found.measurement.samples_per_second
+    run = measured(run_child(tmp_path, replace(job, count_tokens=True)))
+    counted, rate = run.token_count, run.samples_per_second
     assert counted.samples >= 8
     assert 1 < counted.tokens / counted.samples < 9
-    assert found.measurement.tokens_per_second == rate * counted.tokens / counted.samples
+    assert run.tokens_per_second == rate * counted.tokens / counted.samples
     silent = run_child(tmp_path / "silent", job)
     assert isinstance(silent, Measured)
     assert silent.measurement.token_count is None

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted
+from autotune.searching.run.events import LeftOut, TrialStarted
 from autotune.values.outcome import Inspected, Measured
 from factories import cpu_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, trials_of, unstored_in
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
 TOO_DEAR = "compiling is expected to take more than a quarter of the time left"
@@ -24,7 +24,7 @@ def speed(config, phase):
 def test_the_first_trial_needs_no_seed_if_seeds_take_long(seed_seconds, needs_a_seed, tmp_path):
     runner = ScriptedRunner(speed, seed_seconds=seed_seconds)
     events = events_of(unstored_in(tmp_path, HALF, trials=2), runner)
-    _, trial = [event.trial for event in events if isinstance(event, TrialEnded)]
+    _, trial = trials_of(events)
     assert (trial.config["amp_dtype"] is not None) == needs_a_seed
 
 
@@ -37,7 +37,7 @@ def test_the_first_trial_compiles_only_if_that_is_a_small_share_of_its_seconds(
 
     space = SPACE + "compile_mode: [null, default, max-autotune-no-cudagraphs]\n"
     events = events_of(unstored_in(tmp_path, space, trials=2), ScriptedRunner(slow_to_start))
-    own, first = [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    own, first = [trial.config for trial in trials_of(events)]
     assert (first["compile_mode"] is not None) == compiles
     assert first != own
 

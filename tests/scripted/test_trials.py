@@ -5,18 +5,13 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.job import Measure
-from autotune.searching.run.events import TrialEnded
 from autotune.values.outcome import Inspected, Measured, OutOfMemory
 from covering import covers
 from factories import GIB, cpu_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
+from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, trials_of, unstored_in
 
 MANY = "batch_size: [8, 16, 32, 64, 128, 256, 512, 1024]\n"
 WORKERS = "num_workers: [0, 1]\n"
-
-
-def ended_in(events):
-    return [event.trial for event in events if isinstance(event, TrialEnded)]
 
 
 def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
@@ -27,7 +22,7 @@ def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
         return Measured(replace(measurement(100), peak_memory_bytes=peak))
 
     runner = ScriptedRunner(grows)
-    trials = ended_in(events_of(unstored_in(tmp_path, space=MANY, trials=8), runner))
+    trials = trials_of(events_of(unstored_in(tmp_path, space=MANY, trials=8), runner))
     verdicts = {batch_of(t.config): t.verdict for t in trials}
     assert not verdicts[512].feasible
     not_run = {batch for batch in verdicts if verdicts[batch].reason.startswith("not run: about")}
@@ -45,7 +40,7 @@ def test_batches_that_would_not_fit_into_shared_memory_are_not_run(tmp_path, mon
     facts = replace(FACTS, sample_bytes=1 << 12)
     runner = ScriptedRunner(inspected=Inspected(cpu_machine(), facts))
     space = "batch_size: [8, 64]\nnum_workers: [0, 2]\n"
-    trials = ended_in(events_of(unstored_in(tmp_path, space=space, trials=4), runner))
+    trials = trials_of(events_of(unstored_in(tmp_path, space=space, trials=4), runner))
     reasons = {
         (batch_of(t.config), t.config["num_workers"]): t.verdict.reason
         for t in trials
@@ -65,7 +60,7 @@ def test_the_child_is_told_how_fast_the_best_trial_surely_is(tmp_path):
             return super().run(job, folder)
 
     runner = Remembering(lambda config, phase: at(10 * batch_of(config)))
-    trials = ended_in(events_of(unstored_in(tmp_path), runner))
+    trials = trials_of(events_of(unstored_in(tmp_path), runner))
     incumbents = [p.incumbent_seconds_per_sample for p in plans if p.looks[-1] == 25]
     best = [max(t.verdict.value for t in trials[: n + 1]) for n in range(len(trials) - 1)]
     assert incumbents == [None, None, None, *[1 / value for value in best]]
@@ -81,7 +76,7 @@ def test_a_trial_that_was_given_up_is_put_to_the_test_where_it_may_be_the_fastes
     runner = ScriptedRunner(given_up)
     events = events_of(unstored_in(tmp_path), runner)
     assert events[-1].best.config["batch_size"] == 128
-    stopped = [t for t in ended_in(events) if "stopped_early" in t.details.flags]
+    stopped = [t for t in trials_of(events) if "stopped_early" in t.details.flags]
     assert [t.verdict.value for t in stopped] == [1280], "the sampler still learns from it"
 
 
@@ -93,7 +88,7 @@ def test_a_graph_that_is_compiled_again_and_again_cannot_win(tmp_path):
 
     events = events_of(unstored_in(tmp_path), ScriptedRunner(never_steady))
     assert events[-1].best.config["batch_size"] == 64
-    (trial,) = (one for one in ended_in(events) if batch_of(one.config) == 128)
+    (trial,) = (one for one in trials_of(events) if batch_of(one.config) == 128)
     assert not trial.verdict.feasible
     assert trial.verdict.reason.startswith("speed never steady")
 
@@ -106,7 +101,7 @@ def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):
         return at(50 if late else 100)
 
     runner.measure = slowing
-    trials = ended_in(events_of(unstored_in(tmp_path, space=MANY + WORKERS, trials=14), runner))
+    trials = trials_of(events_of(unstored_in(tmp_path, space=MANY + WORKERS, trials=14), runner))
     drift_checks = [at for at, asked in enumerate(runner.asked) if asked.phase == "anchor"]
     timed = [asked.phase for asked in runner.asked[: drift_checks[0]]]
     assert timed.count("trial") == 8, "which took eight times as long as it does"
@@ -121,7 +116,7 @@ def test_the_numbers_of_a_trial_read_well_and_its_blocks_are_exact(tmp_path):
     def uneven(config, phase):
         return at(100 * batch_of(config) / 7)
 
-    trials = ended_in(events_of(unstored_in(tmp_path), ScriptedRunner(uneven)))
+    trials = trials_of(events_of(unstored_in(tmp_path), ScriptedRunner(uneven)))
     for attributes in (trial.details.as_attributes() for trial in trials):
         told = {**attributes, **attributes["details"]}
         names = {name for name in told if name.endswith("seconds")} | {"samples_per_second"}

@@ -17,7 +17,7 @@ from autotune.searching.run.events import (
 )
 from autotune.searching.search import search
 from autotune.values.outcome import NonFinite
-from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in
+from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in, trials_of
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
 SCATTERED = (0.0, 0.017) * 3
@@ -85,8 +85,7 @@ def in_order(*batch_sizes):
 
 def of_64(events):
     """The finished trials with batches of 64."""
-    ended = (event.trial for event in events if isinstance(event, TrialEnded))
-    return [trial for trial in ended if batch_of(trial.config) == 64]
+    return [trial for trial in trials_of(events) if batch_of(trial.config) == 64]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_further_seeds_refuse_in_the_confirmation_what_had_one_among_the_trials(
 
     options = options_for(tmp_path, warm_start=in_order(64, 32))
     events = events_of(options, ScriptedRunner(first_alike, quality))
-    trials = [event.trial for event in events if isinstance(event, TrialEnded)]
+    trials = trials_of(events)
     assert all(trial.verdict.feasible for trial in trials)
     reasons = [event.reason for event in events if isinstance(event, CandidateRefused)]
     assert any(reason.startswith("accuracy: evaluate is ") for reason in reasons), reasons

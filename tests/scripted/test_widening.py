@@ -7,7 +7,7 @@ from autotune.searching.run.events import TrialEnded
 from autotune.searching.search import search
 from autotune.values.errors import UsageError
 from factories import written
-from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in
+from scripted_runner import ScriptedRunner, at, batch_of, events_of, trials_of, unstored_in
 from search_clock import timed_runner
 
 # Of `quick` are 16, 32, 64 and num_workers; of the whole also 24, 48, 96 and optimizer_impl.
@@ -24,7 +24,7 @@ def is_first(config):
 
 def tried(folder, runner, space=SPACE, **changes):
     events = events_of(unstored_in(folder, space, **changes), runner)
-    return [event.trial.config for event in events if isinstance(event, TrialEnded)]
+    return [trial.config for trial in trials_of(events)]
 
 
 def slower_when_larger(config, phase):

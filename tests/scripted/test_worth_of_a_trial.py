@@ -6,12 +6,12 @@ import pytest
 
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.job import Probe
-from autotune.searching.run.events import Answered, TrialEnded, TrialsEnded, Warned
+from autotune.searching.run.events import Answered, TrialsEnded, Warned
 from autotune.searching.run.time_budget import FEWEST_TRIALS
 from autotune.searching.search import search
 from autotune.values.outcome import Inspected
 from factories import cpu_machine
-from scripted_runner import FACTS, at, batch_of, unstored_in
+from scripted_runner import FACTS, at, batch_of, trials_of, unstored_in
 from search_clock import timed_runner
 
 SPACE = "trials: 50\nbatch_size: [8, 16]\nnum_workers: [0, 1, 2]\nnum_threads: [1, 2]\n"
@@ -20,10 +20,6 @@ LOADING = "trials: 50\nnum_workers: [0, 1, 2, 4]\nprefetch_factor: [2, 4]\nnum_t
 
 def searched(folder, runner, space=SPACE, **options):
     return list(search(unstored_in(folder, space, **{"trials": None, **options}), runner))
-
-
-def trials_of(events):
-    return [event.trial for event in events if isinstance(event, TrialEnded)]
 
 
 def reasons(events):

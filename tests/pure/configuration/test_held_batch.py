@@ -31,7 +31,7 @@ def test_only_batch_sizes_that_divide_the_effective_batch_are_left(tmp_path):
     assert space.size == 8
     assert space.notes == (
         "effective batch 64: batch_size x accumulation_steps is 8 x 8, 16 x 4, 32 x 2, 64 x 1",
-        "batch_size=48 dropped: no number of them makes up the effective batch",
+        "batch_size=48 dropped: not a divisor of the effective batch",
     )
 
 
@@ -85,7 +85,7 @@ def test_a_shipped_space_keeps_to_no_number_of_batches(tmp_path):
 def test_batch_sizes_that_do_not_make_up_the_kept_batch_are_named(tmp_path):
     space = held(written(tmp_path, "batch_size: [5, 8, 12]\n"), 16, batch_size=16)
     assert pairs(space) == [(8, 2), (16, 1)]
-    assert "batch_size=5, 12 dropped: no number of them makes up the effective batch" in space.notes
+    assert "batch_size=5, 12 dropped: not a divisor of the effective batch" in space.notes
 
 
 def test_an_effective_batch_beyond_the_dataset_is_refused(tmp_path):

@@ -1,7 +1,6 @@
 """Variables of a launcher, the processes it starts, and how its failures are named."""
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from autotune.process.common.launched import Place, note_of, started_from, this_
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, write_program
 from autotune.values.outcome import Lost
+from children import completed
 from command_line import command
 from covering import covers
 from factories import written
@@ -71,12 +71,7 @@ def test_a_launcher_starts_the_program_as_such_or_as_a_python_script(how, tmp_pa
     files.job.write_text(job_to_json(launching(2)))
     monkeypatch.chdir(tmp_path)
     program = write_program(files)
-    done = subprocess.run(
-        [*how, program, files.path, lifeline(), "0.0"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(tmp_path, [*how, program, files.path, lifeline(), "0.0"])
     assert done.returncode == 1
     assert done.stderr.startswith("autotune: it sets no rank: none of RANK, ")
 

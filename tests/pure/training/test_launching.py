@@ -1,7 +1,6 @@
 """What a training tells of its device and its rate: launches, failures, learning rates."""
 
 import json
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -14,7 +13,7 @@ from autotune.training.profiling import busy_seconds, launch_seconds
 from autotune.training.training_setup import apply, build_dataset, scale_learning_rates
 from autotune.training.workload import load_workload
 from autotune.values.outcome import OutOfMemory, Rejected, UserError
-from children import WORKLOADS
+from children import WORKLOADS, completed, succeeded
 
 
 class Gpu:
@@ -189,16 +188,7 @@ def found(tmp_path_factory):
     """The reason against forks of a process in which some code was run."""
     codes = [*(code for code, _ in OBSTACLES), *HARMLESS]
     folder = tmp_path_factory.mktemp("codes")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=folder,
-        input=json.dumps(codes),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    succeeded(completed(folder, [sys.executable, "-c", PROGRAM], stdin=json.dumps(codes)))
     return {key: (folder / str(number)).read_text().strip() for number, key in enumerate(codes)}
 
 

@@ -5,8 +5,7 @@ import pytest
 from asked_scripts import Ask
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured
-from children import job_for
+from children import job_for, measured
 from factories import written
 from tiers import late
 
@@ -68,37 +67,34 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(folder):
-    def measured(runner, dataset, **settings):
+def trained(runner, folder):
+    def trained(dataset, **settings):
         model = written(folder, SOURCES[dataset], f"{dataset.replace(' ', '_')}.py")
-        outcome = runner.run(job_for(model, settings, task=SHORT), folder / "trial")
-        assert isinstance(outcome, Measured), outcome
-        return outcome.measurement
+        return measured(runner.run(job_for(model, settings, task=SHORT), folder / "trial"))
 
-    with SubprocessRunner(folder / "inductor") as runner:
-        yield lambda dataset, **settings: measured(runner, dataset, **settings)
+    return trained
 
 
 @pytest.mark.parametrize("dataset", ["map", late("stream with a length")])
-def test_workers_that_persist_are_quicker_from_epoch_to_epoch(dataset, measured):
-    anew = measured(dataset, num_workers=2, persistent_workers=False)
-    persistent = measured(dataset, num_workers=2, persistent_workers=True)
+def test_workers_that_persist_are_quicker_from_epoch_to_epoch(dataset, trained):
+    anew = trained(dataset, num_workers=2, persistent_workers=False)
+    persistent = trained(dataset, num_workers=2, persistent_workers=True)
     assert len(anew.boundary_seconds) == len(persistent.boundary_seconds) == 1
     assert max(persistent.boundary_seconds) < min(anew.boundary_seconds)
     assert anew.epoch_samples == persistent.epoch_samples == 8 * 4000
     assert "no_boundary" not in (*anew.flags, *persistent.flags)
 
 
-def test_a_stream_that_does_not_tell_how_long_an_epoch_is_says_that_none_is_charged(measured):
-    run = measured("stream", num_workers=2, persistent_workers=False)
+def test_a_stream_that_does_not_tell_how_long_an_epoch_is_says_that_none_is_charged(trained):
+    run = trained("stream", num_workers=2, persistent_workers=False)
     assert run.boundary_seconds == ()
     assert run.epoch_samples is None
     assert "no_boundary" in run.flags
 
 
-def test_all_workers_begin_a_short_epoch_at_once(measured, folder):
+def test_all_workers_begin_a_short_epoch_at_once(trained, folder):
     """Two load while training is timed, and two in each epoch on both sides of the boundary."""
-    measured("noted", num_workers=2, persistent_workers=False)
+    trained("noted", num_workers=2, persistent_workers=False)
     # The last one may be ended before it has loaded. One after the other, there would be four.
     assert len(list(folder.glob("worker-*"))) >= 5
 
@@ -153,15 +149,10 @@ def of_script(runner, folder):
     return Ask(runner, folder / "trial")(str(path), task=Measure(PLAN))
 
 
-def measured_uneven(outcome):
-    assert isinstance(outcome, Measured), outcome
-    return outcome.measurement
-
-
 @pytest.mark.parametrize("timed", [of_model, late(of_script)])
 def test_slow_steps_count_for_the_seconds_that_they_take(timed, tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
-        run = measured_uneven(timed(runner, tmp_path))
+        run = measured(timed(runner, tmp_path))
     steps = run.steps
     assert steps.is_uneven
     assert steps.slow / steps.count == pytest.approx(1 / 5, abs=0.12)

@@ -22,9 +22,11 @@ from children import (
     WORKLOADS,
     children_of,
     job_for,
+    measured,
     nobody_is_left,
     run_child,
     shared_job,
+    start_parent,
     wait_until,
 )
 from covering import covers
@@ -34,17 +36,6 @@ from tiers import late
 MIB = 1 << 20
 # Enough for a fork on a busy machine; what hangs is waited for as long.
 DEADLINE_SECONDS = 5.0
-
-PARENT = """
-import sys
-from pathlib import Path
-from autotune.configuration.job import job_from_json
-from autotune.process.runner import SubprocessRunner
-
-folder = Path(sys.argv[1])
-job = job_from_json((folder / "wanted.json").read_text())
-SubprocessRunner(folder / "inductor", warm=sys.argv[2] == "forked").run(job, folder / "trial")
-"""
 
 
 @pytest.fixture(params=[late("fresh"), "forked"])
@@ -99,8 +90,7 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
 
 @covers("U10")
 def test_processes_of_the_users_code_end_with_the_child(run, tmp_path):
-    outcome = run(shared_job(WORKLOADS / "leaves_children.py"))
-    assert isinstance(outcome, outcomes.Measured)
+    measured(run(shared_job(WORKLOADS / "leaves_children.py")))
     assert nobody_is_left(tmp_path)
 
 
@@ -174,21 +164,16 @@ def test_memory_below_the_limit_is_measured_workers_included(run):
         settings={"batch_size": 64},
         memory_limit_bytes=8192 * MIB,
     )
-    outcome = run(job)
-    assert isinstance(outcome, outcomes.Measured)
-    assert 1024 * MIB < outcome.measurement.peak_memory_bytes < 4096 * MIB
+    assert 1024 * MIB < measured(run(job)).peak_memory_bytes < 4096 * MIB
 
 
 def test_no_child_outlives_a_parent_that_is_killed(launch, tmp_path):
     job = shared_job(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
-    written(tmp_path, job_to_json(job), "wanted.json")
-    script = written(tmp_path, PARENT, "parent.py")
-    with subprocess.Popen([sys.executable, script, tmp_path, launch]) as parent:
+    with start_parent(tmp_path, job, launch == "forked") as parent:
         log = tmp_path / "trial" / "stdout.log"
         hangs = wait_until(lambda: log.exists() and "hangs" in log.read_text(), seconds=60)
         family = len(children_of(tmp_path))
-        os.kill(parent.pid, signal.SIGKILL)
-
+        parent.kill()
     assert hangs
     assert family == 3 + (launch == "forked"), "the child and its two workers, and the host"
     assert nobody_is_left(tmp_path)
@@ -196,12 +181,9 @@ def test_no_child_outlives_a_parent_that_is_killed(launch, tmp_path):
 
 def test_a_parent_that_is_killed_at_once_leaves_no_child(launch, tmp_path):
     job = shared_job(WORKLOADS / "hangs.py")
-    written(tmp_path, job_to_json(job), "wanted.json")
-    script = written(tmp_path, PARENT, "parent.py")
-    with subprocess.Popen([sys.executable, script, tmp_path, launch]) as parent:
+    with start_parent(tmp_path, job, launch == "forked") as parent:
         started = wait_until(lambda: bool(children_of(tmp_path)), seconds=60)
-        os.kill(parent.pid, signal.SIGKILL)
-
+        parent.kill()
     assert started
     assert nobody_is_left(tmp_path)
 
@@ -240,8 +222,6 @@ def test_memory_that_workers_only_read_is_not_counted_for_each(tmp_path):
     plan, peaks = MeasurePlan(warmup_steps=1, block_seconds=0.3, looks=(6,)), []
     for workers in (0, 2):
         job = job_for(WORKLOADS / "shared_memory.py", {"num_workers": workers}, Measure(plan))
-        outcome = run_child(tmp_path / str(workers), job)
-        assert isinstance(outcome, outcomes.Measured), outcome
-        peaks.append(outcome.measurement.peak_memory_bytes)
+        peaks.append(measured(run_child(tmp_path / str(workers), job)).peak_memory_bytes)
     assert peaks[0] > 256 * MIB
     assert peaks[1] - peaks[0] < 256 * MIB, "resident sizes would add up to twice that more"

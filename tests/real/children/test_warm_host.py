@@ -10,7 +10,7 @@ import pytest
 
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
-from children import WORKLOADS, job_for, nobody_is_left
+from children import WORKLOADS, job_for, measured, nobody_is_left
 from covering import covers
 from factories import written
 
@@ -50,10 +50,9 @@ def says(source, folder, runner, host="search"):
 def test_children_are_forked_from_one_host_which_ends_with_the_runner(tmp_path):
     with SubprocessRunner(tmp_path / "inductor") as runner:
         for number in range(2):
-            outcome = runner.run(job_for(PLAIN), tmp_path / str(number))
-            assert isinstance(outcome, Measured)
+            run = measured(runner.run(job_for(PLAIN), tmp_path / str(number)))
             assert launch_of(tmp_path / str(number)) == FORKED
-        assert outcome.measurement.start_seconds < 1.0, "a second import of torch takes longer"
+        assert run.start_seconds < 1.0, "a second import of torch takes longer"
     assert nobody_is_left(tmp_path)
 
 
@@ -90,12 +89,10 @@ def test_a_module_named_as_one_of_others_is_still_the_users(runner, tmp_path):
 
 def test_a_library_that_leaves_threads_running_prevents_forks(runner, tmp_path, monkeypatch):
     library = "import threading\nthreading.Timer(600, print).start()\n"
-    (tmp_path / "site-packages").mkdir()
     written(tmp_path / "site-packages", library, "starts_thread.py")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
     source = "import starts_thread\n" + PLAIN.read_text()
-    outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
+    measured(runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial"))
     reason = "fresh interpreter: an import left a thread running: "
     assert launch_of(tmp_path / "trial").startswith(reason)
 
@@ -141,8 +138,7 @@ def test_a_process_without_a_host_has_the_memory_of_hosts_with_variables(runner,
 
 def test_the_thread_of_a_jemalloc_that_was_asked_for_prevents_forks(runner, tmp_path):
     settings = {"cpu_allocator": "jemalloc", "env.MALLOC_CONF": "background_thread:true"}
-    outcome = runner.run(job_for(PLAIN, settings), tmp_path / "trial")
-    assert isinstance(outcome, Measured)
+    measured(runner.run(job_for(PLAIN, settings), tmp_path / "trial"))
     assert "left a thread running: jemalloc_bg_thd" in launch_of(tmp_path / "trial")
 
 
@@ -168,9 +164,8 @@ def test_random_numbers_differ_from_fork_to_fork(warm, tmp_path, number):
 
 def test_a_compiled_model_trains_in_a_fork(warm, tmp_path):
     job = job_for(PLAIN, settings={"compile_mode": "default"})
-    outcome = warm.run(job, tmp_path / "trial")
-    assert isinstance(outcome, Measured)
-    assert outcome.measurement.compile_seconds > 0
+    run = measured(warm.run(job, tmp_path / "trial"))
+    assert run.compile_seconds > 0
 
 
 def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path):

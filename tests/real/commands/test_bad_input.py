@@ -19,6 +19,8 @@ from factories import written
 from tiers import late
 
 USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
+MISSING = "import no_such_module"
+SAMPLES = "full = build_dataset\ndef build_dataset():\n    return TensorDataset(*full()[:{}])"
 
 
 def refused(done, code):
@@ -41,6 +43,18 @@ def refused_search(one_host, tmp_path):
         message = refused(command("search", WORKLOADS / f"{workload}.py", *flags), code)
         assert not list(tmp_path.rglob("best.yaml"))
         return message
+
+    return search
+
+
+@pytest.fixture
+def refused_model(refused_search, tmp_path):
+    """The message of a search of a model.py that is `plain.py`, but for some lines."""
+
+    def search(lines, *flags):
+        shutil.copy(WORKLOADS / "plain.py", tmp_path)
+        written(tmp_path, f"from plain import *\n{lines}\n", "model.py")
+        return refused_search(str(tmp_path / "model"), *flags)
 
     return search
 
@@ -134,22 +148,25 @@ def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
 
 @covers("U3", "U4", "U9")
 @pytest.mark.parametrize(
-    ("workload", "words"),
+    ("lines", "words"),
     [
+        (MISSING, ["model.py:2", "No module named 'no_such_module'", f"(by {sys.executable})"]),
         (
-            "failing_import",
-            ["failing_import.py:3", "No module named 'no_such_module'", f"(by {sys.executable})"],
+            "def build_modle(): ...\ndef evalute(model, device): ...\ndel build_model, evaluate",
+            ["model.py", "build_model()", "build_modle", "evalute", "evaluate"],
         ),
-        ("misspelt", ["misspelt.py", "build_model()", "build_modle", "evalute", "evaluate"]),
-        ("model_is_text", ["model_is_text.py", "build_model returned str, not an nn.Module"]),
-        ("dataset_is_number", ["dataset_is_number.py", "build_dataset returned int"]),
-        ("empty_dataset", ["empty_dataset.py", "empty dataset"]),
-        ("exits", ["exits.py:10", "sys.exit('no licence found')"]),
-        ("exits_hard", ["exited with code 7"]),
+        ("build_model = lambda: 'linear'", ["build_model returned str, not an nn.Module"]),
+        ("build_dataset = lambda: 256", ["model.py", "build_dataset returned int"]),
+        (SAMPLES.format(0), ["model.py", "empty dataset"]),
+        (
+            "import sys\ndef build_model():\n    sys.exit('no licence found')",
+            ["model.py:4", "sys.exit('no licence found')"],
+        ),
+        ("import os\nbuild_model = lambda: os._exit(7)", ["exited with code 7"]),
     ],
 )
-def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, refused_search):
-    message = refused_search(workload)
+def test_a_workload_that_cannot_be_built_ends_the_search(lines, words, refused_model):
+    message = refused_model(lines)
     for word in [*words, "stderr.log"]:
         assert word in message
 
@@ -161,13 +178,19 @@ def test_a_workload_that_cannot_be_built_ends_the_search(workload, words, refuse
         ("loss_is_vector", ["loss_is_vector.py", "scalar", "shape (8,)"]),
         ("wrong_shapes", ["wrong_shapes.py:14", "mat1 and mat2 shapes"]),
         ("nan_loss", ["the loss became nan"]),
-        ("small_dataset", ["small_dataset.py", "5 samples", "Choose a smaller batch_size"]),
         ("unpicklable", ["cannot be sent to DataLoader workers", "top level of the file"]),
     ],
 )
 def test_a_workload_that_cannot_train_as_it_is_ends_the_search(workload, words, refused_search):
     message = refused_search(workload)
     for word in [*words, "fails with your own settings", "Correct the file", "stderr.log"]:
+        assert word in message
+
+
+@covers("U7")
+def test_a_dataset_that_is_smaller_than_a_batch_ends_the_search(refused_model):
+    message = refused_model(SAMPLES.format(5))
+    for word in ("model.py", "5 samples", "Choose a smaller batch_size"):
         assert word in message
 
 
@@ -187,8 +210,8 @@ def test_without_anything_feasible_there_is_no_file(workload, flags, reason, one
 
 
 @pytest.mark.keeps_log
-def test_the_log_that_a_dry_run_names_can_be_read(refused_search):
-    message = refused_search("failing_import", "--dry-run")
+def test_the_log_that_a_dry_run_names_can_be_read(refused_model):
+    message = refused_model(MISSING, "--dry-run")
     log = re.search(r"Whole log: (.+)", message)
     assert "no_such_module" in Path(log[1]).read_text()
 

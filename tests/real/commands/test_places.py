@@ -13,7 +13,7 @@ import torch
 
 from autotune.commands.common import options_of
 from autotune.searching.run.events import Answered
-from children import WORKLOADS, nobody_is_left
+from children import WORKLOADS, completed, nobody_is_left, succeeded
 from children import autotune as run_autotune
 from command_line import told
 from covering import covers
@@ -99,8 +99,7 @@ BARE = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "40", "CUDA_VISIBLE_DEVICES"
 )
 def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path):
     written(tmp_path, PLAIN.read_text(encoding="utf-8") + "# modèle \U0001f600\n", "mine.py")
-    done = run_with(environ, tmp_path, "settings", "mine.py")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_with(environ, tmp_path, "settings", "mine.py"))
     signs_of_life = [line for line in done.stderr.splitlines() if line.startswith(b"  ... ")]
     assert done.stderr.splitlines() == signs_of_life
     text = done.stdout.decode("utf-8")
@@ -146,10 +145,8 @@ def test_a_disk_that_runs_full_ends_the_search_with_what_is_free_and_keeps_its_t
     mount = 'mount -t tmpfs -o size=2m none "$1" && cp "$2" "$1" && exec "$3" "$4" "$1" "$5"'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
     arguments = [disk, tmp_path / "study.db", sys.executable, script, "full" * is_full]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [*command, *map(str, arguments)], env=environ, capture_output=True, text=True, check=False
-    )
+    path = os.pathsep.join(sys.path)
+    done = completed(tmp_path, [*command, *arguments], PYTHONPATH=path)
     said = done.stdout.splitlines()
     if not is_full:
         assert said == ["answered", "5 trials, ok"], done.stderr

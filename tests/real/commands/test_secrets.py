@@ -1,9 +1,7 @@
 """A password in a storage URL is shown nowhere, and no text from elsewhere steers a terminal."""
 
-import os
 import re
 import stat
-import subprocess
 import sys
 
 import pytest
@@ -13,7 +11,7 @@ from autotune.cli import cli
 from autotune.study.storage import check_storage, masked, refuse
 from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import clean
-from children import autotune
+from children import autotune, completed
 from covering import covers
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in
 from sharing import joined
@@ -95,13 +93,7 @@ def test_every_command_has_help_of_plain_text():
 
 @covers("X8")
 def test_the_report_of_a_fault_of_ours_is_private_and_holds_no_password(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(tmp_path, [sys.executable, "-c", BROKEN], TMPDIR=str(tmp_path))
     assert done.returncode == 1
     assert "internal error: RuntimeError: no way to postgresql://me:***@" in done.stderr
     (report,) = tmp_path.iterdir()

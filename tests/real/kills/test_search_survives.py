@@ -10,12 +10,13 @@ import pytest
 from autotune.configuration.best_config import read_best
 from autotune.context.options import SearchOptions
 from autotune.process.runner import SubprocessRunner
-from autotune.searching.run.events import Answered, TrialEnded
+from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from children import WORKLOADS, nobody_is_left
 from covering import covers
 from factories import written
 from hurried_runner import HurriedRunner, decide_after
+from scripted_runner import trials_of
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMIplanted",
@@ -58,7 +59,7 @@ def searched(tmp_path_factory):
 
 def trials(events):
     """Batch size to verdict."""
-    ended = [event.trial for event in events if isinstance(event, TrialEnded)]
+    ended = trials_of(events)
     return {
         int(t.config["batch_size"]): "ok" if t.verdict.feasible else t.verdict.reason for t in ended
     }

@@ -14,7 +14,7 @@ from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import QUIET
 from autotune.values.outcome import Measured, NotApplied, UserError
-from children import WORKLOADS, job_for, nobody_is_left, shared_job
+from children import WORKLOADS, job_for, measured, nobody_is_left, shared_job
 from covering import covers
 from factories import written
 from leaks import shared_memory
@@ -285,9 +285,7 @@ def test_a_trial_that_is_stopped_for_a_while_is_not_slower_for_it(runner, tmp_pa
 
 
 def test_a_workload_that_synchronises_itself_is_measured_with_what_that_costs(runner, tmp_path):
-    outcome = outcome_alone("synchronises", runner, tmp_path)
-    assert isinstance(outcome, Measured)
-    run = outcome.measurement
+    run = measured(outcome_alone("synchronises", runner, tmp_path))
     assert len(run.telling_blocks) >= 6
     # Its 2 ms are slept in every step of eight samples, so none is shorter than that.
     fastest = min(block.seconds_per_sample for block in run.blocks)

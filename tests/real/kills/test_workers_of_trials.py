@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from autotune.values.outcome import Measured, Rejected
-from children import WORKLOADS, run_child
+from children import WORKLOADS, measured, run_child, succeeded
 from children import job_for as job
 from factories import written
 from held import CORES
@@ -66,8 +66,7 @@ def model(folder, text):
 @pytest.mark.parametrize("warm", [late(False), True])
 def test_a_trial_trains_with_its_kind_of_workers(settings, warm, tmp_path):
     settings = {"num_workers": 1, "persistent_workers": True, **settings}
-    outcome = run_child(tmp_path, job(WORKLOADS / "plain.py", settings), warm)
-    assert isinstance(outcome, Measured), outcome
+    measured(run_child(tmp_path, job(WORKLOADS / "plain.py", settings), warm))
 
 
 def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_why(tmp_path):
@@ -89,8 +88,7 @@ def test_workers_load_on_other_cores_than_training(method, tmp_path):
         "loader_start_method": method,
         "num_threads": 64,
     }
-    outcome = run_child(tmp_path, job(model(tmp_path, TELLS), settings))
-    assert isinstance(outcome, Measured), outcome
+    measured(run_child(tmp_path, job(model(tmp_path, TELLS), settings)))
     trains, loads = (json.loads((tmp_path / name).read_text()) for name in ("trains", "seen"))
     assert trains
     assert loads
@@ -135,8 +133,7 @@ GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
 def test_workers_of_a_script_load_on_other_cores(method, tmp_path):
     script = written(tmp_path, SCRIPT_TELLS + GUARD, "train.py")
     settings = {"num_workers": 1, "cpu_affinity": "workers_apart"}
-    done = run(tmp_path, script, num_threads=64, loader_start_method=method, **settings)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(tmp_path, script, num_threads=64, loader_start_method=method, **settings))
     assert "the script's own function ran" in done.stdout
     told = dict(line.rsplit(" ", 2)[:2] for line in done.stdout.splitlines() if " on " in line)
     assert told["loads on"] != told["trains on"]

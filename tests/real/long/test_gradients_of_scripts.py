@@ -8,7 +8,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import TakeFirstSteps
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses
-from children import autotune, hurried
+from children import autotune, hurried, succeeded
 from factories import written
 
 PATTERNS = """
@@ -79,8 +79,7 @@ def test_gradients_of_another_layout_and_of_compiled_dropout_differ_by_rounding(
 def test_a_fused_optimizer_is_found_and_applied_where_no_loss_judges(tmp_path):
     script = written(tmp_path, NEVER_FALLS, "train.py")
     space = written(tmp_path, "optimizer_impl: [null, fused]\namp_dtype: [null, bfloat16]\n")
-    done = hurried(tmp_path, "search", script, "--space", space, "--trials", "2")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(tmp_path, "search", script, "--space", space, "--trials", "2"))
     why = "trying only settings that preserve results or gradients; the training"
     assert why in " ".join(done.stderr.split())
     path = tmp_path / "studies" / "train" / "best.yaml"

@@ -1,7 +1,6 @@
 """The core runs without the packages of the extras, and a command that needs one names it."""
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.process.common.interpreter import _REQUIRED
-from children import HURRIED, WORKLOADS
+from children import HURRIED, WORKLOADS, completed, succeeded
 from stored_study import answered
 
 ROOT = Path(__file__).parents[3]
@@ -26,15 +25,7 @@ def without_extras(folder, *words):
     hide = f"import sys\nsys.modules.update(dict.fromkeys({OPTIONAL!r}))\n"
     (site / "sitecustomize.py").write_text(hide)
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return completed(folder, [sys.executable, *words], PYTHONPATH=path)
 
 
 def autotune(folder, *words):
@@ -81,14 +72,12 @@ def test_a_search_and_its_reports_need_no_extra(tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     (tmp_path / "model.py").write_bytes((WORKLOADS / "plain.py").read_bytes())
     flags = ["--space", "space.yaml", "--trials", "2", "--study", "own"]
-    done = without_extras(tmp_path, HURRIED, "search", "model.py", *flags)
-    assert done.returncode == 0, done.stderr
+    succeeded(without_extras(tmp_path, HURRIED, "search", "model.py", *flags))
     report = autotune(tmp_path, "report", "own", "--html", "own.html", "--json", "own.json")
     assert report.returncode == 0, report.stderr
     table = autotune(tmp_path, "report", "own", "--csv", "-")
     assert len(table.stdout.splitlines()) == 3, "a line of names and two trials"
-    exported = autotune(tmp_path, "export", "studies/own/best.yaml", "--format", "python")
-    assert exported.returncode == 0, exported.stderr
+    succeeded(autotune(tmp_path, "export", "studies/own/best.yaml", "--format", "python"))
 
 
 def test_what_is_named_is_what_installs_it():

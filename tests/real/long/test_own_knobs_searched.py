@@ -9,8 +9,8 @@ import autotune
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Inspect
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Inspected, Measured
-from children import WORKLOADS, hurried, shared_job
+from autotune.values.outcome import Inspected
+from children import WORKLOADS, hurried, measured, shared_job
 from children import autotune as run_autotune
 from factories import written
 
@@ -112,10 +112,9 @@ def test_a_dataset_is_shared_by_those_alone_that_build_it_with_the_same_argument
     with SubprocessRunner(tmp_path / "inductor") as runner:
         for number, settings in enumerate(({}, {"dataset_options.samples": 64}, {})):
             job = shared_job(WORKLOADS / "takes_options.py", settings)
-            outcome = runner.run(job, tmp_path / str(number))
-            assert isinstance(outcome, Measured)
+            run = measured(runner.run(job, tmp_path / str(number)))
             assert (tmp_path / str(number) / "launch").read_text() == "forked\n"
-            found.append(outcome.measurement.epoch_samples)
+            found.append(run.epoch_samples)
     assert found == [256, 64, 256]
 
 

@@ -7,8 +7,8 @@ import pytest
 from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import EVALUATION, NUMERICS_CHECK
-from autotune.values.outcome import Gated, Measured, OutOfMemory, Probed, describe
-from children import SETTINGS, WORKLOADS, job_for, run_child, start_hurried
+from autotune.values.outcome import Gated, OutOfMemory, Probed, describe
+from children import SETTINGS, WORKLOADS, job_for, measured, run_child, start_hurried
 from factories import written
 from scripted_runner import ScriptedRunner, at, events_of, options_in
 
@@ -22,9 +22,8 @@ def trained_mib(runner, tmp_path_factory):
 
     @cache
     def peak(workload):
-        outcome = runner.run(job_for(WORKLOADS / f"{workload}.py"), folder / "trial")
-        assert isinstance(outcome, Measured), describe(outcome)
-        return outcome.measurement.peak_memory_bytes // MIB
+        run = measured(runner.run(job_for(WORKLOADS / f"{workload}.py"), folder / "trial"))
+        return run.peak_memory_bytes // MIB
 
     return peak
 

@@ -38,7 +38,7 @@ def runs(tmp_path, monkeypatch):
         place = tmp_path / "site-packages" / "installed_here"
         place.mkdir(parents=True)
         (place / "__init__.py").write_text(package)
-        (project := tmp_path / "project").mkdir()
+        project = tmp_path / "project"
         script = written(project, SCRIPT, "train.py")
         written(project, helper, "helper.py")
         call = Script((), metric="loss ([0-9.]+)")

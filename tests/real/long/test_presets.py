@@ -3,6 +3,7 @@
 import pytest
 
 from autotune.calling.flag import preset_maps
+from children import succeeded
 from needs import installed
 from tuned_scripts import SCRIPTS, run
 
@@ -37,8 +38,7 @@ def test_what_a_preset_maps_changes_what_trains(tmp_path, preset, settings, trai
     for name in ("class0", "class1"):
         (tmp_path / name).mkdir()
     maps = [word for flag in preset_maps(preset, ()) for word in ("--map", flag.text)]
-    done = run(tmp_path, *maps, SCRIPTS / script, *arguments, **settings)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(tmp_path, *maps, SCRIPTS / script, *arguments, **settings))
     assert f"trained {trained}\n" in done.stdout, done.stderr
     for knob, value in settings.items():
         assert f"{knob}={value} (by " in done.stderr

@@ -1,12 +1,10 @@
 """`autotune.search` in a script, with real children: what a notebook gets."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 
-from children import DEADLINE, WORKLOADS, nobody_is_left
+from children import WORKLOADS, completed, nobody_is_left, succeeded
 from factories import written
 
 # Everything at the top level: whoever is started must not run it again.
@@ -49,16 +47,8 @@ def test_a_script_without_a_main_guard_searches_and_runs_once(tmp_path):
     shutil.copy(WORKLOADS / "plain.py", folder / "mine.py")
     written(folder, "batch_size: [2, 8]\n")
     script = written(folder, SCRIPT, "script.py")
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(WORKLOADS.parent)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, script]
+    done = succeeded(completed(folder, command, PYTHONPATH=str(WORKLOADS.parent)))
     facts = json.loads(done.stdout)
     assert (folder / "started").read_text() == "once\n"
     assert facts["batch_sizes"] == [8, 2]

@@ -12,7 +12,7 @@ import pytest
 from asked_scripts import SCRIPTS
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
-from children import WORKLOADS, autotune, hurried, nobody_is_left
+from children import WORKLOADS, autotune, completed, hurried, nobody_is_left, succeeded
 from factories import written
 
 MODEL = Path(__file__).parents[3] / "studies" / "digits_cnn" / "model.py"
@@ -69,8 +69,7 @@ class Searched(NamedTuple):
 
 def searched(folder, space, *words):
     written(folder, space)
-    done = hurried(folder, "search", *words)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(folder, "search", *words))
     assert nobody_is_left(folder)
     return Searched(folder, done)
 
@@ -90,14 +89,7 @@ def script(tmp_path_factory):
 def launched(folder, processes):
     path = written(folder, PRODUCTION, "train.py")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
-    return subprocess.run(
-        [sys.executable, *launcher, str(path), str(MODEL.parent)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return completed(folder, [sys.executable, *launcher, path, MODEL.parent])
 
 
 def test_a_model_is_searched_to_a_confirmed_answer_of_two_processes(model):
@@ -126,8 +118,7 @@ def test_a_script_is_searched_to_a_confirmed_answer_of_two_processes(script):
 
 
 def test_the_same_command_continues_and_one_of_another_number_does_not(model, script):
-    again = hurried(script.folder, "search", "train.py", *TWO, *FLAGS, *LONG)
-    assert again.returncode == 0, again.stderr
+    succeeded(hurried(script.folder, "search", "train.py", *TWO, *FLAGS, *LONG))
     alone = hurried(script.folder, "search", "train.py", *FLAGS, *LONG)
     assert alone.returncode != 0
     assert "give --nproc-per-node N" in alone.stderr
@@ -137,8 +128,7 @@ def test_the_same_command_continues_and_one_of_another_number_does_not(model, sc
 
 
 def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(model):
-    done = launched(model.folder, 2)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(launched(model.folder, 2))
     size = model.best.config["batch_size"]
     assert {f"rank {rank} of 2: {size}" for rank in range(2)} <= set(done.stdout.splitlines())
     alone = launched(model.folder, 1)
@@ -149,8 +139,7 @@ def test_a_script_of_one_s_own_trains_with_the_settings_under_torch_s_launcher(m
 @pytest.mark.long
 def test_it_is_compared_in_as_many_processes_as_the_file_says(script):
     words = ("compare", "train.py", script.path)
-    done = autotune(script.folder, *words, "--rounds", "6", "--json", *LONG)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(autotune(script.folder, *words, "--rounds", "6", "--json", *LONG))
     assert '"ratio"' in done.stdout
     three = TORCHRUN.replace("per-node 2", "per-node 3")
     refused = autotune(script.folder, *words, "--launcher", three, *LONG)
@@ -167,8 +156,7 @@ def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path):
     found = searched(tmp_path, "batch_size: [8, 32]\n", *words)
     assert f"2 processes in each trial, started by {TORCHRUN}" in found.done.stderr
     assert found.best.processes == 2
-    again = hurried(tmp_path, "search", *words)
-    assert again.returncode == 0, again.stderr
+    succeeded(hurried(tmp_path, "search", *words))
     other = hurried(tmp_path, "search", "plain.py", *flags)
     assert "processes: 2 in the study" in other.stderr
 

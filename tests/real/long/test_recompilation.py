@@ -5,13 +5,7 @@ import pytest
 from asked_scripts import Ask, observed
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured
-from children import QUICK, WORKLOADS, job_for, run_child
-
-
-def measured(outcome):
-    assert isinstance(outcome, Measured), outcome
-    return outcome.measurement
+from children import QUICK, WORKLOADS, job_for, measured, run_child
 
 
 @pytest.mark.parametrize(
@@ -52,6 +46,5 @@ def test_the_rate_of_a_loader_is_found_though_its_queue_was_full(
 ):
     settings = {"batch_size": BATCH, "num_workers": workers, "prefetch_factor": prefetch}
     job = job_for(PACED, settings, task=Measure(MeasurePlan()))
-    outcome = runner.run(job, tmp_path)
-    assert isinstance(outcome, Measured)
-    assert outcome.measurement.samples_per_second == pytest.approx(workers * PER_WORKER, rel=0.05)
+    rate = measured(runner.run(job, tmp_path)).samples_per_second
+    assert rate == pytest.approx(workers * PER_WORKER, rel=0.05)

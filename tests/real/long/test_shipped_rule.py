@@ -9,7 +9,7 @@ import pytest
 
 from autotune.comparison.race import LOOKS
 from autotune.configuration.best_config import read_best
-from children import WORKLOADS, autotune
+from children import WORKLOADS, autotune, succeeded
 from factories import written
 
 TIMES = 5
@@ -51,8 +51,7 @@ def answers(folder, model, space):
     for number in range(TIMES):
         study = f"s{number}"
         words = ("--space", "space.yaml", "--study", study, "--seed", str(number))
-        done = autotune(folder, "search", model, *words)
-        assert done.returncode == 0, done.stderr
+        succeeded(autotune(folder, "search", model, *words))
         found.append(read_best(folder / "studies" / study / "best.yaml"))
     return found
 

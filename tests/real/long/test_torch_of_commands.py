@@ -1,13 +1,13 @@
 """A command line without torch, or with one that is too old, says so at once."""
 
 import re
-import subprocess
 import sys
 import venv
 from pathlib import Path
 
 import pytest
 
+from children import completed
 from factories import written
 from tuned_scripts import best
 
@@ -67,20 +67,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def finished(python, folder, *words):
-    return subprocess.run(
-        [python, "-m", "autotune", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_without_torch_says_so_at_once(alone, folder, words):
-    done = finished(alone, folder, *words.split())
+    done = completed(folder, [alone, "-m", "autotune", *words.split()])
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert done.stderr.startswith(f"autotune: there is no torch for {alone}. Install it")
     assert not (folder / "studies").exists()
@@ -89,7 +78,7 @@ def test_a_command_without_torch_says_so_at_once(alone, folder, words):
 def test_a_torch_that_is_too_old_for_a_search_is_told_at_once(tmp_path, folder):
     older = environment(tmp_path / "older", ALONE)
     pretend(older, "torch", "2.9.1+cu128")
-    done = finished(older, folder, "search", "train.py")
+    done = completed(folder, [older, "-m", "autotune", "search", "train.py"])
     assert done.returncode == USAGE
     assert "torch 2.9.1+cu128 is too old: this needs torch 2.11 or newer" in done.stderr
     assert "`autotune run`, `export` and `autotune.load` work with it." in done.stderr
@@ -106,5 +95,5 @@ def test_a_variable_has_the_older_name_for_a_torch_that_knows_no_other(tmp_path,
         (older, "PYTORCH_CUDA_ALLOC_CONF"),
         (sys.executable, "PYTORCH_ALLOC_CONF"),
     ):
-        done = finished(python, tmp_path, *words)
+        done = completed(tmp_path, [python, "-m", "autotune", *words])
         assert f" {name}=expandable_segments:True " in done.stdout, done.stderr

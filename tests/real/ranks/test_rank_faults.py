@@ -1,8 +1,6 @@
 """One of two processes goes wrong, or their launcher: the trial says which, and all end."""
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -11,13 +9,21 @@ import psutil
 import pytest
 
 from asked_scripts import SCRIPTS, Ask, InTwo
-from autotune.configuration.job import Measure, TakeFirstSteps, job_to_json
+from autotune.configuration.job import Measure, TakeFirstSteps
 from autotune.process import children
 from autotune.process.children import PATIENT
 from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.outcome import Crashed, Rejected, TimedOut, UserError
-from children import QUICK, WORKLOADS, children_of, job_for, nobody_is_left, wait_until
+from children import (
+    QUICK,
+    WORKLOADS,
+    children_of,
+    job_for,
+    nobody_is_left,
+    start_parent,
+    wait_until,
+)
 from covering import covers
 from factories import written
 from tiers import late
@@ -35,16 +41,6 @@ done
 LEAVES_OTHERS = "#!/bin/bash\n" + START + "wait\n"
 STARTS_ONE = """#!/bin/bash
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} exec "$@"
-"""
-PARENT = """
-import sys
-from pathlib import Path
-from autotune.configuration.job import job_from_json
-from autotune.process.runner import SubprocessRunner
-
-folder = Path(sys.argv[1])
-job = job_from_json((folder / "wanted.json").read_text())
-SubprocessRunner(folder / "inductor", warm=False).run(job, folder / "trial")
 """
 MODEL, SCRIPT = "a model.py by torch's launcher", "a script by torch's launcher"
 OWN = "a model.py by the user's launcher"
@@ -222,8 +218,7 @@ def test_ranks_end_at_once_with_a_launcher_that_is_killed(tmp_path, monkeypatch)
 @pytest.mark.parametrize("way", [late(MODEL), OWN])
 def test_launcher_and_ranks_end_with_a_parent_that_is_killed(way, tmp_path):
     job = replace(job_of(way, "hangs", tmp_path), deadline_seconds=PATIENCE)
-    written(tmp_path, job_to_json(job), "wanted.json")
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
+    with start_parent(tmp_path, job) as parent:
         assert wait_until(both_measure(tmp_path), seconds=120)
         assert len(children_of(tmp_path)) == 3, "the launcher and two ranks"
         parent.kill()

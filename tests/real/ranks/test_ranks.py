@@ -2,7 +2,6 @@
 
 import shlex
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import Inspected, Measured, Observed, Probed, Rejected
-from children import QUICK, WORKLOADS, job_for, nobody_is_left, run_child
+from children import QUICK, WORKLOADS, completed, job_for, nobody_is_left, run_child, succeeded
 from factories import best_config, written
 from needs import installed
 from tiers import late
@@ -216,15 +215,7 @@ def test_ddp_has_the_settings_of_the_file_in_each_process(words, tmp_path):
     best = best_config(TrainingConfig.of(settings), TrainingConfig.of({"batch_size": 8}))
     write_best(best.model_copy(update={"processes": 2}), tmp_path / "best.yaml")
     written(tmp_path, SCRIPT_RUN, "train.py")
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeeded(completed(tmp_path, [sys.executable, *words]))
     assert done.stdout.splitlines().count("50 MiB, views True") == 2
     settings = "ddp_bucket_mb=50, gradient_as_bucket_view=true"
     assert done.stderr.count(f"autotune: applied: {settings}") == 1, "once, not by each process"

@@ -5,7 +5,7 @@ import pytest
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
 from autotune.configuration.job import Measure, Probe
 from autotune.values.outcome import Measured, NotApplied, Probed
-from children import QUICK
+from children import QUICK, measured
 from covering import covers
 from factories import written
 from needs import installed
@@ -75,8 +75,7 @@ def test_settings_of_the_model_are_put_on_what_ddp_wraps(ask, tmp_path):
     network = ("    network = nn.Sequential(", "    network = Network() or nn.Sequential(")
     script = variant(tmp_path, ("\ndef main() -> None:", NETWORK), network)
     settings = {"compile_mode": "default", "amp_dtype": "bfloat16", "channels_last": True}
-    outcome = ask(script, *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_MODEL)
-    assert isinstance(outcome, Measured), outcome
+    measured(ask(script, *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_MODEL))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +104,7 @@ def test_a_script_that_compiles_around_or_within_ddp_is_seen_to_do_so(
 def test_settings_of_ddp_reach_it(ask):
     settings = {"ddp_bucket_mb": 5, "gradient_as_bucket_view": True, "static_graph": True}
     settings |= {"ddp_comm_dtype": "bfloat16"}
-    outcome = ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP)
-    assert isinstance(outcome, Measured), outcome
+    measured(ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP))
 
 
 def test_what_the_script_passes_to_ddp_gives_way_to_other_values_alone(ask):

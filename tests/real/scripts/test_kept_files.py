@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Job, Measure, MeasurePlan, Observe
-from autotune.configuration.script import Script
+from asked_scripts import Ask, observed
+from autotune.configuration.job import Measure, MeasurePlan, Observe
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, Observed, UserError
-from children import autotune
+from children import autotune, succeeded
 from covering import covers
 from needs import installed
 from tiers import late, late_in
@@ -101,14 +101,8 @@ def runner(folder):
 
 
 def run(runner, folder, task, after=3, *words):
-    job = Job(
-        task,
-        device="cpu",
-        model_path=str(folder / "train.py"),
-        script=Script((str(after), *words)),
-        deadline_seconds=120.0,
-    )
-    return runner.run(job, folder / "trial")
+    ask = Ask(runner, folder / "trial")
+    return ask(str(folder / "train.py"), str(after), *words, task=task)
 
 
 def kept(folder):
@@ -161,16 +155,8 @@ def test_what_safetensors_writes_over_is_kept(runner, folder):
 def seen_to_overwrite(runner, folder, script, word):
     """Return the names of the files that a script of `tests/scripts` was seen to write over."""
     shutil.copy(SCRIPTS / script, folder / "train.py")
-    job = Job(
-        Observe(),
-        device="cpu",
-        model_path=str(folder / "train.py"),
-        script=Script((word,)),
-        deadline_seconds=120.0,
-    )
-    outcome = runner.run(job, folder / "trial")
-    assert isinstance(outcome, Observed), outcome
-    return [str(Path(path).relative_to(folder)) for path in outcome.surroundings.overwritten]
+    found = observed(run(runner, folder, Observe(), word)).surroundings
+    return [str(Path(path).relative_to(folder)) for path in found.overwritten]
 
 
 @pytest.mark.parametrize("library", late_in(SAVED, "h5py", "cv2", "pyarrow"))
@@ -219,8 +205,7 @@ def test_a_person_is_told_where(folder):
     many = [f"{number}.txt" for number in range(50)]
     for name in many:
         (folder / name).write_text("before")
-    done = autotune(folder, "search", "train.py", "--dry-run", "--", "3", "many")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(autotune(folder, "search", "train.py", "--dry-run", "--", "3", "many"))
     place, _, names = done.stderr.partition("changed or deleted are backed up in ")[2].partition(
         ": "
     )

@@ -11,7 +11,7 @@ from autotune.knobs.base import spelled
 from autotune.process.common.patches import undo_all
 from autotune.scripting.wrappers import change_compilation
 from autotune.values.outcome import Measured, NotApplied
-from children import QUICK, autotune
+from children import QUICK, autotune, measured
 from factories import best_config
 from tuned_scripts import BASELINE, report_of
 
@@ -58,8 +58,7 @@ def test_what_a_script_sets_itself_is_its_own_and_can_be_replaced(ask):
 
 @pytest.mark.parametrize("way", ["", "in a thread", "again", "workers"])
 def test_other_values_take_the_place_of_a_script_s_own_whenever_it_sets_them(ask, way):
-    outcome = replacing(ask, "tuned.py", "forever", way, settings=OTHERS)
-    assert isinstance(outcome, Measured), outcome
+    measured(replacing(ask, "tuned.py", "forever", way, settings=OTHERS))
 
 
 @pytest.mark.parametrize(
@@ -106,9 +105,8 @@ def test_a_model_that_the_script_compiles_is_run_without(ask, way):
 def test_a_model_that_the_script_compiles_gets_other_arguments(ask):
     settings = {"compile_mode": "lite", "compile_dynamic": True}
     words = ("compiles_itself.py", "wrapper", ENDLESS)
-    outcome = replacing(ask, *words, settings=settings, own=COMPILED)
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.compile_seconds > 0
+    run = measured(replacing(ask, *words, settings=settings, own=COMPILED))
+    assert run.compile_seconds > 0
 
 
 @pytest.mark.parametrize("way", ["options", "backend"])
@@ -165,8 +163,7 @@ def test_the_script_s_autocast_runs_in_another_format(ask, way):
     assert seen.own == ("amp_dtype",)
     assert seen.workload.baseline["amp_dtype"] == "bfloat16"
     assert not seen.scales
-    outcome = replacing(ask, *words, settings={"amp_dtype": None}, own=own)
-    assert isinstance(outcome, Measured), outcome
+    measured(replacing(ask, *words, settings={"amp_dtype": None}, own=own))
     assert dtypes_said(ask) == "torch.float32"
 
 
@@ -175,8 +172,7 @@ def test_a_script_that_scales_its_loss_may_run_in_either_format(ask):
     seen = observed(ask(*words))
     assert seen.scales
     assert seen.workload.baseline["amp_dtype"] == "float16"
-    outcome = replacing(ask, *words, settings={"amp_dtype": "bfloat16"}, own=own)
-    assert isinstance(outcome, Measured), outcome
+    measured(replacing(ask, *words, settings={"amp_dtype": "bfloat16"}, own=own))
     assert dtypes_said(ask) == "torch.bfloat16"
 
 
@@ -184,8 +180,7 @@ def test_code_compiled_in_one_format_is_not_used_for_another(ask):
     """Autocast within a compiled model stands in the key of compiled code as the script has it."""
     words, own = ("autocasts.py", "compiled", ENDLESS), {"amp_dtype": "bfloat16"}
     for value in ("bfloat16", None):
-        outcome = replacing(ask, *words, settings={"amp_dtype": value}, own=own)
-        assert isinstance(outcome, Measured), outcome
+        measured(replacing(ask, *words, settings={"amp_dtype": value}, own=own))
         assert dtypes_said(ask) == f"torch.{value or 'float32'}"
 
 
@@ -225,12 +220,10 @@ def test_a_script_that_sets_everything_by_hand_is_tried_with_other_settings(ask)
         "optimizer_impl": "foreach",
         "float32_matmul_precision": "highest",
     }
-    outcome = replacing(ask, "tuned_gpt.py", ENDLESS, settings=settings, own=own)
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.compile_seconds == 0
+    run = measured(replacing(ask, "tuned_gpt.py", ENDLESS, settings=settings, own=own))
+    assert run.compile_seconds == 0
     assert dtypes_said(ask) == "torch.float32"
-    outcome = replacing(ask, "tuned_gpt.py", ENDLESS, settings={"amp_dtype": None}, own=own)
-    assert isinstance(outcome, Measured), outcome
+    measured(replacing(ask, "tuned_gpt.py", ENDLESS, settings={"amp_dtype": None}, own=own))
     assert dtypes_said(ask) == "torch.float32"
 
 
@@ -245,8 +238,7 @@ def test_settings_of_steps_are_in_force_in_a_trial(ask):
     facts = observed(ask("plain_loop.py", *LONG)).workload
     assert not facts.equal_groups
     assert not facts.fills_memory
-    outcome = replacing(ask, "groups.py", "forever", settings=OF_STEPS, own={})
-    assert isinstance(outcome, Measured), outcome
+    measured(replacing(ask, "groups.py", "forever", settings=OF_STEPS, own={}))
     outcome = replacing(ask, "plain_loop.py", *LONG, settings={"merge_param_groups": True}, own={})
     assert outcome == NotApplied("merge_param_groups", "true", "false")
 

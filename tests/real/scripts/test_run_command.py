@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from autotune.configuration.best_config import write_best
-from children import autotune
+from children import autotune, succeeded
 from factories import best_config, written
 from tuned_scripts import BASELINE, SCRIPTS, best, plan_of, report_of, run
 
@@ -15,8 +15,7 @@ NUMERICS = {"amp_dtype": "bfloat16", "channels_last": True, "optimizer_impl": "f
 def test_the_training_loader_gets_the_settings_and_the_report_says_so(tmp_path):
     settings = {"num_workers": 1, "num_threads": 1, **NUMERICS}
     settings["batch_size"] = 32
-    done = run(tmp_path, SCRIPTS / "plain_loop.py", "--batch-size", "8", **settings)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(tmp_path, SCRIPTS / "plain_loop.py", "--batch-size", "8", **settings))
     assert done.stdout.startswith("epoch 0 accuracy 0.")
     assert "batch size 8, workers 1" in done.stderr
     report = report_of(done)
@@ -130,8 +129,7 @@ def test_a_default_is_applied_where_the_script_was_found_with_something_else(tmp
 @pytest.mark.parametrize("what", ["in place", "a function"])
 def test_bfloat16_is_read_back_where_the_script_compiles_itself(tmp_path, what):
     words = ("--allow-numerics", SCRIPTS / "compiles.py", what)
-    done = run(tmp_path, *words, amp_dtype="bfloat16")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(tmp_path, *words, amp_dtype="bfloat16"))
     applied, *others = report_of(done)
     if what == "a function":
         assert others == [

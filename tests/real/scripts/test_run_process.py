@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from children import completed
 from tiers import late
 from tuned_scripts import SCRIPTS, best, report_of, run
 
@@ -21,14 +22,7 @@ def test_arguments_input_and_folder_reach_the_script_as_they_are(tmp_path, name)
     script.parent.mkdir()
     shutil.copy(SCRIPTS / "leaves.py", script)
     words = ["run", str(best(tmp_path)), f"sub/{name}", *ODD, "--read"]
-    done = subprocess.run(
-        [sys.executable, "-m", "autotune", *words],
-        cwd=tmp_path,
-        input="in\nput",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(tmp_path, [sys.executable, "-m", "autotune", *words], stdin="in\nput")
     called, read = map(json.loads, done.stdout.splitlines())
     assert called == {
         "argv": [*ODD, "--read"],

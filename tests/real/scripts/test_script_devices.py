@@ -16,7 +16,7 @@ from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.outcome import Inspected
-from children import hurried, nobody_is_left
+from children import hurried, nobody_is_left, succeeded
 from command_line import command
 from factories import cuda_machine, written
 from held import CORES, trials_in
@@ -129,8 +129,7 @@ def test_a_real_script_is_tried_on_two_groups_of_cores_at_once(tmp_path):
     devices = ",".join(f"cpu:{core}" for core in CORES)
     flags = ("--space", "space.yaml", "--trials", "3", "--device", devices, "--json")
     arguments = ("--", "--epochs", "100000", "--read-seconds", "0.002")
-    done = hurried(tmp_path, "search", "train.py", *flags, *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(tmp_path, "search", "train.py", *flags, *arguments))
     assert json.loads(done.stdout)["answer"] in {"faster", "keep"}
     seen = {path.read_text() for path in tmp_path.glob("ran-*")}
     assert seen == {f"[{core}]" for core in CORES}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from children import autotune
+from children import autotune, succeeded
 from factories import written
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -34,8 +34,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     counts = "open('starts.txt', 'a').write('started ')\n"
     written(tmp_path, WRITES + counts + (tmp_path / "train.py").read_text(), "train.py")
     written(tmp_path, "of an earlier run", "kept.txt")
-    done = autotune(tmp_path, "profile", "train.py", "--", "--read-seconds", "0.002")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(autotune(tmp_path, "profile", "train.py", "--", "--read-seconds", "0.002"))
     assert "bottleneck of your settings is loading." in done.stdout
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
     assert re.search(r"^compute, update +[\d.]+ +0\.0", done.stdout, re.MULTILINE)

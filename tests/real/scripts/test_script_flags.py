@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from asked_scripts import Ask, observed
 from autotune.calling.flag import flag_from
-from autotune.configuration.job import Job, Measure, Observe
-from autotune.configuration.script import Script, ScriptOptions
+from autotune.configuration.job import Job, Measure
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.script_ways import proposals, unknown_words
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured, Observed, ScriptFlag
+from autotune.values.outcome import Measured, ScriptFlag
 from children import QUICK
 from needs import installed
 from tiers import late
@@ -37,16 +38,7 @@ def folder(tmp_path_factory):
 
 
 def seen(runner, folder, *arguments, script="train.py"):
-    job = Job(
-        Observe(),
-        device="cpu",
-        model_path=str(folder / script),
-        script=Script(arguments),
-        deadline_seconds=120.0,
-    )
-    outcome = runner.run(job, folder / "trial")
-    assert isinstance(outcome, Observed), outcome
-    return outcome.surroundings
+    return observed(Ask(runner, folder / "trial")(str(folder / script), *arguments)).surroundings
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.search import search as real_search
 from autotune.values.outcome import FirstLosses, ObservedLoss, WorkloadFacts
-from children import hurried
+from children import hurried, succeeded
 from command_line import told
 from factories import written
 from scripted_runner import ScriptedRunner, batch_of, options_in
@@ -43,8 +43,7 @@ def answer(folder):
 
 
 def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path):
-    done = search(tmp_path, "classifies.py")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(search(tmp_path, "classifies.py"))
     assert "quality metric: its training loss" in done.stderr
     best = answer(tmp_path)
     accuracy = best.constraints.accuracy
@@ -87,8 +86,7 @@ def test_bfloat16_is_found_proven_and_applied_without_an_option(tmp_path):
 
 def test_models_that_train_against_each_other_get_exact_settings_and_the_answer_says_so(tmp_path):
     space = f"{BOTH}num_workers: [0, 1]\n"
-    done = search(tmp_path, "several_optimizers.py", "--", "batches", space=space)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(search(tmp_path, "several_optimizers.py", "--", "batches", space=space))
     why = (
         "trying only settings that preserve results; the training loss cannot compare quality: it "
         "trains several models with separate losses, as a GAN does"
@@ -161,8 +159,7 @@ def test_a_sum_over_the_samples_is_told_from_a_mean_by_its_first_value(tmp_path,
 
 
 def test_a_script_that_seeds_itself_is_compared_by_trainings_that_differ_by_chance(tmp_path):
-    done = search(tmp_path, "classifies.py", "--", "--seed", "3")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(search(tmp_path, "classifies.py", "--", "--seed", "3"))
     accuracy = answer(tmp_path).constraints.accuracy
     assert accuracy.metric == "training_loss"
     assert accuracy.seeds >= 3
@@ -187,8 +184,7 @@ def test_a_script_that_seeds_itself_is_compared_by_trainings_that_differ_by_chan
     ],
 )
 def test_a_setting_that_breaks_training_is_infeasible(tmp_path, breaks, space, reason):
-    done = search(tmp_path, "classifies.py", "--", "--breaks", breaks, space=space)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(search(tmp_path, "classifies.py", "--", "--breaks", breaks, space=space))
     assert answer(tmp_path).keeps_baseline
     assert reason in done.stdout + done.stderr
 

@@ -11,7 +11,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Measure, Observe, Probe, TakeFirstSteps
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses, Measured, NotApplied, Probed, UserError
-from children import QUICK, hurried
+from children import QUICK, hurried, measured, succeeded
 from factories import written
 from needs import installed
 from tuned_scripts import report_of, run
@@ -58,9 +58,8 @@ def test_a_loader_that_is_read_before_training_does_not_feed_it(ask, way):
     assert seen.fixed["num_workers"] == LOADERLESS
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
     assert ("compile_mode" in seen.fixed) == (way == "compiled model")
-    outcome = ask("no_loader.py", way, task=Measure(QUICK), settings={})
-    assert isinstance(outcome, Measured), outcome
-    assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
+    run = measured(ask("no_loader.py", way, task=Measure(QUICK), settings={}))
+    assert {block.samples % 16 for block in run.blocks} == {0}
 
 
 def test_a_script_that_draws_its_batches_keeps_them_where_its_weights_are_rounded(ask):
@@ -125,9 +124,8 @@ def test_flags_are_read_back_without_a_loader(ask):
         "asked": (),
     }
     words = ("no_loader.py", "optimizer", "--batch-size", "8", "--accumulate")
-    outcome = ask(*words, "2", **asked)
-    assert isinstance(outcome, Measured), outcome
-    assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
+    run = measured(ask(*words, "2", **asked))
+    assert {block.samples % 16 for block in run.blocks} == {0}
     assert ask(*words, "4", **asked) == NotApplied("accumulation_steps", "2", "4")
     words = ("no_loader.py", "optimizer", "--accumulate", "2", "--batch-size")
     assert ask(*words, "4", **asked) == NotApplied("batch_size", "8", "4")
@@ -137,8 +135,7 @@ def test_flags_are_read_back_without_a_loader(ask):
 def test_a_process_without_workers_can_be_kept_to_cores(ask):
     settings = {"cpu_affinity": "workers_apart", "num_threads": 1}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
-    outcome = ask("no_loader.py", "optimizer", **asked)
-    assert isinstance(outcome, Measured), outcome
+    measured(ask("no_loader.py", "optimizer", **asked))
 
 
 def test_samples_that_a_model_gets_by_name_are_counted(ask):
@@ -238,9 +235,8 @@ def test_settings_are_read_back_where_training_calls(ask, what):
     """The task's own compile() would compile the model in it, which training does not call."""
     settings = {"compile_mode": "default", "channels_last": True}
     asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
-    outcome = ask("task_module.py", what, **asked)
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.compile_seconds > 0
+    run = measured(ask("task_module.py", what, **asked))
+    assert run.compile_seconds > 0
 
 
 def test_a_model_of_which_parts_are_compiled_is_not_compiled_again(ask):
@@ -264,16 +260,14 @@ def test_models_trained_one_after_the_other_are_named_as_the_fault(ask):
 
 
 def test_models_trained_alternately_are_timed_together(ask):
-    outcome = ask("several_optimizers.py", "models alternately", task=Measure(QUICK))
-    assert isinstance(outcome, Measured), outcome
+    measured(ask("several_optimizers.py", "models alternately", task=Measure(QUICK)))
 
 
 def test_a_search_without_loader_and_optimizer_ends_with_an_answer_that_run_takes(tmp_path):
     script = shutil.copy(SCRIPTS / "no_loader.py", tmp_path / "train.py")
     space = written(tmp_path, "num_workers: [0, 1]\nnum_threads: [1, 2]\n")
     flags = ("--space", space, "--trials", "2")
-    done = hurried(tmp_path, "search", "train.py", *flags, "--", "tensors")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(tmp_path, "search", "train.py", *flags, "--", "tensors"))
     assert "samples unknown: each step counts as one sample" in done.stderr
     assert f"note: num_workers stays 0: {LOADERLESS}" in done.stderr
     best = tmp_path / "studies" / "train" / "best.yaml"
@@ -290,6 +284,5 @@ def test_a_module_in_data_parallel_is_searched_as_it_is(tmp_path):
     assert made in source
     wrapped = source.replace(made, f"{made}\n    model = nn.DataParallel(model)")
     written(tmp_path, wrapped, "train.py")
-    done = hurried(tmp_path, "search", "train.py", "--dry-run", "--", "--epochs", "99")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(tmp_path, "search", "train.py", "--dry-run", "--", "--epochs", "99"))
     assert "num_workers: 0, 1" in done.stderr

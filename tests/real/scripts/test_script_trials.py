@@ -7,7 +7,7 @@ from autotune.configuration.job import Measure, Probe
 from autotune.process.runner import SubprocessRunner
 from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import Measured, NotApplied, Probed, Rejected
-from children import QUICK, only_its_host_is_left
+from children import QUICK, measured, only_its_host_is_left
 from covering import covers
 from tiers import late
 
@@ -35,9 +35,8 @@ def test_arguments_of_a_script_are_in_no_file_once_it_runs(ask, tmp_path):
 
 def test_steps_that_a_gradient_scaler_skipped_are_not_credited_to_later_ones(ask):
     """They lie in the warm-up. An optimizer that is not fused tells nothing of them."""
-    outcome = ask("scales.py", task=Measure(QUICK), settings={})
-    assert isinstance(outcome, Measured), outcome
-    assert {block.samples % 16 for block in outcome.measurement.blocks} == {0}
+    run = measured(ask("scales.py", task=Measure(QUICK), settings={}))
+    assert {block.samples % 16 for block in run.blocks} == {0}
 
 
 def test_the_loader_that_was_read_before_the_steps_is_that_of_training(ask):
@@ -132,8 +131,7 @@ def test_output_of_a_script_is_no_outcome(ask):
 @pytest.mark.parametrize("way", ["catches everything", "forks", "changes its folder"])
 def test_a_trial_ends_with_its_own_outcome_whatever_the_script_does(ask, way, place):
     """One that forks trains in both processes, of which the first is timed."""
-    outcome = ask("faulty.py", way, task=Measure(QUICK), settings={"num_workers": 0})
-    assert isinstance(outcome, Measured), outcome
+    measured(ask("faulty.py", way, task=Measure(QUICK), settings={"num_workers": 0}))
     assert only_its_host_is_left(place)
 
 
@@ -147,9 +145,7 @@ def test_a_trial_leaves_no_process_and_no_checkpoint(ask, tmp_path, place):
 
 def test_a_trial_times_the_script_under_the_settings(ask):
     settings = {"num_workers": 1, "persistent_workers": True}
-    outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings)
-    assert isinstance(outcome, Measured), outcome
-    run = outcome.measurement
+    run = measured(ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings))
     assert len(run.blocks) >= 6
     assert run.epoch_samples == 128
     assert run.boundary_seconds
@@ -169,31 +165,27 @@ def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own
 
 def test_validation_is_no_part_of_an_epoch_boundary(ask):
     """The loop evaluates between epochs for much longer than its loader takes to begin anew."""
-    outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 0})
-    assert isinstance(outcome, Measured), outcome
-    assert max(outcome.measurement.boundary_seconds) < 0.1
+    run = measured(ask("plain_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 0}))
+    assert max(run.boundary_seconds) < 0.1
 
 
 def test_numerics_are_put_into_force_and_read_back(ask):
     settings = {"amp_dtype": "bfloat16", "channels_last": True, "optimizer_impl": "fused"}
     asked = (*LOADER, *NUMERICS)
-    outcome = ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings, asked=asked)
-    assert isinstance(outcome, Measured), outcome
+    measured(ask("plain_loop.py", *LONG, task=Measure(QUICK), settings=settings, asked=asked))
 
 
 def test_a_model_is_compiled_in_place(ask):
     script, settings = "batch_sampler_loop.py", {"compile_mode": "default"}
-    outcome = ask(script, task=Measure(QUICK), settings=settings, asked=("compile_mode",))
-    assert isinstance(outcome, Measured), outcome
-    assert outcome.measurement.compile_seconds > 0
+    run = measured(ask(script, task=Measure(QUICK), settings=settings, asked=("compile_mode",)))
+    assert run.compile_seconds > 0
 
 
 @pytest.mark.parametrize("kernel", ["flash", late("math")])
 def test_the_kernel_of_attention_is_read_from_what_the_script_ran(ask, kernel):
     assert observed(ask("attends.py")).workload.attention
     settings = {"sdpa_backend": kernel, "amp_dtype": "bfloat16"}
-    outcome = ask("attends.py", task=Measure(QUICK), settings=settings, asked=tuple(settings))
-    assert isinstance(outcome, Measured), outcome
+    measured(ask("attends.py", task=Measure(QUICK), settings=settings, asked=tuple(settings)))
 
 
 def test_workers_that_cannot_be_started_make_the_trial_infeasible(ask):

@@ -12,8 +12,8 @@ from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Measured, NotApplied
-from children import QUICK, autotune
+from autotune.values.outcome import NotApplied
+from children import QUICK, autotune, measured, succeeded
 from command_line import command
 from factories import written
 from tiers import late
@@ -96,8 +96,7 @@ def _given(folder, name, written, arguments):
 
 @pytest.mark.parametrize(("way", "arguments"), WAYS[1::2])
 def test_a_trial_reads_back_a_batch_size_that_came_in_each_way(folder, way, arguments):
-    outcome = _trial(folder, Flag("batch_size", way), arguments)
-    assert isinstance(outcome, Measured), outcome
+    measured(_trial(folder, Flag("batch_size", way), arguments))
     assert (folder / "conf.yaml").read_text() == YAML
 
 
@@ -108,11 +107,9 @@ def test_a_variable_that_the_script_does_not_read_is_not_applied(folder):
 
 def test_each_trial_may_have_a_folder_of_its_own(folder):
     (folder / "below").mkdir()
-    kept = _trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), str(folder / "below"))
-    assert isinstance(kept, Measured), kept
+    measured(_trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), str(folder / "below")))
     assert [path.name for path in (folder / "below").glob("*/*")] == ["last.txt"]
-    removed = _trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), "temporary")
-    assert isinstance(removed, Measured), removed
+    measured(_trial(folder, Flag("batch_size", "env:BATCH_SIZE"), (), "temporary"))
     assert not list((folder / "trial").glob("workdir-*"))
     assert not (folder / "last.txt").exists()
 
@@ -193,8 +190,7 @@ def package(folder):
 
 def test_a_module_is_searched_and_run_as_python_would(package):
     flags = ("--space", "loader", "--dry-run")
-    done = autotune(package, "search", *flags, "-m", "pack.train", "--", "forever")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(autotune(package, "search", *flags, "-m", "pack.train", "--", "forever"))
     assert "study pack.train in" in done.stderr
     assert "DataLoader train.py:" in done.stderr
     ran = run(package, "-m", "pack.train", num_workers=0)
@@ -264,8 +260,7 @@ def test_each_command_calls_the_script_that_a_search_calls(tool, package, monkey
 
 
 def test_an_installed_command_is_found_as_a_shell_finds_it(folder, tool):
-    done = autotune(folder, "search", "train-it", "--dry-run", "--", "forever")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(autotune(folder, "search", "train-it", "--dry-run", "--", "forever"))
     assert "DataLoader train-it:" in done.stderr
     ran = run(folder, "train-it", num_workers=0)
     assert "batch size 16," in ran.stderr

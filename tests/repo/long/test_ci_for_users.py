@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import yaml
 
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
+from children import autotune, completed
 from factories import best_config, written
 
 ROOT = Path(__file__).parents[3]
@@ -52,15 +52,8 @@ def step_run(step, folder, program, **given):
     stand_in.chmod(0o755)
     path = os.pathsep.join([str(tools), os.environ["PATH"]])
     script = written(folder, step["run"], "step.sh")
-    return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
-        cwd=folder,
-        env={**os.environ, **environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", script]
+    return completed(folder, shell, **environ, PATH=path)
 
 
 @pytest.mark.parametrize("step", [action(), workflow()], ids=["action", "workflow"])
@@ -109,14 +102,7 @@ def hook_run(name, *files):
     """The hook's own command, as pre-commit appends the files to it."""
     program, *words = shlex.split(HOOKS[name]["entry"])
     assert program == "autotune"
-    return subprocess.run(
-        [sys.executable, "-m", "autotune", *words, *map(str, files)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return autotune(ROOT, *words, *files)
 
 
 def test_the_hooks_pass_what_is_recorded_and_shipped():

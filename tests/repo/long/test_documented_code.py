@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 import sys
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import export
-from children import WORKLOADS
+from children import WORKLOADS, completed, succeeded
 from factories import best_config, found_here, written
 from needs import library
 
@@ -44,15 +43,7 @@ def facts_after(folder, code, facts):
     """Return what a script of this code prints at its end; a mismatch is an error in it."""
     script = written(folder, f"{code}\nimport json\nprint()\nprint(json.dumps({facts}))\n", "t.py")
     flags = ["-W", "error:::autotune", "-W", "error::UserWarning:__main__"]
-    done = subprocess.run(
-        [sys.executable, *flags, script],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeeded(completed(folder, [sys.executable, *flags, script]))
     told = json.loads(done.stdout.splitlines()[-1])
     assert isinstance(told, dict)
     return told

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from children import succeeded
 from goldens.write import PARTS, golden
 
 WRITER = Path(__file__).parents[2] / "goldens" / "write.py"
@@ -29,8 +30,7 @@ _TOLERANCE = 2e-6
 def written(folder, *arguments):
     """Return what the writer writes today, name to text. Its clock is of a process of its own."""
     command = [sys.executable, str(WRITER), "--into", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeded(subprocess.run(command, capture_output=True, text=True, check=False))
     return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
 
 

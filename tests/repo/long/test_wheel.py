@@ -1,6 +1,5 @@
 """A package that is installed from a wheel works without the checkout."""
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -10,6 +9,7 @@ import pytest
 
 from autotune.configuration.best_config import write_best
 from autotune.configuration.training_config import TrainingConfig
+from children import completed, succeeded
 from factories import best_config
 
 ROOT = Path(__file__).parents[3]
@@ -35,15 +35,7 @@ def run(installed, folder, *arguments):
         f"assert autotune.__file__.startswith({str(installed)!r}), autotune.__file__\n"
         "autotune.cli.main()"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return completed(folder, [sys.executable, "-c", code, *arguments], PYTHONPATH=str(installed))
 
 
 def test_spaces_presets_and_templates_are_inside_the_wheel(installed, tmp_path):
@@ -58,8 +50,7 @@ def test_spaces_presets_and_templates_are_inside_the_wheel(installed, tmp_path):
     assert "search space quick" in planned.stderr
     config = TrainingConfig.of({"batch_size": 16})
     write_best(best_config(config.replace(batch_size=64), config), tmp_path / "best.yaml")
-    done = run(installed, tmp_path, "report", "best.yaml", "--html", "report.html")
-    assert done.returncode == 0, done.stderr
+    succeeded(run(installed, tmp_path, "report", "best.yaml", "--html", "report.html"))
     assert "1.50" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

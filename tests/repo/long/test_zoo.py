@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune.configuration.best_config import read_best
-from children import hurried
+from children import hurried, succeeded
 from factories import written
 from needs import installed
 
@@ -29,8 +29,7 @@ def test_a_script_of_the_zoo_is_searched_by_one_command(name, arguments, package
         installed(package)
     space = written(tmp_path, "amp_dtype: [null, bfloat16]\nnum_threads: [1, 2]\n")
     options = ("--space", space, "--trials", "2")
-    done = hurried(tmp_path, "search", ZOO / f"{name}.py", *options, "--", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hurried(tmp_path, "search", ZOO / f"{name}.py", *options, "--", *arguments))
     assert "did not take effect" not in done.stderr
     assert "quality metric: its training loss" in done.stderr
     for words in seen:
