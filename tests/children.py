@@ -18,6 +18,7 @@ from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Measured, TrialOutcome
+from factories import written
 
 WORKLOADS = Path(__file__).parent / "workloads"
 HURRIED = Path(__file__).parent / "hurried_command.py"
@@ -64,6 +65,14 @@ def job_for(
 def shared_job(model: Path, *arguments: Any, **options: Any) -> Job:
     """The same, with the dataset that its host builds, as in a search."""
     return replace(job_for(model, *arguments, **options), fresh_data=False)
+
+
+def model_of(folder: Path, lines: str) -> Path:
+    """A model.py that is `plain.py` but for these lines; it may import other workloads, too."""
+    begin = (
+        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\nimport plain\nfrom plain import *\n"
+    )
+    return written(folder, begin + lines, "model.py")
 
 
 def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
+from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.sampling.acquisition import Posterior
@@ -66,6 +67,12 @@ def worse(search_of):
 
 
 NO_COSTS = SimpleNamespace(fixed_seconds=lambda config, run: 0.0)
+
+
+def test_what_the_budget_cut_off_is_undecided(worse):
+    one = Candidate(worse.study.finished()[1], Posterior())
+    one.end(State.FAILED, OUT_OF_TIME)
+    assert one.state is State.UNDECIDED
 
 
 def test_a_trial_that_known_seeds_speak_against_is_no_candidate(worse):

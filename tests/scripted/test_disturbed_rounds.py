@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -13,6 +13,7 @@ from autotune.console.event_lines import void_line
 from autotune.searching.run.events import CandidateRefused, RoundVoid, StepStarted
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured
+from clockwork import Clock
 from scripted_runner import Phase, ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 from search_clock import use_clock
 from shown_search import lines_of
@@ -130,18 +131,11 @@ def test_a_refusal_by_disturbed_rounds_says_so(tmp_path):
     assert (log["disturbed"], len(log["ratios"]), log["refused"]) == (18, 18, refused.reason)
 
 
-@dataclass
-class Clock:
-    """Seconds that go by only where a test says so."""
-
-    now: float = field(default_factory=time.monotonic)
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    """That of the search."""
-    clock = Clock()
-    use_clock(monkeypatch, lambda: clock.now)
+    """That of the search, which goes on only where a test says so."""
+    clock = Clock(time.monotonic())
+    use_clock(monkeypatch, clock)
     return clock
 
 

@@ -145,26 +145,29 @@ def test_a_note_that_is_no_note_is_none(tmp_path):
     assert started_from(tmp_path / "absent") is None
 
 
+REFUSED = [
+    (["--launcher", "nosuchlauncher -n 2"], "there is no program nosuchlauncher. Install it"),
+    (["--launcher", ""], "the command is empty"),
+    (["--launcher", "srun 'a"], "No closing quotation. Quote the command as a whole"),
+    (["--launcher", "env", "--nproc-per-node", "2"], "Leave one of them out"),
+]
+# A script chooses its device.
+OF_DEVICES = [
+    (["--launcher", "env", "--device", "cpu:0,cpu:1"], "CUDA_VISIBLE_DEVICES"),
+    (["--launcher", "env", "--device", "cuda:1"], "Give --device cuda."),
+]
+SCRIPT = "print('training')\n"
+
+
 @covers("T29")
 @pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--launcher", "nosuchlauncher -n 2"], "there is no program nosuchlauncher. Install it"),
-        (["--launcher", ""], "the command is empty"),
-        (["--launcher", "srun 'a"], "No closing quotation. Quote the command as a whole"),
-        (["--launcher", "env", "--nproc-per-node", "2"], "Leave one of them out"),
-        (["--launcher", "env", "--device", "cpu:0,cpu:1"], "CUDA_VISIBLE_DEVICES"),
-        (["--launcher", "env", "--device", "cuda:1"], "Give --device cuda."),
-    ],
+    ("source", "flags", "said"),
+    [*((MODEL, *one) for one in (*REFUSED, *OF_DEVICES)), *((SCRIPT, *one) for one in REFUSED)],
 )
-@pytest.mark.parametrize("script", [False, True])
 def test_launchers_that_cannot_serve_are_refused_before_anything_is_started(
-    script, flags, said, tmp_path, monkeypatch
+    source, flags, said, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    if script and "--device" in flags:
-        return  # a script chooses its device
-    source = "print('training')\n" if script else MODEL
     done = command("search", str(written(tmp_path, source, "train.py")), *flags)
     assert done.code == 2, done.err
     assert said in done.err

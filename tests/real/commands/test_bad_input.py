@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from children import WORKLOADS, autotune
+from children import WORKLOADS, autotune, model_of
 from command_line import command
 from covering import covers
 from factories import written
@@ -52,9 +52,7 @@ def refused_model(refused_search, tmp_path):
     """The message of a search of a model.py that is `plain.py`, but for some lines."""
 
     def search(lines, *flags):
-        shutil.copy(WORKLOADS / "plain.py", tmp_path)
-        written(tmp_path, f"from plain import *\n{lines}\n", "model.py")
-        return refused_search(str(tmp_path / "model"), *flags)
+        return refused_search(model_of(tmp_path, lines).with_suffix(""), *flags)
 
     return search
 
@@ -150,7 +148,7 @@ def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (MISSING, ["model.py:2", "No module named 'no_such_module'", f"(by {sys.executable})"]),
+        (MISSING, ["model.py:5", "No module named 'no_such_module'", f"(by {sys.executable})"]),
         (
             "def build_modle(): ...\ndef evalute(model, device): ...\ndel build_model, evaluate",
             ["model.py", "build_model()", "build_modle", "evalute", "evaluate"],
@@ -160,7 +158,7 @@ def test_a_syntax_error_is_shown_with_a_caret_under_its_place(tmp_path):
         (SAMPLES.format(0), ["model.py", "empty dataset"]),
         (
             "import sys\ndef build_model():\n    sys.exit('no licence found')",
-            ["model.py:4", "sys.exit('no licence found')"],
+            ["model.py:7", "sys.exit('no licence found')"],
         ),
         ("import os\nbuild_model = lambda: os._exit(7)", ["exited with code 7"]),
     ],

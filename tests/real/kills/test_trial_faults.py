@@ -1,7 +1,6 @@
 """Whatever a trial does to itself becomes an outcome, and nothing of it is left."""
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,7 +13,7 @@ from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import QUIET
 from autotune.values.outcome import Measured, NotApplied, UserError
-from children import WORKLOADS, job_for, measured, nobody_is_left, shared_job
+from children import WORKLOADS, job_for, measured, model_of, nobody_is_left, shared_job
 from covering import covers
 from factories import written
 from leaks import shared_memory
@@ -108,9 +107,7 @@ def test_workers_do_not_outlive_a_trainer_that_leaves(outcome_of):
 
 @covers("T11")
 def test_a_stream_that_can_be_read_only_once_is_rejected(runner, tmp_path):
-    shutil.copy(WORKLOADS / "plain.py", tmp_path)
-    source = (
-        "from plain import *\n"
+    lines = (
         "from torch.utils.data import IterableDataset\n"
         "SAMPLES = iter([build_dataset()[i] for i in range(64)])\n"
         "class Once(IterableDataset):\n"
@@ -119,7 +116,7 @@ def test_a_stream_that_can_be_read_only_once_is_rejected(runner, tmp_path):
         "def build_dataset():\n"
         "    return Once()\n"
     )
-    outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
+    outcome = runner.run(job_for(model_of(tmp_path, lines)), tmp_path / "trial")
     assert outcome == outcomes.Rejected("the DataLoader gives no full batch")
 
 

@@ -1,12 +1,11 @@
 """Workers of loaders, of a model.py and of a script: kinds and cores."""
 
 import json
-import shutil
 
 import pytest
 
-from autotune.values.outcome import Measured, Rejected
-from children import WORKLOADS, measured, run_child, succeeded
+from autotune.values.outcome import Rejected
+from children import WORKLOADS, measured, model_of, run_child, succeeded
 from children import job_for as job
 from factories import written
 from held import CORES
@@ -14,10 +13,6 @@ from tiers import late
 from tuned_scripts import SCRIPTS, plan_of, report_of, run
 
 LAMBDA = """
-import plain
-from plain import build_model, compute_loss
-
-
 def build_dataset():
     dataset = plain.build_dataset()
     dataset.transform = lambda points: points
@@ -28,9 +23,6 @@ TELLS = """
 import os
 from pathlib import Path
 
-import plain
-from plain import build_model
-
 SEEN = Path(__file__).with_name("seen")
 
 
@@ -39,19 +31,10 @@ def collate_fn(samples):
     return plain.torch.utils.data.default_collate(samples)
 
 
-def build_dataset():
-    return plain.build_dataset()
-
-
 def compute_loss(model, batch):
     Path(__file__).with_name("trains").write_text(str(sorted(os.sched_getaffinity(0))))
     return plain.compute_loss(model, batch)
 """
-
-
-def model(folder, text):
-    shutil.copy(WORKLOADS / "plain.py", folder)
-    return written(folder, text, "model.py")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +53,9 @@ def test_a_trial_trains_with_its_kind_of_workers(settings, warm, tmp_path):
 
 
 def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_why(tmp_path):
-    path = model(tmp_path, LAMBDA)
+    path = model_of(tmp_path, LAMBDA)
     forked = {"num_workers": 1, "persistent_workers": True}
-    assert isinstance(run_child(tmp_path, job(path, forked)), Measured)
+    measured(run_child(tmp_path, job(path, forked)))
     outcome = run_child(tmp_path, job(path, {**forked, "loader_start_method": "spawn"}))
     assert isinstance(outcome, Rejected), outcome
     assert "the dataset cannot be sent to DataLoader workers" in outcome.detail
@@ -88,7 +71,7 @@ def test_workers_load_on_other_cores_than_training(method, tmp_path):
         "loader_start_method": method,
         "num_threads": 64,
     }
-    measured(run_child(tmp_path, job(model(tmp_path, TELLS), settings)))
+    measured(run_child(tmp_path, job(model_of(tmp_path, TELLS), settings)))
     trains, loads = (json.loads((tmp_path / name).read_text()) for name in ("trains", "seen"))
     assert trains
     assert loads

@@ -14,7 +14,17 @@ from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import Inspected, Measured, Observed, Probed, Rejected
-from children import QUICK, WORKLOADS, completed, job_for, nobody_is_left, run_child, succeeded
+from children import (
+    QUICK,
+    WORKLOADS,
+    completed,
+    job_for,
+    measured,
+    model_of,
+    nobody_is_left,
+    run_child,
+    succeeded,
+)
 from factories import best_config, written
 from needs import installed
 from tiers import late
@@ -150,10 +160,7 @@ def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path):
 
 
 def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(tmp_path):
-    source = (
-        "import os, sys\n"
-        f"sys.path.insert(0, {str(WORKLOADS)!r})\n"
-        "import torch\nimport plain\nfrom plain import build_dataset, evaluate\n"
+    lines = (
         "def build_model():\n"
         "    model = plain.build_model()\n"
         "    print('begins', float(model.weight.sum()), flush=True)\n"
@@ -170,8 +177,7 @@ def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(tmp
         "        lambda *_: print('weights', float(own[0].sum()), flush=True))\n"
         "    return optimizer\n"
     )
-    job = of_two(written(tmp_path, source, "model.py"), {"accumulation_steps": 2})
-    assert isinstance(run_child(tmp_path, job), Measured)
+    measured(run_child(tmp_path, of_two(model_of(tmp_path, lines), {"accumulation_steps": 2})))
     logs = [(tmp_path / "trial" / f"stdout{rank}.log").read_text() for rank in ("", ".rank1")]
 
     def said(word):

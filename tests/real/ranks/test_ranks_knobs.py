@@ -8,8 +8,7 @@ from autotune.accuracy.numerics_verdict import numerics_fault
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values import outcome as outcomes
-from children import SETTINGS, WORKLOADS, job_for, nobody_is_left, run_child
-from factories import written
+from children import SETTINGS, WORKLOADS, job_for, measured, model_of, nobody_is_left, run_child
 from tiers import late_in
 
 FSDP = {"sharding": "fsdp"}
@@ -26,10 +25,7 @@ VARIED = [EXCHANGE, STATIC, FSDP, KEPT]
 KIND = "AUTOTUNE_TEST_KIND"
 PLAN = MeasurePlan(warmup_steps=1, block_seconds=0.05, looks=(6,), max_seconds=3.0)
 SLOW = """
-import os, sys, time
-sys.path.insert(0, {workloads!r})
-import plain
-from plain import build_dataset, build_model, build_optimizer
+import os, time
 def compute_loss(model, batch):
     time.sleep(0.02 if os.environ["RANK"] == "1" else 0.005)
     return plain.compute_loss(model, batch)
@@ -42,8 +38,7 @@ def of_two(model, settings, **options):
 
 @pytest.mark.parametrize("settings", late_in(VARIED, STATIC, FSDP, KEPT))
 def test_settings_of_the_exchange_are_measured_and_read_back(settings, tmp_path):
-    outcome = run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings))
-    assert isinstance(outcome, outcomes.Measured), outcomes.describe(outcome)
+    measured(run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings)))
     assert nobody_is_left(tmp_path)
 
 
@@ -53,20 +48,17 @@ def test_a_setting_of_several_processes_is_not_in_force_in_one(tmp_path):
 
 
 def test_two_processes_train_alike_in_ddp_and_sharded(tmp_path):
-    source = (
-        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
-        "import plain\nfrom plain import build_dataset, build_model, build_optimizer\n"
+    model = model_of(
+        tmp_path,
         "def compute_loss(model, batch):\n"
         "    loss = plain.compute_loss(model, batch)\n"
         "    print('loss', f'{float(loss):.5f}', flush=True)\n"
-        "    return loss\n"
+        "    return loss\n",
     )
-    model = written(tmp_path, source, "model.py")
     losses = []
     for name, settings in (("ddp", {}), ("fsdp", FSDP)):
         place = tmp_path / name
-        place.mkdir()
-        assert isinstance(run_child(place, of_two(model, settings)), outcomes.Measured)
+        measured(run_child(place, of_two(model, settings)))
         log = (place / "trial" / "stdout.log").read_text()
         losses.append([line for line in log.splitlines() if line.startswith("loss")][:6])
     assert losses[0] == losses[1]
@@ -94,13 +86,8 @@ def test_gradients_of_usual_size_are_rounded_and_no_more(dtype, tmp_path):
 
 @pytest.mark.long
 def test_gradients_that_vanish_in_float16_are_a_fault(tmp_path):
-    source = (
-        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
-        "import plain\nfrom plain import build_dataset, build_model, build_optimizer\n"
-        "def compute_loss(model, batch):\n"
-        "    return 1e-9 * plain.compute_loss(model, batch)\n"
-    )
-    found = gated(tmp_path, written(tmp_path, source, "model.py"), "float16")
+    loss = "def compute_loss(model, batch):\n    return 1e-9 * plain.compute_loss(model, batch)\n"
+    found = gated(tmp_path, model_of(tmp_path, loss), "float16")
     fault = numerics_fault(found, lower_precision=True)
     assert "gradients differ" in fault.reason
 
@@ -150,7 +137,7 @@ def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
 
 @pytest.mark.long
 def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
-    model = written(tmp_path, SLOW.format(workloads=str(WORKLOADS)), "model.py")
+    model = model_of(tmp_path, SLOW)
     job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0, 1)))
     found = run_child(tmp_path, replace(job, processes=2))
     assert isinstance(found, outcomes.Diagnosed), outcomes.describe(found)
