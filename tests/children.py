@@ -69,10 +69,8 @@ def shared_job(model: Path, *arguments: Any, **options: Any) -> Job:
 
 def model_of(folder: Path, lines: str) -> Path:
     """A model.py that is `plain.py` but for these lines; it may import other workloads, too."""
-    begin = (
-        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\nimport plain\nfrom plain import *\n"
-    )
-    return written(folder, begin + lines, "model.py")
+    path = f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
+    return written(folder, f"{path}import plain\nfrom plain import *\n{lines}", "model.py")
 
 
 def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:
