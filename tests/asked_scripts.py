@@ -9,6 +9,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.process.runner import Runner, SubprocessRunner
 from autotune.values.outcome import Observed, TrialOutcome, UserError
+from children import ended_as
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "num_threads")
@@ -60,10 +61,8 @@ class Ask:
 
 
 def observed(outcome: TrialOutcome) -> Observed:
-    assert isinstance(outcome, Observed), outcome
-    return outcome
+    return ended_as(Observed, outcome)
 
 
 def reason(outcome: TrialOutcome) -> str:
-    assert isinstance(outcome, UserError), outcome
-    return outcome.detail
+    return ended_as(UserError, outcome).detail

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -17,7 +17,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.process.runner import SubprocessRunner
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Measured, TrialOutcome
+from autotune.values.outcome import Measured, TrialOutcome, describe
 from factories import written
 
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -26,6 +26,7 @@ HURRIED = Path(__file__).parent / "hurried_command.py"
 DEADLINE = 600
 QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)
 SETTINGS: dict[str, Value] = {"batch_size": 8, "num_threads": 1}
+Kind = TypeVar("Kind")
 PARENT = """
 import sys
 from pathlib import Path
@@ -79,10 +80,15 @@ def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:
         return runner.run(job, folder / "trial")
 
 
+def ended_as(kind: type[Kind], outcome: TrialOutcome) -> Kind:
+    """The outcome of a trial that has to end in this way."""
+    assert isinstance(outcome, kind), describe(outcome)
+    return outcome
+
+
 def measured(outcome: TrialOutcome) -> Measurement:
-    """What a trial measured, which no other outcome tells."""
-    assert isinstance(outcome, Measured), outcome
-    return outcome.measurement
+    """What a trial measured that has to end well."""
+    return ended_as(Measured, outcome).measurement
 
 
 def start_parent(folder: Path, job: Job, warm: bool = False) -> subprocess.Popen[bytes]:

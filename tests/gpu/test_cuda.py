@@ -17,7 +17,7 @@ from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import CountedFlops, Inspected, OutOfMemory, Probed
-from children import measured
+from children import ended_as, measured
 from covering import covers
 from factories import TINY_CONV, cpu_machine, cuda_machine, written
 from gpus import CUDA, QUICK, cuda_only, job_on, on_cuda
@@ -107,8 +107,7 @@ def test_the_peak_is_what_the_allocator_reserved(ask):
 @covers("T3")
 @cuda_only("on a CPU the runner holds the limit, from outside")
 def test_a_memory_limit_makes_the_allocator_fail_inside_the_trial(ask):
-    outcome = ask(job_on(CUDA, Measure(QUICK), DEVICE_HOG, LIMIT))
-    assert isinstance(outcome, OutOfMemory), outcome
+    outcome = ended_as(OutOfMemory, ask(job_on(CUDA, Measure(QUICK), DEVICE_HOG, LIMIT)))
     assert outcome.memory == "device"
 
 
@@ -130,8 +129,7 @@ def test_the_limits_are_found_on_the_device(device, ask):
 
 
 def test_the_machine_is_described_with_its_device(device, ask):
-    outcome = ask(Job(Inspect(), "cpu" if device == "cpu" else "auto"))
-    assert isinstance(outcome, Inspected), outcome
+    outcome = ended_as(Inspected, ask(Job(Inspect(), "cpu" if device == "cpu" else "auto")))
     machine = outcome.machine
     assert machine.device == device
     assert (machine.device_memory_bytes is None) is (device == "cpu")
@@ -143,8 +141,7 @@ def test_the_machine_is_described_with_its_device(device, ask):
 def test_a_file_that_hides_the_gpus_is_searched_on_the_cpu(ask, tmp_path):
     hides = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
     model = written(tmp_path, hides + TINY_CONV.read_text(), "model.py")
-    outcome = ask(Job(Inspect(), "auto", str(model)))
-    assert isinstance(outcome, Inspected), outcome
+    outcome = ended_as(Inspected, ask(Job(Inspect(), "auto", str(model))))
     assert outcome.machine.device == "cpu"
 
 

@@ -7,6 +7,7 @@ import pytest
 from autotune.configuration.job import Diagnose, Job, Observe, Profile
 from autotune.configuration.script import Script
 from autotune.values.outcome import Diagnosed, Observed, Profiled
+from children import ended_as
 from factories import written
 from gpus import CUDA, QUICK, cuda_only, job_on
 
@@ -28,8 +29,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 
 
 def test_each_stage_of_training_is_timed(device, ask):
-    found = ask(job_on(device, Diagnose(QUICK, workers=(0, 1), bfloat16=True)))
-    assert isinstance(found, Diagnosed), found
+    found = ended_as(Diagnosed, ask(job_on(device, Diagnose(QUICK, workers=(0, 1), bfloat16=True))))
     assert 0 < found.optimizer_seconds < found.compute_seconds
     assert [one.num_workers for one in found.loading] == [0, 1]
     assert all(one.seconds > 0 for one in found.loading)
@@ -51,8 +51,7 @@ def test_the_stages_of_an_unchanged_script_are_seen(device, ask, tmp_path):
         script=Script((device, "plain", "1", str(tmp_path / "losses.txt"))),
         deadline_seconds=180.0,
     )
-    seen = ask(job)
-    assert isinstance(seen, Observed), seen
+    seen = ended_as(Observed, ask(job))
     assert seen.device.startswith(device)
     stages = seen.stages
     assert 0 < stages.optimizer_seconds < stages.compute_seconds
@@ -70,8 +69,7 @@ def test_a_gpu_is_idle_where_python_launches_many_small_kernels(
     width, layers, is_idle, ask, tmp_path
 ):
     model = written(tmp_path, LAYERS.format(width=width, layers=layers), "model.py")
-    found = ask(job_on(CUDA, Diagnose(QUICK, workers=(0,)), model))
-    assert isinstance(found, Diagnosed), found
+    found = ended_as(Diagnosed, ask(job_on(CUDA, Diagnose(QUICK, workers=(0,)), model)))
     assert found.busy_seconds is not None
     assert found.launch_seconds is not None
     assert (found.busy_seconds < 0.7 * found.compute_seconds) is is_idle
@@ -79,8 +77,7 @@ def test_a_gpu_is_idle_where_python_launches_many_small_kernels(
 
 
 def test_a_profile_names_what_runs_on_the_device(device, ask):
-    found = ask(job_on(device, Profile(warmup_steps=3)))
-    assert isinstance(found, Profiled), found
+    found = ended_as(Profiled, ask(job_on(device, Profile(warmup_steps=3))))
     seconds = [one.seconds for one in found.operators]
     assert seconds
     assert seconds == sorted(seconds, reverse=True)

@@ -16,7 +16,7 @@ from autotune.searching.run.events import Answered
 from autotune.training.arithmetic import is_heavy
 from autotune.values.measurement import Noise
 from autotune.values.outcome import CountedFlops, Lost, Measured
-from children import WORKLOADS, job_for
+from children import WORKLOADS, ended_as, job_for
 from factories import GIB, best_config, cpu_machine, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
 
@@ -162,8 +162,7 @@ def test_a_real_training_that_keeps_tensors_is_seen(workload, leaks, tmp_path):
     runs = []
     with SubprocessRunner(tmp_path / "inductor") as runner:
         for number in range(3):
-            outcome = runner.run(job, tmp_path / str(number))
-            assert isinstance(outcome, Measured), outcome
+            outcome = ended_as(Measured, runner.run(job, tmp_path / str(number)))
             runs.append(outcome.measurement)
     grows = bytes_per_second(runs)
     assert (grows is not None) == leaks, [

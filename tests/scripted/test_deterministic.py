@@ -13,7 +13,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import Answered
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, NotApplied, Rejected
-from children import autotune, hurried, job_for, run_child, succeeded
+from children import autotune, ended_as, hurried, job_for, run_child, succeeded
 from factories import best_config, cpu_machine, cuda_machine, written
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, unstored_in
 
@@ -140,8 +140,7 @@ def test_another_mode_in_the_baseline_contradicts_the_flag(tmp_path):
 
 def test_the_mode_is_read_back_and_no_kernel_is_the_outcome_in_torchs_words(tmp_path):
     model = model_in(tmp_path, where="True", assertion=ON)
-    outcome = run_child(tmp_path, job_for(model, {"deterministic": True}))
-    assert isinstance(outcome, Rejected)
+    outcome = ended_as(Rejected, run_child(tmp_path, job_for(model, {"deterministic": True})))
     assert outcome.detail.startswith(NO_KERNEL)
     assert not outcome.detail.endswith(".")
     late = f"{ON} and torch.use_deterministic_algorithms(False)"

@@ -9,7 +9,7 @@ from autotune.configuration.job import Gate, Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import TrialEnded
 from autotune.values.outcome import Gated, Inspected, NonFinite, OutOfMemory, Signature
-from children import SETTINGS, WORKLOADS, job_for, measured, run_child
+from children import SETTINGS, WORKLOADS, ended_as, job_for, measured, run_child
 from command_line import told
 from factories import cpu_machine, written
 from scripted_runner import FACTS, ScriptedRunner, agreeing, at, batch_of, events_of, unstored_in
@@ -185,8 +185,7 @@ def test_a_child_tells_a_mean_over_samples_from_what_depends_on_the_batch(
     whole = TrainingConfig.of({**SETTINGS, "batch_size": 32}).as_dict()
     parts = {"batch_size": 8, "accumulation_steps": 4}
     job = job_for(WORKLOADS / f"{workload}.py", parts, task=Gate(whole, in_double))
-    found = run_child(tmp_path, job)
-    assert isinstance(found, Gated)
+    found = ended_as(Gated, run_child(tmp_path, job))
     assert found.in_double == in_double
     assert (found.gradient_error < (1e-9 if in_double else 1e-5)) == agrees
     assert (found.gradient_error > 0.005) == (not agrees)

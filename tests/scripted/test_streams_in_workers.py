@@ -17,7 +17,7 @@ from autotune.configuration.job import Inspect, Job
 from autotune.training import sharding
 from autotune.training.sharding import Reading, finding, workers_obstacle
 from autotune.values.outcome import Inspected
-from children import WORKLOADS, run_child
+from children import WORKLOADS, ended_as, run_child
 from factories import written
 from tiers import late_in
 
@@ -242,8 +242,7 @@ def test_reading_ends_by_the_clock_where_samples_do_not():
 
 
 def facts_of(folder, model):
-    outcome = run_child(folder, Job(Inspect(), "cpu", str(model)))
-    assert isinstance(outcome, Inspected), outcome
+    outcome = ended_as(Inspected, run_child(folder, Job(Inspect(), "cpu", str(model))))
     assert outcome.workload is not None
     return outcome.workload
 

@@ -23,7 +23,7 @@ from autotune.study.archive import find_study
 from autotune.training.sample_lengths import count_tokens
 from autotune.values.measurement import TokenCount
 from autotune.values.outcome import Inspected, Measured, UserError
-from children import WORKLOADS, job_for, measured, run_child
+from children import WORKLOADS, ended_as, job_for, measured, run_child
 from factories import cpu_machine, measurement
 from reporting import Page
 from scripted_runner import FACTS, ScriptedRunner, batch_of, events_of, options_in, unstored_in
@@ -75,16 +75,14 @@ def test_a_child_counts_the_tokens_of_the_samples_if_it_is_asked(tmp_path):
     assert counted.samples >= 8
     assert 1 < counted.tokens / counted.samples < 9
     assert run.tokens_per_second == rate * counted.tokens / counted.samples
-    silent = run_child(tmp_path / "silent", job)
-    assert isinstance(silent, Measured)
+    silent = ended_as(Measured, run_child(tmp_path / "silent", job))
     assert silent.measurement.token_count is None
 
 
 def test_a_count_that_is_no_number_of_tokens_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("MISCOUNTS", "1")
     job = replace(job_for(WORKLOADS / "counts_tokens.py"), count_tokens=True)
-    found = run_child(tmp_path, job)
-    assert isinstance(found, UserError)
+    found = ended_as(UserError, run_child(tmp_path, job))
     assert "count_tokens must return the tokens of a batch, a whole number above 0" in found.detail
     assert "it returned 0.5" in found.detail
 

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.values.outcome import Measured, OutOfMemory
-from children import WORKLOADS, shared_job
+from children import WORKLOADS, ended_as, shared_job
 from tiers import late
 
 MIB = 1 << 20
@@ -82,8 +82,7 @@ def test_a_limit_that_is_passed_beside_blocks_ends_the_child(runner, tmp_path):
         timing(blocks=2000),
         memory_limit_bytes=800 * MIB,
     )
-    outcome = runner.run(job, tmp_path / "trial")
-    assert isinstance(outcome, OutOfMemory), outcome
+    outcome = ended_as(OutOfMemory, runner.run(job, tmp_path / "trial"))
     assert outcome.peak_bytes > 800 * MIB
     assert outcome.during == ""
     assert (tmp_path / "trial" / "phase").read_text() == "measure"

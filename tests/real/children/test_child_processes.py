@@ -21,6 +21,7 @@ from autotune.values import outcome as outcomes
 from children import (
     WORKLOADS,
     children_of,
+    ended_as,
     job_for,
     measured,
     nobody_is_left,
@@ -81,8 +82,7 @@ def test_a_child_has_a_session_of_its_own_and_nothing_to_read(run, tmp_path):
         "import json, os, sys\n"
         "raise ValueError(json.dumps([os.getsid(0), os.getpid(), os.readlink('/proc/self/fd/0')]))"
     )
-    outcome = run(shared_job(written(tmp_path, source, "model.py")))
-    assert isinstance(outcome, outcomes.UserError)
+    outcome = ended_as(outcomes.UserError, run(shared_job(written(tmp_path, source, "model.py"))))
     search, process, stdin = json.loads(outcome.detail.removeprefix("ValueError: "))
     assert search == process != os.getsid(0)
     assert stdin == "/dev/null"
@@ -149,8 +149,7 @@ def test_a_child_that_passes_the_memory_limit_is_ended_while_it_runs(run, tmp_pa
         settings={"batch_size": 64},
         memory_limit_bytes=900 * MIB,
     )
-    outcome = run(job)
-    assert isinstance(outcome, outcomes.OutOfMemory)
+    outcome = ended_as(outcomes.OutOfMemory, run(job))
     assert outcome.memory == "host"
     assert str(900 * MIB) in outcome.detail
     assert 900 * MIB < outcome.peak_bytes < 4096 * MIB

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.configuration.job import Diagnose, Profile
 from autotune.values.outcome import Diagnosed, Profiled, UserError
-from children import QUICK, WORKLOADS, autotune, hurried, job_for
+from children import QUICK, WORKLOADS, autotune, ended_as, hurried, job_for
 
 
 @pytest.fixture
@@ -21,8 +21,7 @@ def diagnosed(runner, tmp_path):
 
 @pytest.mark.parametrize("workload", ["plain", "nested_batches", "stream"])
 def test_every_stage_takes_some_time(diagnosed, workload):
-    found = diagnosed(workload, workers=(0, 1))
-    assert isinstance(found, Diagnosed)
+    found = ended_as(Diagnosed, diagnosed(workload, workers=(0, 1)))
     assert [one.num_workers for one in found.loading] == [0, 1]
     seconds = [found.compute_seconds, found.optimizer_seconds, *(o.seconds for o in found.loading)]
     assert min(seconds) > 0

@@ -17,7 +17,7 @@ from autotune.numerics.trajectory import DiskStore
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import Gated, NonFinite, Probed
-from children import SETTINGS, WORKLOADS, job_for, model_of
+from children import SETTINGS, WORKLOADS, ended_as, job_for, model_of
 from tiers import late
 
 
@@ -179,14 +179,12 @@ def test_another_batch_tells_how_much_gradients_vary(outcome_of):
 
 
 def test_a_loss_that_is_not_finite_is_told_as_such(outcome_of):
-    outcome = outcome_of("nan_loss", optimizer_impl="fused")
-    assert isinstance(outcome, NonFinite)
+    outcome = ended_as(NonFinite, outcome_of("nan_loss", optimizer_impl="fused"))
     assert "the loss of one batch" in outcome.detail
 
 
 @pytest.mark.parametrize("factor", [1.0, 4.0])
 def test_the_learning_rate_factor_of_a_job_reaches_the_optimizer(factor, runner, tmp_path):
     job = job_for(WORKLOADS / "two_rates.py", task=Probe(samples=64, seeds=(0,)))
-    outcome = runner.run(replace(job, lr_factor=factor), tmp_path / "trial")
-    assert isinstance(outcome, Probed)
+    outcome = ended_as(Probed, runner.run(replace(job, lr_factor=factor), tmp_path / "trial"))
     assert outcome.qualities == (0.375 * factor,)

@@ -8,7 +8,7 @@ import pytest
 from autotune.configuration.job import CountFlops, Inspect, Job, Probe
 from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
-from children import WORKLOADS, job_for
+from children import WORKLOADS, ended_as, job_for, measured
 from covering import covers
 from tiers import late
 
@@ -45,8 +45,7 @@ def outcome_of(run):
 @pytest.mark.parametrize("workload", ["plain", "nested_batches", "stream"])
 @forked_only
 def test_a_workload_that_trains_is_measured(workload, outcome_of):
-    outcome = outcome_of(workload)
-    assert isinstance(outcome, outcomes.Measured)
+    outcome = ended_as(outcomes.Measured, outcome_of(workload))
     blocks = outcome.measurement.blocks
     disturbed = sum(block.is_disturbed for block in blocks)
     assert 6 <= len(blocks) <= 6 + disturbed, "further ones only in place of disturbed ones"
@@ -56,8 +55,7 @@ def test_a_workload_that_trains_is_measured(workload, outcome_of):
 
 @covers("T15")
 def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp_path):
-    outcome = outcome_of("noisy")
-    assert isinstance(outcome, outcomes.Measured)
+    measured(outcome_of("noisy"))
     printed = (tmp_path / "trial" / "stdout.log").read_bytes()
     assert b"\xff\xfe\x00\x1b[2J" in printed
     assert len(printed) > 5_000_000
@@ -68,16 +66,14 @@ def test_rubbish_on_stdout_and_stderr_does_not_reach_the_outcome(outcome_of, tmp
 @forked_only
 def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, outcome_of):
     job = {"task": Probe(samples=512, seeds=(0, 1, 0)), "settings": {"batch_size": batch_size}}
-    outcome = outcome_of("needs_many_updates", **job)
-    assert isinstance(outcome, outcomes.Probed)
+    outcome = ended_as(outcomes.Probed, outcome_of("needs_many_updates", **job))
     assert all(least <= quality <= most for quality in outcome.qualities)
     assert outcome.qualities[0] == outcome.qualities[2], "the same seed"
 
 
 @forked_only
 def test_the_flops_of_a_sample_are_counted(outcome_of):
-    outcome = outcome_of("plain", task=CountFlops())
-    assert isinstance(outcome, outcomes.CountedFlops)
+    outcome = ended_as(outcomes.CountedFlops, outcome_of("plain", task=CountFlops()))
     # A linear layer of 8 x 2: forward, and backward to the weights; nothing needs the input's.
     assert outcome.flops_per_sample == 2 * (2 * 8 * 2)
     assert outcome.number_format == "float32"
@@ -95,8 +91,7 @@ def test_a_rate_of_products_that_is_known_is_not_measured_again(outcome_of):
 
 def test_an_inspection_says_what_the_workload_is(run):
     job = Job(Inspect(), "cpu", str(WORKLOADS / "stream.py"))
-    outcome = run(job)
-    assert isinstance(outcome, outcomes.Inspected)
+    outcome = ended_as(outcomes.Inspected, run(job))
     assert outcome.machine.device == "cpu"
     assert outcome.workload.dataset_samples is None
     assert not outcome.workload.has_evaluate
@@ -113,22 +108,19 @@ def test_an_inspection_says_what_the_workload_is(run):
 )
 @forked_only
 def test_an_error_is_the_users_as_it_was_raised(workload, settings, detail, outcome_of):
-    outcome = outcome_of(workload, settings=settings)
-    assert isinstance(outcome, outcomes.UserError)
+    outcome = ended_as(outcomes.UserError, outcome_of(workload, settings=settings))
     assert outcome.detail == f"ValueError: {detail}"
     assert outcome.where == line_of(workload, "raise ValueError")
 
 
 def test_a_worker_that_dies_has_crashed(outcome_of):
-    outcome = outcome_of("worker_dies", settings={"num_workers": 1})
-    assert isinstance(outcome, outcomes.Crashed)
+    outcome = ended_as(outcomes.Crashed, outcome_of("worker_dies", settings={"num_workers": 1}))
     assert "DataLoader worker" in outcome.detail
 
 
 @forked_only
 def test_a_breach_of_the_contract_is_named_with_the_file(outcome_of):
-    outcome = outcome_of("loss_is_vector")
-    assert isinstance(outcome, outcomes.UserError)
+    outcome = ended_as(outcomes.UserError, outcome_of("loss_is_vector"))
     assert f"{WORKLOADS / 'loss_is_vector.py'}: compute_loss must return a scalar" in outcome.detail
 
 
@@ -142,8 +134,7 @@ def test_an_impossible_demand_on_the_dataset_rejects_the_configuration(
     workload, detail, outcome_of
 ):
     settings = {"num_workers": 1} if workload == "unpicklable" else {}
-    outcome = outcome_of(workload, settings=settings)
-    assert isinstance(outcome, outcomes.Rejected)
+    outcome = ended_as(outcomes.Rejected, outcome_of(workload, settings=settings))
     assert detail in outcome.detail
 
 

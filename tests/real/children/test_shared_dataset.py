@@ -9,7 +9,7 @@ from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job,
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.time_budget import process_seconds
 from autotune.values import outcome as outcomes
-from children import QUICK, WORKLOADS, nobody_is_left
+from children import QUICK, WORKLOADS, measured, nobody_is_left
 from children import shared_job as job_for
 from factories import written
 
@@ -127,8 +127,8 @@ def build_model():
 
 
 def test_a_trial_says_what_it_shares_and_what_production_pays(trials):
-    measured = {name: outcome.measurement for name, outcome in trials[1].items()}
-    for run in (measured["first"], measured["second"]):
+    runs = {name: outcome.measurement for name, outcome in trials[1].items()}
+    for run in (runs["first"], runs["second"]):
         assert run.shared_seconds >= 0.7
         assert run.build_seconds >= 0.7
         assert process_seconds(run) == pytest.approx(
@@ -139,8 +139,8 @@ def test_a_trial_says_what_it_shares_and_what_production_pays(trials):
             + sum(block.seconds for block in run.blocks)
             + sum(run.boundary_seconds)
         )
-    assert measured["own"].shared_seconds == 0
-    assert measured["own"].build_seconds >= 0.7
+    assert runs["own"].shared_seconds == 0
+    assert runs["own"].build_seconds >= 0.7
 
 
 def test_each_process_builds_its_own_dataset_where_that_is_asked_for(trials):
@@ -232,8 +232,7 @@ def test_a_dataset_made_by_parallel_operations_leaves_trials_their_threads(own_h
     assert outcome.machine.default_num_threads == own.machine.default_num_threads
     for threads in (1, 2):
         job = job_for(model, {"num_threads": threads}, deadline_seconds=60)
-        outcome = runner.run(job, tmp_path / str(threads))
-        assert isinstance(outcome, outcomes.Measured), outcome
+        measured(runner.run(job, tmp_path / str(threads)))
         assert launch_of(tmp_path / str(threads)) == "forked\n"
     assert noted(tmp_path, "told") == [str(own.machine.default_num_threads), "3"] * 2
     assert noted(tmp_path, "threads") == ["3", "3", "1", "2"]

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
-from children import WORKLOADS, job_for, measured, nobody_is_left
+from children import WORKLOADS, ended_as, job_for, measured, nobody_is_left
 from covering import covers
 from factories import written
 
@@ -42,8 +42,7 @@ def launch_of(folder):
 def says(source, folder, runner, host="search"):
     """Return what a workload raises, and how its process was launched."""
     job = job_for(written(folder, source, "model.py"), host=host)
-    outcome = runner.run(job, folder / "trial")
-    assert isinstance(outcome, UserError), outcome
+    outcome = ended_as(UserError, runner.run(job, folder / "trial"))
     return outcome.detail, launch_of(folder / "trial")
 
 
@@ -119,8 +118,7 @@ def test_the_last_environment_has_a_host_of_its_own_beside_the_plain_one(runner,
     found = []
     for policy in policies:
         job = job_for(model, {"omp_wait_policy": policy})
-        outcome = runner.run(job, tmp_path / "trial")
-        assert isinstance(outcome, UserError), outcome
+        outcome = ended_as(UserError, runner.run(job, tmp_path / "trial"))
         found.append(literal_eval(outcome.detail.removeprefix("ValueError: ")))
     assert [seen for seen, _ in found] == [policy and policy.upper() for policy in policies]
     assert [found.index(one) for one in found] == [0, 1, 0, 1, 4, 5, 0]

@@ -13,7 +13,7 @@ from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import QUIET
 from autotune.values.outcome import Measured, NotApplied, UserError
-from children import WORKLOADS, job_for, measured, model_of, nobody_is_left, shared_job
+from children import WORKLOADS, ended_as, job_for, measured, model_of, nobody_is_left, shared_job
 from covering import covers
 from factories import written
 from leaks import shared_memory
@@ -78,8 +78,7 @@ def test_the_log_of_a_crash_holds_the_stack(batch_size, outcome_of, tmp_path):
     ],
 )
 def test_an_exit_of_the_program_is_the_users_error_with_its_line(batch_size, detail, outcome_of):
-    outcome = outcome_of("faulty", batch_size=batch_size)
-    assert isinstance(outcome, outcomes.UserError)
+    outcome = ended_as(outcomes.UserError, outcome_of("faulty", batch_size=batch_size))
     assert outcome.detail == detail
     assert outcome.where.startswith(f"{WORKLOADS / 'faulty.py'}:")
 
@@ -94,8 +93,7 @@ def test_an_exit_of_the_program_is_the_users_error_with_its_line(batch_size, det
     ],
 )
 def test_memory_that_cannot_be_had_is_named_with_its_kind(batch_size, memory, words, outcome_of):
-    outcome = outcome_of("faulty", batch_size=batch_size)
-    assert isinstance(outcome, outcomes.OutOfMemory)
+    outcome = ended_as(outcomes.OutOfMemory, outcome_of("faulty", batch_size=batch_size))
     assert outcome.memory == memory
     assert all(word in outcome.detail for word in words)
 
@@ -140,8 +138,7 @@ def test_a_process_that_would_not_end_well_has_answered_before(outcome_of):
     ],
 )
 def test_an_outcome_that_is_none_is_lost_and_no_value_of_it_stored(batch_size, reason, outcome_of):
-    outcome = outcome_of("forges_outcome", batch_size=batch_size)
-    assert isinstance(outcome, outcomes.Lost)
+    outcome = ended_as(outcomes.Lost, outcome_of("forges_outcome", batch_size=batch_size))
     assert reason in outcome.detail
 
 
@@ -222,8 +219,7 @@ def test_tensors_of_workers_that_were_killed_before_they_were_passed_on_are_give
 
 @covers("U14")
 def test_too_few_open_files_are_named_with_where_to_look(outcome_of):
-    outcome = outcome_of("few_descriptors", num_workers=8)
-    assert isinstance(outcome, outcomes.OutOfMemory)
+    outcome = ended_as(outcomes.OutOfMemory, outcome_of("few_descriptors", num_workers=8))
     assert outcome.memory == "file descriptors"
     assert "ulimit -n" in outcomes.describe(outcome)
 
@@ -262,16 +258,14 @@ def test_a_flag_that_is_changed_after_the_warm_up_is_noticed(runner, tmp_path):
 
 
 def test_a_sample_that_cannot_be_read_late_in_the_dataset_is_the_users(runner, tmp_path):
-    outcome = outcome_alone("late_damage", runner, tmp_path)
-    assert isinstance(outcome, UserError)
+    outcome = ended_as(UserError, outcome_alone("late_damage", runner, tmp_path))
     assert outcome.detail == "OSError: sample 1000 cannot be read"
     assert outcome.where.startswith(str(WORKLOADS / "late_damage.py"))
 
 
 @covers("R14")
 def test_a_trial_that_is_stopped_for_a_while_is_not_slower_for_it(runner, tmp_path):
-    outcome = outcome_alone("stops_itself", runner, tmp_path)
-    assert isinstance(outcome, Measured)
+    outcome = ended_as(Measured, outcome_alone("stops_itself", runner, tmp_path))
     # Whatever else this machine does meanwhile is left out of account.
     blocks = [b if b.noise.stopped else replace(b, noise=QUIET) for b in outcome.measurement.blocks]
     run = replace(outcome.measurement, blocks=tuple(blocks))

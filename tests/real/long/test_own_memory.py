@@ -8,7 +8,16 @@ from autotune.configuration.job import Gate, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import EVALUATION, NUMERICS_CHECK
 from autotune.values.outcome import Gated, OutOfMemory, Probed, describe
-from children import SETTINGS, WORKLOADS, job_for, measured, model_of, run_child, start_hurried
+from children import (
+    SETTINGS,
+    WORKLOADS,
+    ended_as,
+    job_for,
+    measured,
+    model_of,
+    run_child,
+    start_hurried,
+)
 from factories import written
 from scripted_runner import ScriptedRunner, at, events_of, options_in
 
@@ -62,14 +71,12 @@ def test_a_search_whose_held_out_samples_do_not_fit_into_memory_ends_with_an_ans
 def test_numerics_are_compared_in_the_memory_that_training_takes(
     workload, beyond_mib, gate, trained_mib
 ):
-    found = gate(workload, trained_mib(workload) + beyond_mib)
-    assert isinstance(found, Gated), describe(found)
+    found = ended_as(Gated, gate(workload, trained_mib(workload) + beyond_mib))
     assert found.in_double
 
 
 def test_a_comparison_without_float64_fits_where_one_with_it_passes_the_limit(gate):
-    found = gate("large_in_double", 800)
-    assert isinstance(found, OutOfMemory), found
+    found = ended_as(OutOfMemory, gate("large_in_double", 800))
     assert found.during == NUMERICS_CHECK
     assert "during numerical check (not during training)" in describe(found)
     assert isinstance(gate("large_in_double", 800, in_double=False), Gated)
@@ -126,8 +133,7 @@ def test_a_smaller_last_batch_counts_by_its_samples(source, runner, tmp_path):
     qualities = []
     for evaluation_batch in (54, 300):
         job = job_for(model, task=Probe(64, (0, 1), evaluation_batch))
-        outcome = runner.run(job, tmp_path / "trial")
-        assert isinstance(outcome, Probed), outcome
+        outcome = ended_as(Probed, runner.run(job, tmp_path / "trial"))
         qualities.append(outcome.qualities)
     assert qualities[0] == pytest.approx(qualities[1], rel=1e-5)
     assert qualities[0][0] != qualities[0][1]
@@ -141,8 +147,7 @@ def test_memory_that_runs_out_in_evaluate_is_told_as_such(threads, runner, tmp_p
         Probe(64, (0,)),
         memory_limit_bytes=700 * MIB,
     )
-    outcome = runner.run(job, tmp_path / "trial")
-    assert isinstance(outcome, OutOfMemory), outcome
+    outcome = ended_as(OutOfMemory, runner.run(job, tmp_path / "trial"))
     assert "during evaluation (not during training)" in describe(outcome)
 
 
@@ -153,8 +158,7 @@ def test_memory_that_runs_out_in_training_is_not_told_as_evaluation(tmp_path):
         Probe(256, (0,)),
         memory_limit_bytes=900 * MIB,
     )
-    outcome = run_child(tmp_path, job)
-    assert isinstance(outcome, OutOfMemory), outcome
+    outcome = ended_as(OutOfMemory, run_child(tmp_path, job))
     assert outcome.during == ""
 
 

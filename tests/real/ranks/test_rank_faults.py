@@ -19,6 +19,7 @@ from children import (
     QUICK,
     WORKLOADS,
     children_of,
+    ended_as,
     job_for,
     nobody_is_left,
     start_parent,
@@ -98,8 +99,7 @@ def test_a_rank_that_dies_is_named_and_not_the_one_that_lost_its_peer(way, said,
 
 @covers("T23")
 def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path):
-    outcome = outcome_of(MODEL, "raises", tmp_path)
-    assert isinstance(outcome, UserError), outcome
+    outcome = ended_as(UserError, outcome_of(MODEL, "raises", tmp_path))
     assert "rank 1: ValueError: rank 1 does not like this batch" in outcome.detail
     assert "log: stderr.rank1.log" in outcome.detail
     assert outcome.where.startswith(f"{WORKLOADS / 'ranks.py'}:")
@@ -111,8 +111,7 @@ def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path):
 @pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), late(OWN, "hangs")])
 def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
     seconds = DEADLINE if way == MODEL else OF_LAUNCHER
-    outcome = outcome_of(way, fault, tmp_path, seconds)
-    assert isinstance(outcome, TimedOut), outcome
+    outcome = ended_as(TimedOut, outcome_of(way, fault, tmp_path, seconds))
     assert outcome.limit_seconds == seconds
     if way == MODEL:
         assert outcome.phase == "measure"
@@ -121,37 +120,32 @@ def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
 
 @covers("T24")
 def test_a_rank_that_was_stopped_for_a_while_disturbs_the_trial_alone(tmp_path):
-    outcome = outcome_of(MODEL, "stopped", tmp_path)
-    assert isinstance(outcome, outcomes.Measured), outcome
+    outcome = ended_as(outcomes.Measured, outcome_of(MODEL, "stopped", tmp_path))
     assert any(block.noise.stopped for block in outcome.measurement.blocks)
 
 
 @covers("T23")
 def test_a_loss_that_is_no_number_on_one_rank_fails_the_trial(tmp_path):
-    outcome = outcome_of(SCRIPT, "diverges", tmp_path)
-    assert isinstance(outcome, outcomes.NonFinite), outcome
+    outcome = ended_as(outcomes.NonFinite, outcome_of(SCRIPT, "diverges", tmp_path))
     assert outcome.detail.startswith("rank ")
 
 
 @covers("T25")
 def test_a_rank_with_fewer_batches_is_named_and_nobody_waits_for_ever(tmp_path):
     job = job_for(WORKLOADS / "rank_streams.py", deadline_seconds=120.0)
-    outcome = run(replace(job, processes=2), tmp_path)
-    assert isinstance(outcome, Rejected), outcome
+    outcome = ended_as(Rejected, run(replace(job, processes=2), tmp_path))
     assert "rank 1 has fewer batches in an epoch than others (rank 0: " in outcome.detail
 
 
 @covers("T25")
 def test_a_rank_whose_training_ends_before_the_others_is_named(tmp_path):
-    outcome = outcome_of(SCRIPT, "ends early", tmp_path)
-    assert isinstance(outcome, UserError), outcome
+    outcome = ended_as(UserError, outcome_of(SCRIPT, "ends early", tmp_path))
     assert "rank 1: it ended after 5 steps, too few to be timed" in outcome.detail
 
 
 @covers("T28")
 def test_processes_that_never_join_each_other_are_refused_with_what_to_do(tmp_path):
-    outcome = script_outcome(tmp_path, "plain_loop.py", "--epochs", "1000")
-    assert isinstance(outcome, UserError), outcome
+    outcome = ended_as(UserError, script_outcome(tmp_path, "plain_loop.py", "--epochs", "1000"))
     assert "nothing calls torch.distributed.init_process_group" in outcome.detail
 
 
@@ -180,8 +174,7 @@ def test_a_port_in_use_is_named(tmp_path):
 @covers("T29")
 def test_a_launcher_that_starts_too_few_processes_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("autotune.process.ranks.PATIENCE_SECONDS", 1.0)
-    found = run(job_of(OWN, "hangs", tmp_path, STARTS_ONE), tmp_path)
-    assert isinstance(found, outcomes.Lost), found
+    found = ended_as(outcomes.Lost, run(job_of(OWN, "hangs", tmp_path, STARTS_ONE), tmp_path))
     assert "the launcher started 1 of 2 processes within 1 s, without rank 1" in found.detail
 
 

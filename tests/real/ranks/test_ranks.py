@@ -18,6 +18,7 @@ from children import (
     QUICK,
     WORKLOADS,
     completed,
+    ended_as,
     job_for,
     measured,
     model_of,
@@ -105,8 +106,7 @@ def of_script(task):
 def test_two_processes_are_timed_as_one_training(workload, name, launcher, tmp_path):
     job = of_two(WORKLOADS / "plain.py") if workload == MODEL else of_script(Measure(QUICK))
     words = launcher(name)
-    outcome = run_child(tmp_path, replace(job, launch=words), warm=True)
-    assert isinstance(outcome, Measured), outcome
+    outcome = ended_as(Measured, run_child(tmp_path, replace(job, launch=words), warm=True))
     assert nobody_is_left(tmp_path)
     found = outcome.measurement
     step = 16 if workload == MODEL else 32
@@ -153,8 +153,7 @@ def test_a_launcher_without_a_place_to_meet_is_refused_with_what_to_do(launcher,
 
 def test_a_probe_of_two_ranks_has_a_quality_for_each_seed(tmp_path):
     task = Probe(samples=256, seeds=(0, 1), untrained=True)
-    outcome = run_child(tmp_path, of_two(WORKLOADS / "plain.py", task=task))
-    assert isinstance(outcome, Probed), outcome
+    outcome = ended_as(Probed, run_child(tmp_path, of_two(WORKLOADS / "plain.py", task=task)))
     assert len(outcome.qualities) == 2
     assert min(outcome.qualities) > (outcome.untrained or 0.0)
 

@@ -8,7 +8,16 @@ from autotune.accuracy.numerics_verdict import numerics_fault
 from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values import outcome as outcomes
-from children import SETTINGS, WORKLOADS, job_for, measured, model_of, nobody_is_left, run_child
+from children import (
+    SETTINGS,
+    WORKLOADS,
+    ended_as,
+    job_for,
+    measured,
+    model_of,
+    nobody_is_left,
+    run_child,
+)
 from tiers import late_in
 
 FSDP = {"sharding": "fsdp"}
@@ -70,9 +79,7 @@ def gated(folder, model, dtype, **settings):
     job = job_for(
         model, {**settings, "ddp_comm_dtype": dtype}, Gate(reference.as_dict(), in_double=False)
     )
-    outcome = run_child(folder, replace(job, processes=2))
-    assert isinstance(outcome, outcomes.Gated), outcomes.describe(outcome)
-    return outcome
+    return ended_as(outcomes.Gated, run_child(folder, replace(job, processes=2)))
 
 
 @pytest.mark.long
@@ -94,8 +101,7 @@ def test_gradients_that_vanish_in_float16_are_a_fault(tmp_path):
 
 def ranks_of(folder, name):
     job = of_two(WORKLOADS / name, {}, task=Inspect())
-    outcome = run_child(folder, replace(job, config=None))
-    assert isinstance(outcome, outcomes.Inspected), outcomes.describe(outcome)
+    outcome = ended_as(outcomes.Inspected, run_child(folder, replace(job, config=None)))
     return outcome.workload.ranks
 
 
@@ -128,8 +134,7 @@ def test_parameters_that_steps_leave_out_are_named(kind, obstacle, unused, tmp_p
 @pytest.mark.parametrize("settings", [{}, {"accumulation_steps": 2}, {"sharding": "fsdp"}])
 def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
     job = job_for(WORKLOADS / "batch_norm.py", settings, CountFlops())
-    found = run_child(tmp_path, replace(job, processes=2))
-    assert isinstance(found, outcomes.CountedFlops), outcomes.describe(found)
+    found = ended_as(outcomes.CountedFlops, run_child(tmp_path, replace(job, processes=2)))
     assert nobody_is_left(tmp_path)
     assert found.flops_per_sample
     assert found.matmul_flops_per_second
@@ -139,8 +144,7 @@ def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
 def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
     model = model_of(tmp_path, SLOW)
     job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0, 1)))
-    found = run_child(tmp_path, replace(job, processes=2))
-    assert isinstance(found, outcomes.Diagnosed), outcomes.describe(found)
+    found = ended_as(outcomes.Diagnosed, run_child(tmp_path, replace(job, processes=2)))
     assert (found.processes, found.samples) == (2, 16)
     assert found.compute_seconds > 0.02, "of the slower one, for each batch"
     assert found.compute_seconds < 0.2

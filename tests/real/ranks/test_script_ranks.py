@@ -5,7 +5,7 @@ import pytest
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, InTwo, observed
 from autotune.configuration.job import Measure, Probe
 from autotune.values.outcome import Measured, NotApplied, Probed
-from children import QUICK, measured
+from children import QUICK, ended_as, measured
 from covering import covers
 from factories import written
 from needs import installed
@@ -55,8 +55,7 @@ def test_a_probe_takes_the_samples_of_all_ranks(ask):
 def test_a_script_that_ends_by_itself_has_a_quality(loss, ask):
     """Its processes have let go of each other by then."""
     task = Probe(10**6, (0,), loss=loss)
-    outcome = ask("ddp_loop.py", task=task, settings={}, metric=r"loss ([0-9.]+)")
-    assert isinstance(outcome, Probed), outcome
+    outcome = ended_as(Probed, ask("ddp_loop.py", task=task, settings={}, metric=r"loss ([0-9.]+)"))
     last = float(log_of(ask, 0).split()[-1])
     assert outcome.qualities[0] == pytest.approx(last, abs=0.1 if loss else 0.0)
 

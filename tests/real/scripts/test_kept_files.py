@@ -11,7 +11,7 @@ from asked_scripts import Ask, observed
 from autotune.configuration.job import Measure, MeasurePlan, Observe
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Measured, Observed, UserError
-from children import autotune, succeeded
+from children import autotune, ended_as, succeeded
 from covering import covers
 from needs import installed
 from tiers import late, late_in
@@ -131,8 +131,7 @@ def test_what_a_run_changes_or_deletes_is_kept_as_it_was(runner, folder, task, a
 @covers("U16")
 def test_nothing_is_overwritten_that_cannot_be_kept(runner, folder):
     (folder / "kept").write_text("a file where the folder would be")
-    outcome = run(runner, folder, Measure(MeasurePlan()))
-    assert isinstance(outcome, UserError)
+    outcome = ended_as(UserError, run(runner, folder, Measure(MeasurePlan())))
     assert f"it would change or delete {folder / 'last.pt'}" in outcome.detail
     assert (folder / "last.pt").read_text() == BEFORE["last.pt"]
 

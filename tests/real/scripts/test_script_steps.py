@@ -11,7 +11,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Measure, Observe, Probe, TakeFirstSteps
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import FirstLosses, Measured, NotApplied, Probed, UserError
-from children import QUICK, hurried, measured, succeeded
+from children import QUICK, ended_as, hurried, measured, succeeded
 from factories import written
 from needs import installed
 from tuned_scripts import report_of, run
@@ -107,8 +107,7 @@ def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask):
     losses = []
     for seed in (0, 0, 1, 1, 2):
         task = Probe(1600, (seed,), loss="mean")
-        outcome = ask("classifies.py", "--seed", "3", task=task, settings={})
-        assert isinstance(outcome, Probed), outcome
+        outcome = ended_as(Probed, ask("classifies.py", "--seed", "3", task=task, settings={}))
         losses += outcome.qualities
     assert losses[0] == losses[1]
     assert losses[2] == losses[3]
@@ -197,8 +196,7 @@ def test_steps_are_counted_where_samples_are_unknown(ask, way):
 
 
 def test_a_loss_that_is_no_scalar_is_named_with_its_line(ask):
-    outcome = ask("no_loader.py", "vector")
-    assert isinstance(outcome, UserError), outcome
+    outcome = ended_as(UserError, ask("no_loader.py", "vector"))
     said = "RuntimeError: grad can be implicitly created only for scalar outputs"
     assert outcome.detail == said
     name, _, number = outcome.where.rpartition(":")

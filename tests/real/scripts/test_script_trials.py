@@ -7,7 +7,7 @@ from autotune.configuration.job import Measure, Probe
 from autotune.process.runner import SubprocessRunner
 from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import Measured, NotApplied, Probed, Rejected
-from children import QUICK, measured, only_its_host_is_left
+from children import QUICK, ended_as, measured, only_its_host_is_left
 from covering import covers
 from tiers import late
 
@@ -197,11 +197,9 @@ def test_workers_that_cannot_be_started_make_the_trial_infeasible(ask):
 def test_a_probe_takes_the_first_quality_after_its_samples(ask):
     arguments = ("plain_loop.py", "--epochs", "50")
     pattern = r"epoch (\d+) "
-    outcome = ask(*arguments, task=Probe(300, (0,)), settings={}, metric=pattern)
-    assert isinstance(outcome, Probed)
+    outcome = ended_as(Probed, ask(*arguments, task=Probe(300, (0,)), settings={}, metric=pattern))
     assert outcome.qualities == (2.0,)  # 128 samples in each epoch: the third one ends at 384
-    last = ask(*arguments, task=Probe(10**9, (0,)), settings={}, metric=pattern)
-    assert isinstance(last, Probed)
+    last = ended_as(Probed, ask(*arguments, task=Probe(10**9, (0,)), settings={}, metric=pattern))
     assert last.qualities == (49.0,)
     nothing = ask("plain_loop.py", task=Probe(10**9, (0,)), settings={}, metric="loss (.*)")
     assert reason(nothing) == "nothing that it printed matches --metric-regex"
