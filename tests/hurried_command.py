@@ -16,7 +16,6 @@ from autotune.configuration.job import Job
 from autotune.process.runner import SubprocessRunner
 from autotune.study import storage
 from autotune.values.outcome import Inspected, TrialOutcome
-from children import autotune
 from hurried_runner import from_one_host, shortened
 
 

@@ -90,6 +90,22 @@ def test_gradients_are_clipped_once_a_step_unscaled_and_whole(plain):
     assert norms["float16", 16] == pytest.approx(norms[None, 64], rel=0.05)
 
 
+def test_a_step_takes_its_batches_and_none_more(plain):
+    setup = set_up(plain, 8, 4)
+    batch = next(iter(setup.loader))
+    given = []
+
+    def batches():
+        while True:
+            given.append(len(given))
+            yield batch
+
+    stream = batches()
+    setup.step(stream)
+    setup.step(stream)
+    assert len(given) == 2 * 4
+
+
 def test_passes_that_a_scaler_makes_void_are_not_counted_into_the_next_step(plain):
     setup = scaled_little(set_up(plain, 8, 2, amp_dtype="float16"))
     batch = next(iter(setup.loader))

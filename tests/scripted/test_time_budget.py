@@ -400,14 +400,17 @@ def test_training_that_stays_eager_in_one_compile_mode_is_not_compiled_in_anothe
 
 
 @pytest.mark.parametrize(
-    ("each_round", "lost", "rounds"),
+    ("each_round", "lost", "rounds", "most_seconds"),
     [
-        *((6.5, (2,), 9), (6.5, (2, 4), None)),  # six decide no more, and nine may
-        *((9.0, (), 6), (9.0, (2,), None), (14.0, (), None)),  # longer than they were estimated
+        # Six rounds decide no more, and nine may.
+        *((6.5, (2,), 9, 1.1 * 160 + 15), (6.5, (2, 4), None, 160 + 13)),
+        # Rounds take longer than they were estimated.
+        *((9.0, (), 6, 1.1 * 160 + 13), (9.0, (2,), None, 1.1 * 160 + 18)),
+        (14.0, (), None, 1.1 * 160 + 28),
     ],
 )
 def test_rounds_that_a_candidate_can_win_are_finished_a_tenth_past_the_budget(
-    each_round, lost, rounds, timed, tmp_path
+    each_round, lost, rounds, most_seconds, timed, tmp_path
 ):
     confirmed = []
 
@@ -426,8 +429,8 @@ def test_rounds_that_a_candidate_can_win_are_finished_a_tenth_past_the_budget(
     if rounds is None:
         with pytest.raises(NotSearchedEnoughError):
             events_of(options, runner)
-        assert runner.elapsed <= budget + 2 * each_round, "and a round"
     else:
         best = events_of(options, runner)[-1].best
         assert (best.keeps_baseline, best.evidence.speedup.rounds) == (False, rounds)
-        assert budget < runner.elapsed <= 1.1 * budget + 15
+        assert runner.elapsed > budget
+    assert runner.elapsed <= most_seconds, "and a round"

@@ -77,7 +77,7 @@ def refused_model(refused_search, tmp_path):
         ),
         (["--seed", "99999999999"], ["--seed", "is not in the range"]),
         (["--baseline", "batch_size"], ["'batch_size' is not a setting", "batch_size=64"]),
-        (["--space", "quik"], ["--space 'quik'", "quick"]),
+        (["--space", "quik"], ["--space 'quik'", "Did you mean 'quick'?"]),
         (["--space", "absent.yaml"], ["absent.yaml"]),
     ],
 )
