@@ -70,8 +70,9 @@ def shared_job(model: Path, *arguments: Any, **options: Any) -> Job:
 
 def model_of(folder: Path, lines: str) -> Path:
     """A model.py that is `plain.py` but for these lines; it may import other workloads, too."""
-    path = f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
-    return written(folder, f"{path}import plain\nfrom plain import *\n{lines}", "model.py")
+    names = "BASELINE, build_dataset, build_model, build_optimizer, compute_loss, evaluate"
+    begin = f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\nimport plain\n"
+    return written(folder, f"{begin}from plain import {names}\n{lines}\n", "model.py")
 
 
 def run_child(folder: Path, job: Job, warm: bool = False) -> TrialOutcome:

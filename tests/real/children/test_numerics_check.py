@@ -84,7 +84,7 @@ def test_what_computes_something_else_is_refused_with_the_reason(
 LATER = """
 from tiny_conv import BASELINE, build_dataset, build_model, compute_loss
 
-class Changing(SGD):
+class Changing(plain.SGD):
     def step(self, closure=None):
         loss = super().step(closure)
         for group in self.param_groups:

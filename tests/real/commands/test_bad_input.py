@@ -20,7 +20,7 @@ from tiers import late
 
 USAGE, WORKLOAD, NOTHING_FEASIBLE = 2, 4, 3
 MISSING = "import no_such_module"
-SAMPLES = "full = build_dataset\ndef build_dataset():\n    return TensorDataset(*full()[:{}])"
+SAMPLES = "full = build_dataset\ndef build_dataset():\n    return plain.TensorDataset(*full()[:{}])"
 
 
 def refused(done, code):

@@ -14,7 +14,6 @@ from children import (
     ended_as,
     job_for,
     measured,
-    model_of,
     run_child,
     start_hurried,
 )
@@ -83,7 +82,8 @@ def test_a_comparison_without_float64_fits_where_one_with_it_passes_the_limit(ga
 
 
 def test_held_out_samples_of_a_stream_are_not_kept_in_memory(runner, tmp_path, trained_mib):
-    lines = (
+    source = (
+        f"import sys\nsys.path.insert(0, {str(WORKLOADS)!r})\n"
         "from large_samples import *\n"
         "from torch.utils.data import IterableDataset\n"
         "class Stream(IterableDataset):\n"
@@ -93,9 +93,9 @@ def test_held_out_samples_of_a_stream_are_not_kept_in_memory(runner, tmp_path, t
         "def build_dataset():\n"
         "    return Stream()\n"
     )
+    model = written(tmp_path, source, "model.py")
     limit = (trained_mib("large_samples") + 150) * MIB  # those held out take 1 GiB
-    task = Probe(64, (0,), 8)
-    job = job_for(model_of(tmp_path, lines), task=task, memory_limit_bytes=limit)
+    job = job_for(model, task=Probe(64, (0,), 8), memory_limit_bytes=limit)
     assert isinstance(runner.run(job, tmp_path / "trial"), Probed)
 
 
