@@ -165,7 +165,7 @@ def test_two_ranks_begin_alike_draw_apart_and_exchange_gradients_once_a_step(tmp
         "    print('begins', float(model.weight.sum()), flush=True)\n"
         "    return model\n"
         "def compute_loss(model, batch):\n"
-        "    print('draws', float(torch.rand(1)), 'exchanges',\n"
+        "    print('draws', float(plain.torch.rand(1)), 'exchanges',\n"
         "          model.require_backward_grad_sync, flush=True)\n"
         "    print('first', float(batch[0].sum()), flush=True)\n"
         "    return plain.compute_loss(model, batch)\n"
