@@ -308,11 +308,7 @@ def test_stages_that_training_outruns_leave_nothing_out():
         (300.0, "Training reaches 300.0/s, 94 % of that phase", "Only faster"),
         (308.0, "Only faster computing can still", "Run it again"),
         (400.0, "Only faster computing can still", "Run it again"),
-        (
-            1142.4,
-            "Run it again: training reaches 357 % of what computing reached by",
-            "Only faster",
-        ),
+        (1142.4, "Run it again: training reaches 357 % of what computing reached", "Only faster"),
         (None, "bottleneck of your settings is computing.\n\n", "Only faster"),
     ],
 )
