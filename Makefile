@@ -109,9 +109,10 @@ docs: $(CORE)
 site: $(ALL)
 	$(BIN)/python -m sphinx -E -W --keep-going -q docs build/site
 
-# Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time.
+# Needs chromium. With STUDY=folder the search is kept there, and drawn again the next time; with
+# REPLAY=1 it is replayed from recorded timings.
 docs-pictures: $(ALL)
-	$(BIN)/python docs/pictures.py $(if $(STUDY),--study $(STUDY))
+	$(BIN)/python docs/pictures.py $(if $(REPLAY),--replay) $(if $(STUDY),--study $(STUDY))
 
 bench-startup: $(CORE)
 	$(BIN)/python -m benchmarks.startup

@@ -1,10 +1,12 @@
 """Search an example and draw the pictures of the documentation from that search.
 
-    python docs/pictures.py [--study FOLDER] [NAME ...]
+    python docs/pictures.py [--replay] [--study FOLDER] [NAME ...]
 
 FOLDER keeps the search, which is drawn again the next time without a new one. The pictures show the
-program's own output, and docs/reference/best-yaml.md shows the file of the same search. To add a
-picture, write a function and name it in `PICTURES`.
+program's own output, and docs/reference/best-yaml.md shows the file of the same search. With
+`--replay`, the search is answered from the recorded table of the example, at the recorded pace, so
+that it takes seconds on any machine; its file and its lines are not kept. To add a picture, write a
+function and name it in `PICTURES`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from best_yaml_page import RECORDED
@@ -27,8 +32,15 @@ from rich.console import Console
 
 from autotune.console.live import LiveProgress
 from autotune.console.progress import PlainProgress, to_stderr
-from autotune.context.options import SamplingOptions, SearchOptions, StudyOptions, WorkloadOptions
-from autotune.process.runner import SubprocessRunner
+from autotune.context.options import (
+    Budget,
+    Resources,
+    SamplingOptions,
+    SearchOptions,
+    StudyOptions,
+    WorkloadOptions,
+)
+from autotune.process.runner import Runner, SubprocessRunner
 from autotune.searching.run.events import Event, PhaseStarted, TrialStarted
 from autotune.searching.search import search
 
@@ -37,11 +49,11 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 NAME = "digits_cnn"
 STUDY = Path("studies", NAME)
-COMMAND = f"autotune search {STUDY / 'model.py'} --space quick"
+COMMAND = f"autotune search {STUDY / 'model.py'}"
 SHOWN = 8
 """Number of the trial during which the terminal is shown; the last one if there are fewer."""
 _TERMINAL, _LOG = "progress.svg", "search.log"
@@ -52,20 +64,46 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=list(PICTURES), metavar="NAME")
     parser.add_argument("--study", type=Path, metavar="FOLDER")
+    parser.add_argument("--replay", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.study or Path(scratch)).resolve()
         if not (folder / _LOG).exists():
-            searched(folder)
+            (replayed if arguments.replay else searched)(folder)
         for name in arguments.names:
             (DOCS / name).write_bytes(PICTURES[name](folder))
             print(f"{DOCS / name}: {(DOCS / name).stat().st_size} bytes")
-        shutil.copy(folder / _LOG, RECORDED.with_name("recorded_search.log"))
-        shutil.copy(folder / STUDY / "best.yaml", RECORDED)
+        if not arguments.replay:
+            shutil.copy(folder / _LOG, RECORDED.with_name("recorded_search.log"))
+            shutil.copy(folder / STUDY / "best.yaml", RECORDED)
 
 
 def searched(folder: Path) -> None:
-    """Run the example's search; keep its lines in a file and its table as a picture."""
+    """Run the example's search."""
+    with SubprocessRunner(folder / "inductor") as runner:
+        watched(folder, _options(), runner, time.time)
+
+
+def replayed(folder: Path) -> None:
+    """Answer the example's search from its recorded table, with a clock that shows its seconds."""
+    from benchmarks.budget import set_clock
+    from benchmarks.replay import ReplayRunner
+    from benchmarks.search import TABLES, truth_of
+
+    table, begun, start = truth_of(NAME).table, time.monotonic(), time.time()
+    runner = ReplayRunner(table)
+    set_clock(SimpleNamespace(**{**vars(time), "monotonic": lambda: begun + runner.seconds}))
+    options = replace(
+        _options(),
+        budget=Budget(seconds=240.0),
+        resources=Resources(memory_limit_bytes=table.header.memory_limit_bytes),
+        sampling=SamplingOptions(space=str(TABLES / f"{NAME}.yaml")),
+    )
+    watched(folder, options, runner, lambda: start + runner.seconds)
+
+
+def watched(folder: Path, options: SearchOptions, runner: Runner, now: Callable[[], float]) -> None:
+    """Search; keep the search's lines in a file and its table as a picture."""
     (folder / STUDY).mkdir(parents=True)
     shutil.copy(ROOT / STUDY / "model.py", folder / STUDY)
     lines: list[str] = []
@@ -75,9 +113,9 @@ def searched(folder: Path) -> None:
         to_stderr(line)
 
     plain = PlainProgress(say)
-    drawn = LiveProgress(Console(file=io.StringIO()))
-    with chdir(folder), SubprocessRunner(Path("inductor")) as runner:
-        for event in search(_options(), runner):
+    drawn = LiveProgress(Console(file=io.StringIO()), now)
+    with chdir(folder):
+        for event in search(options, runner):
             plain.show(event)
             drawn.show(event)
             if _is_shown(event):

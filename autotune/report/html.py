@@ -97,9 +97,9 @@ def _figure(data: ReportData) -> str:
 
 def _lead(data: ReportData) -> str:
     """Return the headline, without what the figure says of it already."""
+    first, _, words = headline(data).partition(": ")
     if data.best is not None and not data.best.keeps_baseline:
-        return headline(data)
-    words = headline(data).partition(": ")[2]
+        return first.partition(" ")[2]
     return words[:1].upper() + words[1:]
 
 
