@@ -29,7 +29,7 @@ def load(
     """Read a best.yaml and check it against its schema and this machine.
 
     One `MismatchWarning` names every difference from the recorded machine: CPU, cores, PyTorch,
-    driver, model.py. The accelerator is checked by `apply_to_process`, because that needs torch.
+    driver, model.py, NVIDIA's GPU.
 
     Args:
         path: path of the best.yaml.

@@ -8,7 +8,6 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import NoReturn, cast
 
@@ -69,25 +68,17 @@ def main() -> None:
         _report_bug(error)
 
 
-class _Imported(Mapping[str, click.Command]):
-    """The commands by name; one is imported when it is asked for."""
+class _Commands(click.Group):
+    """The group of `COMMANDS`, in their order; one is imported when it is asked for."""
 
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in COMMANDS:
-            raise KeyError(name)
-        found = getattr(import_module(f"autotune.commands.{_MODULES.get(name, name)}"), name)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command; None if there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"autotune.commands.{_MODULES.get(cmd_name, cmd_name)}")
+        found = getattr(module, cmd_name)
         assert isinstance(found, click.Command)
         return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class _InOrder(click.Group):
-    """A group that lists its commands in the order of `COMMANDS`, without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names in their order."""
@@ -104,8 +95,8 @@ class _InOrder(click.Group):
 
 
 @click.group(
-    cls=_InOrder,
-    commands=cast("MutableMapping[str, click.Command]", _Imported()),
+    cls=_Commands,
+    commands=cast("dict[str, click.Command]", dict.fromkeys(COMMANDS)),  # for "did you mean"
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="autotune")

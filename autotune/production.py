@@ -27,16 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.configuration.answer_words import explained
 from autotune.configuration.best_config import BestConfig
-from autotune.configuration.mismatch import (
-    difference,
-    missing_variables,
-    report,
-    world_size,
-)
+from autotune.configuration.mismatch import missing_variables, report, world_size
 from autotune.knobs.base import Knob, Value
 from autotune.process.common.interpreter import APPLIES, check_torch
 from autotune.values.errors import MismatchWarning, UsageError
-from autotune.values.machine import nvidia_gpus
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -76,26 +70,14 @@ class Best:
     def apply_to_process(self) -> None:
         """Set threads, cuDNN and matmul precision of this process. Call it before any operation.
 
-        It warns of environment variables that Python lacked at its start, and of another
-        accelerator; where that would be a first use of CUDA, `autotune.load` has looked already.
+        It warns of environment variables that Python lacked at its start.
 
         Raises:
             MismatchError: in place of the warning, if the file was loaded with `strict`.
         """
         name = f"the result of study {self.answer.provenance.study}"
-        found = [*self._other_device(), *missing_variables(self.config)]
-        report(name, found, strict=self._strict)
+        report(name, missing_variables(self.config), strict=self._strict)
         self.settings.apply_to_process()
-
-    def _other_device(self) -> list[str]:
-        """Return the difference between the recorded accelerator and the one here, as lines."""
-        recorded = self.answer.machine.device
-        if recorded == "cpu" or _would_initialise_cuda():
-            return []
-        from autotune.training.inspection import accelerator_name
-
-        here = accelerator_name()
-        return [] if here == recorded else [difference("device", recorded, here)]
 
     def prepare(
         self, model: nn.Module, *, checkpoint: Callable[[nn.Module], object] | None = None
@@ -174,14 +156,18 @@ class Best:
         """
         from torch.utils.data import DataLoader
 
-        from autotune.training.apply_settings import excluded_by
-
         own = {"drop_last": True, **self.settings.loader_kwargs()}
         if init := self.settings.worker_init_fn(kwargs.get("worker_init_fn")):
             kwargs["worker_init_fn"] = init
-        for name in excluded_by(kwargs):
-            own.pop(name, None)
-        return DataLoader(dataset, **{**own, **kwargs})
+        refused = set[str]()  # beside arguments of the caller
+        if kwargs.get("num_workers") == 0:
+            refused |= {"prefetch_factor", "persistent_workers"}
+        if kwargs.get("batch_sampler") is not None:
+            refused |= {"batch_size", "drop_last"}
+        if kwargs.get("batch_size", 1) is None:
+            refused.add("drop_last")
+        kept = {name: value for name, value in own.items() if name not in refused}
+        return DataLoader(dataset, **{**kept, **kwargs})
 
     def batches(self, loader: Iterable[Any], device: str | torch.device) -> Iterator[Any]:
         """Yield the batches of one epoch on the device: those of whole optimizer steps.
@@ -246,18 +232,6 @@ class Best:
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
         return explained(self.answer)
-
-
-def _would_initialise_cuda() -> bool:
-    """Return True if asking torch for the GPU would be the first use of CUDA in this process.
-
-    Launchers that fork their workers, such as accelerate's in a notebook, fail after it.
-    `autotune.load` has compared the GPU by the kernel's list.
-    """
-    import torch
-
-    is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return nvidia_gpus() != () and not is_in_use
 
 
 def _is_set(knob: Knob, value: Value) -> bool:

@@ -135,7 +135,7 @@ def _compile_seconds(config: TrainingConfig) -> float:
 def _host_factor(config: TrainingConfig) -> float:
     """Return the factor of the host's allocator on loading, which allocates for each sample."""
     factor = _ALLOCATOR.get(str(config["cpu_allocator"]), 1.0)
-    return factor * (0.99 if config["huge_pages"] else 1.0)
+    return factor * (0.99 if config["merge_param_groups"] else 1.0)
 
 
 def stages(model: Model, config: TrainingConfig) -> Diagnosed:

@@ -95,7 +95,9 @@ class Watching:
         """Put the hooks of a way into force; call it between two epochs."""
         if OFF not in self._states or way not in WAYS:
             raise ValueError(way)
-        self._trial._recorder.is_on = way == RECORDED
+        self._trial._reads_losses = way == RECORDED
+        recorder, stepping = self._trial._recorder, self._trial._interposition.stepping
+        stepping.losses[:] = [recorder.note] if way == RECORDED else []
         patches, hooks = self._states[OFF if way == OFF else RECORDED]
         for (place, name), value in zip(_PATCHED, patches, strict=True):
             setattr(place, name, value)

@@ -84,7 +84,7 @@ _NEVER_WORSE = {
     "sdpa_backend": "cudnn",
     "cpu_affinity": "workers_apart",
     "cpu_allocator": "jemalloc",
-    "huge_pages": True,
+    "merge_param_groups": True,
 }
 """Values of the other knobs that no law makes slower or larger, whatever the rest is."""
 

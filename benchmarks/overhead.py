@@ -41,7 +41,7 @@ PLAN = MeasurePlan(looks=(6,), block_seconds=0.1)
 SETTINGS = {"batch_size": 32, "num_threads": 1}
 WAYS = {
     "forked": ("search", SETTINGS),
-    "forked with a variable": ("search", {**SETTINGS, "omp_wait_policy": "active"}),
+    "forked with a variable": ("search", {**SETTINGS, "env.OMP_WAIT_POLICY": "ACTIVE"}),
     "fresh interpreter": (None, SETTINGS),
 }
 

@@ -257,7 +257,7 @@ def host_side() -> SyntheticWorkload:
         "optimizer_impl": _UNFUSED_FUSED,
         "cpu_affinity": (None, "workers_apart"),
         "cpu_allocator": (None, "jemalloc"),
-        "huge_pages": _OFF_ON,
+        "merge_param_groups": _OFF_ON,
     }
     return SyntheticWorkload(
         "host_side", space, {"batch_size": 32}, lambda c: step(model, c), model

@@ -23,6 +23,7 @@ from autotune.configuration.job import Measure, Probe, Task
 from autotune.configuration.search_space import whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.process.common.trial_folder import MOST_BYTES
 from autotune.study.identity import ALIKE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
@@ -33,7 +34,7 @@ from autotune.values.outcome import (
     TrialOutcome,
     WorkloadFacts,
 )
-from autotune.values.strict_json import MOST_BYTES, fault_of
+from autotune.values.text import fault_of
 from benchmarks.shrinkage import Array, shrunk
 
 _FORMAT = 1

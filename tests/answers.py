@@ -13,7 +13,6 @@ _GPU = _BASELINE.replace(
     prefetch_factor=4,
     persistent_workers=True,
     pin_memory=True,
-    loader_start_method="forkserver",
     in_order=False,
     device_prefetch=True,
     amp_dtype="bfloat16",
@@ -32,10 +31,8 @@ _GPU = _BASELINE.replace(
     sdpa_backend="flash",
     activation_checkpointing=True,
     num_threads=8,
-    omp_wait_policy="passive",
     cpu_affinity="workers_apart",
     cpu_allocator="jemalloc",
-    huge_pages=True,
 )
 
 
@@ -57,8 +54,6 @@ def on_four_gpus() -> BestConfig:
     return _of_four(
         ddp_bucket_mb=50,
         gradient_as_bucket_view=True,
-        static_graph=True,
-        broadcast_buffers=False,
         ddp_comm_dtype="bfloat16",
     )
 

@@ -15,7 +15,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.values.machine import Host, Machine, probe_host
 from autotune.values.measurement import Block, Measurement
-from autotune.values.outcome import RankFacts, WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 TINY_CONV = Path(__file__).parent / "workloads" / "tiny_conv.py"
 GIB = 1 << 30
@@ -31,7 +31,7 @@ IMAGE_FACTS = WorkloadFacts(
     attention=True,
     equal_groups=True,
     fills_memory=True,
-    ranks=RankFacts(comm_dtypes=("bfloat16", "float16"), has_buffers=True),
+    comm_dtypes=("bfloat16", "float16"),
 )
 
 

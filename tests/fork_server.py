@@ -30,7 +30,7 @@ _MOST_BYTES = 1 << 20
 _IMPORTED = {
     "training": (
         *("torch._dynamo", "torch.distributed.run", "autotune.cli"),
-        *("autotune.process.child.inspecting", "autotune.process.child.warm_host"),
+        *("autotune.training.inspection", "autotune.process.child.warm_host"),
         *("autotune.training.arithmetic", "autotune.numerics.numerics_check"),
         *("autotune.scripting.interpose", "autotune.scripting.trial", "autotune.training.tasks"),
     ),
@@ -206,7 +206,7 @@ def is_fit(kind: str, base: dict[str, str], environ: dict[str, str], words: Sequ
 
 def _may_have_torch(file: Path) -> bool:
     """Return True if a file does the same where torch was imported before it began."""
-    from autotune.process.child.preload import sets_variables_before_torch
+    from autotune.process.child.warm_host import sets_variables_before_torch
 
     if not file.exists() or "torch" not in file.read_text(encoding="utf-8", errors="replace"):
         return False
@@ -215,7 +215,7 @@ def _may_have_torch(file: Path) -> bool:
 
 def _is_alone(file: Path) -> bool:
     """Return True if no module beside a file has the name of one that the server has imported."""
-    from autotune.process.child.preload import shadowed
+    from autotune.process.child.warm_host import shadowed
 
     return not shadowed(file.absolute())
 

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.training.apply_settings import Settings
-from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks import ALONE, World
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
 from autotune.training.workload import Workload
 from autotune.values.machine import Machine

@@ -11,10 +11,10 @@ from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Job, Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.configuration.search_space import read_space
 from autotune.configuration.training_config import TrainingConfig
+from autotune.process.common.trial_folder import read_some
 from autotune.study.facts import CandidateLog
 from autotune.values import outcome as kinds
 from autotune.values.errors import AutotuneError
-from autotune.values.strict_json import read_some
 from benchmarks.table import Header, Row, Table, read_table, write_table
 from factories import IMAGE_FACTS, best_config, cpu_machine, measurement
 

@@ -1,6 +1,8 @@
-"""Digests of a script's arguments and of the files that they name.
+"""A script's arguments and the config files that they name: digests, and changed copies of files.
 
-Arguments may hold secrets, so studies and best.yaml have a digest in their place.
+Arguments may hold secrets, so studies and best.yaml have a digest in their place. A key of a config
+file is changed in a copy. In YAML, comments, tags, anchors and the spelling of other values stay as
+they are.
 """
 
 from __future__ import annotations
@@ -8,15 +10,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
-from autotune.calling.flag import Flag
+from autotune.calling.flag import Flag, given
+from autotune.knobs.base import Value, spelled
 from autotune.knobs.own import word_fault
+from autotune.values.errors import UsageError
+from autotune.values.text import did_you_mean
 
 _ENDINGS = frozenset({".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini"})
 _MOST_BYTES = 4 << 20
+_SUFFIXES = (".yaml", ".yml", ".json")
+# Size from which a file counts as data; config files whose keys a map may name are smaller.
+_MOST_CONFIG_BYTES = 100_000
 # Arguments for the length of a training, the point from which it resumes, its seed, the place of
 # its results, and how often something is saved, printed or evaluated.
 _LENGTH = (
@@ -129,3 +143,190 @@ def _is_config(path: Path) -> bool:
         is_config = path.suffix.lower() in _ENDINGS and path.is_file()
         return is_config and path.stat().st_size <= _MOST_BYTES
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A key of a config file with the value that a copy of the file gets."""
+
+    word: str
+    """The flag before the file's name among the arguments, or that name itself."""
+    key: str
+    """Keys from the outermost to the innermost, joined by dots; numbers count entries of lists."""
+    value: Value
+
+
+def edits_of(flags: Sequence[Flag], settings: dict[str, Value]) -> tuple[Edit, ...]:
+    """Return the changes of config files that carry settings."""
+    return tuple(
+        Edit(*flag.file_key, settings[flag.knob])
+        for flag in flags
+        if flag.file_key and flag.carries(settings[flag.knob])
+    )
+
+
+def check_files(flags: Sequence[Flag], arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the faults of maps to config files: no file, no such key."""
+    for flag in flags:
+        if flag.file_key is not None:
+            word, key = flag.file_key
+            try:
+                path = _file(word, arguments)
+                _found(path, _content(path), key)
+            except UsageError as error:
+                yield f"--map {flag.knob}={flag.name}: {error}"
+
+
+def with_copies(arguments: Sequence[str], edits: Sequence[Edit], folder: Path) -> tuple[str, ...]:
+    """Return the arguments with changed copies in place of the files, written below `folder`.
+
+    A file that already has all the values is not copied, because scripts may look for files beside
+    it.
+
+    Raises:
+        UsageError: a file cannot be read, or has no such key.
+        OSError: a copy cannot be written.
+    """
+    words, of_files = list(arguments), defaultdict[Path, list[Edit]](list)
+    for edit in edits:
+        of_files[_file(edit.word, arguments)].append(edit)
+    for path, own in of_files.items():
+        content = _content(path)
+        places = [(*_found(path, content, edit.key), edit.value) for edit in own]
+        if all(spelled(holder[part]) == spelled(value) for holder, part, value in places):
+            continue
+        for holder, part, value in places:
+            holder[part] = value
+        copy = Path(mkdtemp(prefix="config-", dir=folder)) / path.name
+        copy.write_text(_text(path, content), encoding="utf-8")
+        for name in dict.fromkeys(edit.word for edit in own):
+            pairs = pairwise(("", *words))
+            words = [_renamed(word, before, name, (path, copy)) for before, word in pairs]
+    return tuple(words)
+
+
+def whole_numbers(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield each key with a whole number in the config files among arguments, as a map spells it.
+
+    Places of results are left out, and files and keys that no map can name, such as the first of
+    two files that the same flag takes.
+    """
+    read = {path for path in config_files(arguments) if path.suffix in _SUFFIXES}
+    for before, word in pairwise(("", *arguments)):
+        name, equals, value = word.partition("=")
+        way = name if equals else before if before.startswith("-") else word
+        path = Path(value if equals else word)
+        if path in read:
+            with suppress(OSError, UsageError):
+                yield from _ways(way, path, arguments)
+
+
+def _ways(way: str, path: Path, arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
+    if path.stat().st_size >= _MOST_CONFIG_BYTES or _file(way, arguments) != path:
+        return
+    for key, holder, part in _scalars(_content(path)):
+        number = holder[part]
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if is_whole and Flag("batch_size", f"{way}:{key}").file_key == (way, key):
+            yield f"{way}:{key}", int(number)
+
+
+def _renamed(word: str, before: str, name: str, paths: tuple[Path, Path]) -> str:
+    """Return a word with the copy in place of the file if it names that, by the flag `name`."""
+    path, copy = paths
+    if not name.startswith("-"):
+        return str(copy) if word == name else word
+    flag, equals, value = word.partition("=")
+    if equals and flag == name and Path(value) == path:
+        return f"{name}={copy}"
+    return str(copy) if before == name and Path(word) == path else word
+
+
+def _file(word: str, arguments: Sequence[str]) -> Path:
+    """Return the config file that the arguments name.
+
+    Raises:
+        UsageError: they name none.
+    """
+    name = given(word, arguments) if word.startswith("-") else word
+    if name is None or (name == word and word not in arguments):
+        raise UsageError(
+            f"{word} is not among the script's arguments. Give it after the `--`, with the file."
+        )
+    if not Path(name).is_file():
+        raise UsageError(f"there is no file {name}.")
+    return Path(name)
+
+
+def _text(path: Path, content: Any) -> str:
+    """Return a file's content as its text, in the form that its name says."""
+    if path.suffix == ".json":
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = StringIO()
+    _round_trip().dump(content, text)
+    return text.getvalue()
+
+
+def _content(path: Path) -> Any:
+    """Return what a file holds.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else _round_trip().load(text)
+    except Exception as error:  # ruamel.yaml raises IndexError as well
+        said = " ".join(str(error).split())
+        if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
+            said = f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+        raise UsageError(f"{path} cannot be read as YAML or JSON: {said}.") from error
+
+
+def _round_trip() -> Any:
+    from ruamel.yaml import YAML
+
+    way = YAML()
+    way.preserve_quotes = True
+    way.width = 1_000_000
+    return way
+
+
+def _found(path: Path, content: Any, key: str) -> tuple[Any, Any]:
+    """Return the mapping or list that has a key of several parts, and its last part there.
+
+    Raises:
+        UsageError: nothing has it, or its value is a mapping or a list.
+    """
+    found = {name: (holder, part) for name, holder, part in _scalars(content)}
+    if key not in found:
+        raise UsageError(_no_such_key(path, key, list(found)))
+    return found[key]
+
+
+def _scalars(content: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key of several parts that has a single value, its holder, and its last part.
+
+    The target of an alias comes once, because an alias may contain itself.
+    """
+    waiting, seen = [("", content)], set[int]()
+    for above, holder in waiting:  # which grows meanwhile
+        if id(holder) in seen or not isinstance(holder, dict | list):
+            continue
+        seen.add(id(holder))
+        for part in holder if isinstance(holder, dict) else range(len(holder)):
+            if isinstance(holder[part], dict | list):
+                waiting.append((f"{above}{part}.", holder[part]))
+            else:
+                yield f"{above}{part}", holder, part
+
+
+def _no_such_key(path: Path, key: str, names: Sequence[str]) -> str:
+    hint = did_you_mean(key, names)
+    if not hint:  # the same name elsewhere
+        last = key.rpartition(".")[2]
+        same = [name for name in names if name.rpartition(".")[2] == last]
+        hint = f" Did you mean {same[0]!r}?" if same else ""
+    return f"{path} has no key {key} with a single value.{hint}"

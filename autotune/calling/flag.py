@@ -15,13 +15,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.own import word_fault
 from autotune.values.errors import UsageError
-from autotune.values.strict_yaml import read
+from autotune.values.strict_yaml import read, shipped
 from autotune.values.text import did_you_mean
 
 _VARIABLE = "env:"
@@ -177,16 +176,12 @@ def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
     """
     if name is None:
         return ()
-    package = Path(__file__).parents[1]
-    # A wheel has them in the package, a checkout beside it.
-    folders = (package / "presets", package.parent / "presets")
-    folder = next(folder for folder in folders if folder.is_dir())
-    shipped = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    if name not in shipped:
+    known = shipped("presets")
+    if name not in known:
         raise UsageError(
-            f"--preset {name!r} is not one of {', '.join(shipped)}.{did_you_mean(name, shipped)}"
+            f"--preset {name!r} is not one of {', '.join(known)}.{did_you_mean(name, known)}"
         )
-    maps = read(shipped[name]).value["map"]
+    maps = read(known[name]).value["map"]
     preset = [flag_from(f"{knob}={way}") for knob, way in maps.items()]
     mapped = {flag.knob for flag in own}
     return tuple(flag for flag in preset if flag.knob not in mapped)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from autotune.calling.config_file import check_files
+from autotune.calling.arguments import check_files
 from autotune.calling.flag import Flag, flag_from, variables_of
 from autotune.calling.target import console_command, module_file
 from autotune.commands import common

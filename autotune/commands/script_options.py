@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from autotune.calling.config_file import check_files
+from autotune.calling.arguments import check_files
 from autotune.calling.flag import flag_from, preset_maps
 from autotune.calling.target import console_command, is_script, module_file
 from autotune.commands import common

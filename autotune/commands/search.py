@@ -267,7 +267,8 @@ def search_options(
     model, script = scripts.script_options(given.pop("model"), given, arguments)
     devices: tuple[Device, ...] = ()
     if is_shared_out or (script is not None and ":" in device):
-        devices = devices_of(device) if script is None else seen_alone(devices_of(device))
+        devices = devices_of(device)
+        devices = devices if script is None else tuple(map(seen_alone, devices))
         given |= {"device": devices[0].torch_name, "at_once": len(devices)}
     else:
         given["device"] = device

@@ -46,7 +46,7 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
         raise UsageError(f"--device {device}: a worker has one device. Start one worker for each.")
-    (chosen_one,) = chosen if script is None else seen_alone(chosen)
+    device_of_trials = chosen[0] if script is None else seen_alone(chosen[0])
     folder = common.study_folder(study)
-    options = WorkerOptions(study, storage, model, folder, chosen_one, script)
+    options = WorkerOptions(study, storage, model, folder, device_of_trials, script)
     execute_worker(options, quiet)

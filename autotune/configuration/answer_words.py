@@ -12,7 +12,7 @@ from autotune.configuration.evidence import AccuracyEvidence, NotProven, Predict
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value, spelled
-from autotune.values.text import disturbed_sentence, rounds_text, span
+from autotune.values.text import rounds_text, span
 
 Fact = tuple[str, str]
 """Name of what was measured, and the text on it."""
@@ -136,7 +136,8 @@ def keep_reason(evidence: Evidence) -> str:
     else:
         plural = "" if searched.measured == 1 else "s"
         reason = f"Of {searched.measured} configuration{plural} measured, none {found}."
-    reason += disturbed_sentence(evidence.speedup.disturbed_rounds)
+    if disturbed := evidence.speedup.disturbed_rounds:
+        reason += f" {disturbed} of the rounds that show this were disturbed."
     if count:
         faster = "1 faster one is" if count == 1 else f"{count} faster ones are"
         reason += f" {faster} not proven to train as well."

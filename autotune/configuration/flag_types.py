@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -107,9 +108,8 @@ def _amount(value: object) -> tuple[float | None, bool]:
 
 def _setting(text: str) -> Value:
     """Parse a value as YAML spells it."""
-    words: dict[str, Value] = {"true": True, "false": False, "null": None}
-    if text in words:
-        return words[text]
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?|-?\d+e-?\d+", text) else text
+    from autotune.values.strict_yaml import plain_value
+
+    with suppress(ValueError):
+        return plain_value(text) if text else text  # type: ignore[return-value]
+    return text

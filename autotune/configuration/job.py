@@ -11,7 +11,7 @@ from pydantic import Discriminator, TypeAdapter
 from autotune.configuration.script import Script
 from autotune.knobs.base import Value
 from autotune.values.errors import AutotuneError
-from autotune.values.strict_json import fault_of
+from autotune.values.text import fault_of
 
 SEARCH_HOST = "search"
 """Name of the warm host from which trials are forked."""

@@ -1,8 +1,7 @@
 """Compare the machine, versions and model that a best.yaml records with those found here.
 
 The operating system and the installed packages give the facts within milliseconds, without
-importing torch. The kernel lists NVIDIA's GPUs only. `Best.apply_to_process` checks the device that
-torch uses.
+importing torch. The kernel lists NVIDIA's GPUs only.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def mismatches(
     ]
     if recorded.driver is not None:
         facts.append(("driver", recorded.driver, nvidia_driver() or "none"))
-    differing = [difference(*fact) for fact in facts if fact[1] != fact[2]]
+    differing = [_difference(*fact) for fact in facts if fact[1] != fact[2]]
     differing += gpu_mismatches(recorded.device, recorded.driver, nvidia_gpus())
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
@@ -102,10 +101,10 @@ def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None
     # The name of a MIG slice begins with the whole GPU's: "NVIDIA H100 PCIe MIG 1g.10gb".
     if device.partition(" MIG ")[0] in here:
         return []
-    return [difference("GPU", device, ", ".join(dict.fromkeys(here)))]
+    return [_difference("GPU", device, ", ".join(dict.fromkeys(here)))]
 
 
-def difference(name: str, in_file: str | int, here: str | int) -> str:
+def _difference(name: str, in_file: str | int, here: str | int) -> str:
     """Return one line about a fact that differs."""
     return f"{name}: {in_file} in the file, {here} here"
 

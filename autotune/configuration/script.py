@@ -18,8 +18,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from autotune.calling.arguments import files_digest
-from autotune.calling.config_file import Edit, edits_of
+from autotune.calling.arguments import Edit, edits_of, files_digest
 from autotune.calling.flag import Flag, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, knob_named

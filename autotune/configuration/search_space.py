@@ -22,7 +22,7 @@ from autotune.knobs.own import KINDS
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
-from autotune.values.strict_yaml import Document, Place, read
+from autotune.values.strict_yaml import Document, Place, read, shipped
 from autotune.values.text import did_you_mean
 
 _RANGE_KEYS = {"low", "high", "step", "log2"}
@@ -140,8 +140,12 @@ def _range(
     if log2 and "step" in written:
         faults.append(f"{where}: {name} takes step or log2, not both.")
     low, high, step = bounds
-    values = _expand(low, high, step, log2)
-    if values is None:
+    values: tuple[int, ...] = ()
+    if log2 and 0 < low <= high:
+        values = tuple(low << n for n in range((high // low).bit_length()))
+    elif not log2 and step > 0:
+        values = tuple(range(low, high + 1, step)[: _MOST_VALUES + 1])
+    if not 0 < len(values) <= _MOST_VALUES:
         faults.append(
             f"{where}: {name} needs low <= high and step > 0 (low > 0 with log2), and at most "
             f"{_MOST_VALUES} values; got {written}."
@@ -152,17 +156,6 @@ def _range(
             faults.append(f"{where}: {name}={value} is not possible; {fault}.")
             break
     return values
-
-
-def _expand(low: int, high: int, step: int, log2: bool) -> tuple[int, ...] | None:
-    """Return the values of a range in ascending order; None if there are none or too many."""
-    if log2:
-        if not 0 < low <= high:
-            return None
-        return tuple(low << n for n in range((high // low).bit_length()))
-    if low > high or step < 1 or (high - low) // step >= _MOST_VALUES:
-        return None
-    return tuple(range(low, high + 1, step))
 
 
 _WORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -235,12 +228,7 @@ def beginning_of(
 
 def shipped_spaces() -> dict[str, Path]:
     """Return name to file of the shipped search spaces."""
-    package = Path(__file__).parents[1]
-    # A wheel has them in the package, a checkout beside it.
-    folder = next(
-        f for f in (package / "search_spaces", package.parent / "search_spaces") if f.is_dir()
-    )
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return shipped("search_spaces")
 
 
 def find_space(name_or_path: str) -> Path:
@@ -249,14 +237,14 @@ def find_space(name_or_path: str) -> Path:
     Raises:
         UsageError: neither a file nor a shipped name.
     """
-    shipped = shipped_spaces()
-    if name_or_path in shipped:
-        return shipped[name_or_path]
+    known = shipped_spaces()
+    if name_or_path in known:
+        return known[name_or_path]
     if name_or_path.endswith((".yaml", ".yml")) or os.path.exists(name_or_path):  # noqa: PTH110
         return Path(name_or_path)
     raise UsageError(
-        f"--space {name_or_path!r} is neither a file nor one of {', '.join(shipped)}."
-        f"{did_you_mean(name_or_path, shipped)}"
+        f"--space {name_or_path!r} is neither a file nor one of {', '.join(known)}."
+        f"{did_you_mean(name_or_path, known)}"
     )
 
 
@@ -513,7 +501,9 @@ def _dividing(
     """
     offered = {int(size or 1) for size in domains["batch_size"]}
     if file.portable and "batch_size" in file.offers and len(offered) > 1:
-        offered |= _relatives(int(baseline["batch_size"] or 1))
+        own = int(baseline["batch_size"] or 1)
+        offered |= {own * times for times in range(2, 9)}
+        offered |= {own // parts for parts in (2, 4, 8) if own % parts == 0}
     legal, counts = KNOBS["accumulation_steps"].values, domains["accumulation_steps"]
     is_any = file.portable or "accumulation_steps" not in file.offers
     fitting = [
@@ -537,11 +527,6 @@ def _dividing(
 def _named(file: SpaceFile) -> set[int]:
     """Return the batch sizes that a file names for its own workload; none of a portable one."""
     return set() if file.portable else {int(n or 1) for n in file.offers.get("batch_size", ())}
-
-
-def _relatives(own: int) -> set[int]:
-    parts = {own // parts for parts in (2, 4, 8) if own % parts == 0}
-    return parts | {own * times for times in range(2, 9)}
 
 
 def _no_divisor(file: SpaceFile, offered: Sequence[int], effective_batch: int) -> str:

@@ -13,7 +13,7 @@ from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.statistics import Interval
-from autotune.values.text import about_left, size, span
+from autotune.values.text import size, span
 
 
 class EventLines:
@@ -43,10 +43,11 @@ class EventLines:
             case events.PhaseStarted(phase, detail):
                 return [f"\n{phase}: {detail}"]
             case events.TrialEnded(trial, baseline, best, elapsed_seconds, eta):
+                left = "" if eta is None else f", about {span(eta)} left"
                 return [
                     self._trial_line(trial, baseline),
                     f"      best so far: trial {best.number}, {gain_text(best, baseline).strip()}"
-                    f"   {span(elapsed_seconds)} elapsed{about_left(eta)}",
+                    f"   {span(elapsed_seconds)} elapsed{left}",
                 ]
             case events.RoundEnded(config, ratios, interval, disturbed=disturbed):
                 whose = "" if config == self._timed else f"  {self.differences(config)}"

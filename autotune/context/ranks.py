@@ -6,7 +6,6 @@ import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from autotune.configuration.job import (
     CountFlops,
@@ -25,12 +24,11 @@ from autotune.context.options import Resources, SearchOptions
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import ALONE
-from autotune.values.errors import UsageError, WorkloadError
+from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
-from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome, WorkloadFacts
+from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
 
 _OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, CountFlops, Profile)
-_MOST_NAMES = 3
 
 
 def check_room(resources: Resources) -> None:
@@ -133,27 +131,6 @@ def is_of_all(task: Task, config: TrainingConfig) -> bool:
     if isinstance(task, Gate):
         return config["ddp_comm_dtype"] is not None
     return isinstance(task, _OF_ALL)
-
-
-def own_of_each(baseline: TrainingConfig, facts: WorkloadFacts, path: Path) -> TrainingConfig:
-    """Return the user's settings without those of several processes, if one trains alone.
-
-    Raises:
-        WorkloadError: DistributedDataParallel cannot train the model under them, because it has
-            parameters that no step uses.
-    """
-    ranks = facts.ranks
-    if ranks is None:
-        return baseline.alone
-    if not ranks.unused or baseline["static_graph"] or baseline["sharding"]:
-        return baseline
-    names = ", ".join(ranks.unused[:_MOST_NAMES]) + (" ..." if ranks.unused[_MOST_NAMES:] else "")
-    way = "Use --baseline static_graph=true, or exclude them with requires_grad_(False)."
-    if ranks.graph_obstacle:
-        way = f"Exclude them with requires_grad_(False), because {ranks.graph_obstacle}."
-    raise WorkloadError(
-        f"{path}: DistributedDataParallel fails on parameters without a gradient: {names}. {way}"
-    )
 
 
 def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from autotune.calling.config_file import whole_numbers
+from autotune.calling.arguments import whole_numbers
 from autotune.calling.flag import Flag
 from autotune.configuration.script import BY_FLAG_ONLY, Script, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SpaceFile

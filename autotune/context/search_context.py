@@ -35,7 +35,6 @@ from autotune.context.ranks import (
     check_room,
     held_by_each,
     is_of_all,
-    own_of_each,
     space_of_each,
     with_ranks,
 )
@@ -80,8 +79,6 @@ class SearchContext:
     """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
     """UUID of the accelerator; empty if torch does not report it."""
-    rank_uuids: tuple[str, ...] = ()
-    """The same for each process of a trial on this host; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
     """Memory of the accelerator that was free before the search; None if not known."""
 
@@ -89,12 +86,6 @@ class SearchContext:
     def processes(self) -> int:
         """Processes that train together in each trial."""
         return self.options.resources.processes
-
-    @property
-    def device_uuids(self) -> dict[str, str]:
-        """UUIDs of the devices that a trial has on this host, by their names."""
-        of_ranks = {f"{self.machine.device_type}:{n}": u for n, u in enumerate(self.rank_uuids)}
-        return of_ranks or {self.machine.device: self.device_uuid}
 
     @property
     def counts_samples(self) -> bool:
@@ -208,7 +199,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)
     file, found = as_found(file, workload, facts)
-    baseline = own_of_each(workload.own_settings(facts, found), facts, workload.model_path)
+    baseline = workload.own_settings(facts, found)
+    if facts.comm_dtypes is None:
+        baseline = baseline.alone
     baseline = baseline.resolved(inspected.machine)
     if baseline["deterministic"]:  # as --deterministic asks
         facts = replace(facts, fills_memory=True)
@@ -237,7 +230,6 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         is_dataset_shared=inspected.is_shared,
         observed=observed,
         device_uuid=inspected.device_uuid,
-        rank_uuids=inspected.rank_uuids,
         device_free_bytes=inspected.device_free_bytes,
     )
 

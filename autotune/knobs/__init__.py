@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from autotune.knobs.attention import ATTENTION_KNOBS
-from autotune.knobs.base import Knob, OneOf
+from autotune.knobs.base import Knob, OneOf, Value
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
 from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS, PRECISION_KNOBS
@@ -42,6 +42,12 @@ def knob_named(name: str) -> Knob:
         KeyError: there is no such knob.
     """
     return KNOBS.get(name) or own_knob(name) or KNOBS[name]
+
+
+def process_settings() -> dict[str, Value]:
+    """Return the present values of the process-wide knobs."""
+    values = {knob.name: knob.read_process() for knob in ALL_KNOBS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def own_fault(name: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -141,43 +140,6 @@ class PinMemory(_LoaderKnob):
         return {"non_blocking": True} if value else {}
 
 
-class LoaderStartMethod(Knob):
-    """Start of worker processes: as forks of the training process, or as new ones."""
-
-    name = "loader_start_method"
-    default = None
-    values = OneOf((None, "fork", "forkserver", "spawn"))
-    needs = "num_workers"
-    summary = "Start method of DataLoader workers; null is Python's own choice."
-    pays = (
-        "forkserver or spawn: when forking a large process is slow, or its pages are copied as "
-        "soon as a worker touches them. fork: when imports take seconds in a new process."
-    )
-    hurts = (
-        "A spawned worker imports torch and gets a pickle of the dataset: seconds at each epoch "
-        "without persistent_workers, and memory for each worker. What cannot be pickled cannot be "
-        "sent. A fork must not use CUDA, nor locks that another thread holds."
-    )
-    call = "DataLoader(multiprocessing_context=...)"
-    source = "https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods"
-
-    def obstacle(self, value: Value, machine: Machine) -> str | None:
-        usual, *others = multiprocessing.get_all_start_methods()
-        if value == usual:
-            return "null means the same here"
-        if value is not None and value not in others:
-            return "this system cannot start processes that way"
-        return None
-
-    def loader_kwargs(self, value: Value) -> Mapping[str, Any]:
-        # Without workers a DataLoader refuses any.
-        return {} if value is None else {"multiprocessing_context": value}
-
-    def read_back(self, setup: Setup) -> Value:
-        context: Any = setup.loader.multiprocessing_context
-        return None if context is None else str(context.get_start_method())
-
-
 class InOrder(_LoaderKnob):
     """Order in which the batches of several workers are given."""
 
@@ -291,21 +253,10 @@ class DevicePrefetch(Knob):
             return f"{machine.device_type} has no streams for the copies"
         return None
 
-    def on_batches(
-        self,
-        value: Value,
-        batches: Iterator[Any],
-        transfer: Callable[[Any], Any],
-        device: torch.device,
-    ) -> Iterator[Any]:
-        """Return the batches of one epoch, moved to the device ahead if `value` is true."""
-        return CopiedAhead(batches, transfer, device) if value else batches
-
     def read_back(self, setup: Setup) -> Value:
         return any(one.device == setup.device for one in CopiedAhead.alive)
 
 
-DEVICE_PREFETCH = DevicePrefetch()
 # num_workers comes before the knobs that need it.
 LOADER_KNOBS: tuple[Knob, ...] = (
     BatchSize(),
@@ -313,7 +264,6 @@ LOADER_KNOBS: tuple[Knob, ...] = (
     PrefetchFactor(),
     PersistentWorkers(),
     PinMemory(),
-    LoaderStartMethod(),
     InOrder(),
-    DEVICE_PREFETCH,
+    DevicePrefetch(),
 )

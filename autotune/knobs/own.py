@@ -27,11 +27,12 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 BUILDERS: Mapping[Kind, str] = {"options": "build_model", "dataset_options": "build_dataset"}
 """Functions of a model.py whose keyword arguments are knobs."""
 
-_CALLS: Mapping[Kind, str] = {
-    "env": "{}=... in the environment, before Python starts",
-    "flags": "{} among the script's arguments",
-    "options": "build_model({}=...)",
-    "dataset_options": "build_dataset({}=...)",
+# What a kind is, for people, and the call that sets one.
+_MEANT: Mapping[Kind, tuple[str, str]] = {
+    "env": ("an environment variable", "{}=... in the environment, before Python starts"),
+    "flags": ("a flag; write --name, or name for name=value", "{} among the script's arguments"),
+    "options": ("an argument of build_model", "build_model({}=...)"),
+    "dataset_options": ("an argument of build_dataset", "build_dataset({}=...)"),
 }
 _WORDS = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
@@ -74,7 +75,7 @@ class OwnKnob(Knob):
         self.values = AnyPlain(only_text=kind == "env")
         self.is_readable = kind == "env"
         self.of_ranks = kind == "env" and word.startswith(_OF_RANKS)
-        self.call = _CALLS[kind].format(word)
+        self.call = _MEANT[kind][1].format(word)
         self.summary = f"One of your own settings: {self.call}."
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
@@ -144,7 +145,7 @@ def word_fault(kind: Kind, word: str) -> str | None:
     """Return why a knob of the user's own cannot have this name, or None."""
     is_argument = word.isidentifier() and word.isascii() and not iskeyword(word)
     if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else is_argument):
-        return f"{word!r} cannot be the name of {_MEANT[kind]}"
+        return f"{word!r} cannot be the name of {_MEANT[kind][0]}"
     parts = [part.upper() for part in _PARTS.findall(word)]
     if secrets := _secret_words(kind, parts):
         return (
@@ -163,11 +164,3 @@ def _secret_words(kind: Kind, parts: Sequence[str]) -> list[str]:
     ends = parts if kind == "env" else parts[-1:]
     passwords = {part for part in parts if _PASSWORD.fullmatch(part)}
     return sorted({*parts} & _SECRETS | {*ends} & _SECRET_ENDS | passwords)
-
-
-_MEANT: Mapping[Kind, str] = {
-    "env": "an environment variable",
-    "flags": "a flag; write --name, or name for name=value",
-    "options": "an argument of build_model",
-    "dataset_options": "an argument of build_dataset",
-}

@@ -18,9 +18,7 @@ from typing import Any
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
 from autotune.values.machine import ROOT, Machine, read_small
 
-_WAIT_POLICY = "OMP_WAIT_POLICY"
 _PRELOAD = "LD_PRELOAD"
-_THP = "THP_MEM_ALLOC_ENABLE"
 _APART = "workers_apart"
 # Allocator: its libraries as the linker names them, the file of the first, Debian's package.
 _LIBRARIES = {
@@ -78,29 +76,6 @@ class NumThreads(Knob):
         return ((torch, "set_num_threads"),)
 
 
-class OmpWaitPolicy(Knob):
-    """Behaviour of OpenMP threads that wait between two operations."""
-
-    name = "omp_wait_policy"
-    default = None
-    values = OneOf((None, "passive", "active"))
-    summary = "Let idle OpenMP threads sleep or spin; null leaves it to the OpenMP library."
-    pays = "passive: when DataLoader workers need the cores on which idle threads would spin."
-    hurts = "passive costs a wake-up for every operation; small models have thousands of them."
-    call = "OMP_WAIT_POLICY=... in the environment, before Python starts"
-    source = "https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html"
-
-    def resolve(self, value: Value, machine: Machine) -> Value:
-        known = os.environ.get(_WAIT_POLICY, "").strip().lower()
-        return known if value is None and known in ("passive", "active") else value
-
-    def environ(self, value: Value) -> Mapping[str, str]:
-        return {_WAIT_POLICY: str(value).upper()} if value else {}
-
-    def read_back(self, setup: Setup) -> Value:
-        return (at_start(_WAIT_POLICY) or "").lower() or None
-
-
 class CpuAllocator(Knob):
     """Library that serves malloc in the training process and its workers."""
 
@@ -138,32 +113,6 @@ class CpuAllocator(Knob):
 
     def read_back(self, setup: Setup) -> Value:
         return allocator_in_use()
-
-
-class HugePages(Knob):
-    """Huge pages for large tensors on the host."""
-
-    name = "huge_pages"
-    default = False
-    values = OneOf((False, True))
-    summary = "Ask the kernel for huge pages for tensors of 2 MiB and more on the host."
-    pays = "On CPU: large tensors, whose first use then takes fewer page faults."
-    hurts = "Memory is taken in steps of 2 MiB; if none is free in one piece, nothing changes."
-    call = "THP_MEM_ALLOC_ENABLE=1 in the environment, before Python starts"
-    source = "https://github.com/pytorch/pytorch/blob/main/c10/core/impl/alloc_cpu.cpp"
-
-    def obstacle(self, value: Value, machine: Machine) -> str | None:
-        return _huge_pages_obstacle() if value else None
-
-    def resolve(self, value: Value, machine: Machine) -> Value:
-        return bool(value) or os.environ.get(_THP) == "1"
-
-    def environ(self, value: Value) -> Mapping[str, str]:
-        return {_THP: "1"} if value else {}
-
-    def read_back(self, setup: Setup) -> Value:
-        # c10 reads it once, and only 1 counts as on.
-        return at_start(_THP) == "1"
 
 
 Cores = frozenset[int]
@@ -352,41 +301,20 @@ def cores_of(numbers: Iterable[int], root: Path = ROOT) -> tuple[Core, ...]:
 
     If /sys has nothing on them, all are on one node and each is a physical core.
     """
-    nodes = _nodes(root)
-    return tuple(sorted(_core(number, nodes.get(number, 0), root) for number in numbers))
+    system = root / "sys/devices/system/cpu"
+    return tuple(sorted(_core(number, system / f"cpu{number}") for number in numbers))
 
 
-def _core(number: int, node: int, root: Path) -> Core:
-    folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
-    package, core = (
-        read_small(folder / name).strip() for name in ("physical_package_id", "core_id")
-    )
+def _core(number: int, folder: Path) -> Core:
+    names = ("topology/physical_package_id", "topology/core_id")
+    package, core = (read_small(folder / name).strip() for name in names)
+    nodes = [int(link.name.removeprefix("node")) for link in folder.glob("node[0-9]*")]
     return Core(
-        node,
+        nodes[0] if nodes else 0,
         int(package) if package.isdecimal() else 0,
         int(core) if core.isdecimal() else number,
         number,
     )
-
-
-def _nodes(root: Path) -> dict[int, int]:
-    """Return logical core to NUMA node; empty if there are no nodes."""
-    found = {}
-    for folder in (root / "sys/devices/system/node").glob("node*"):
-        node = folder.name.removeprefix("node")
-        if node.isdecimal():
-            numbers = _listed(read_small(folder / "cpulist"))
-            found.update(dict.fromkeys(numbers, int(node)))
-    return found
-
-
-def _listed(text: str) -> list[int]:
-    """Return the numbers of a list such as "0-3,8"."""
-    numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
 
 
 @cache
@@ -405,14 +333,6 @@ def allocator_in_use() -> Value:
         if first <= malloc < last:
             return _kind(columns[-1])
     return None
-
-
-def _huge_pages_obstacle(root: Path = ROOT) -> str | None:
-    place = root / "sys/kernel/mm/transparent_hugepage/enabled"
-    text = read_small(place).strip()
-    if not text:
-        return "this kernel has no transparent huge pages"
-    return f"{place} says never" if "[never]" in text else None
 
 
 def _preloaded() -> list[str]:
@@ -438,8 +358,6 @@ def at_start(name: str) -> str | None:
 # num_threads comes before cpu_affinity, which limits it to the cores that it leaves.
 PROCESS_KNOBS: tuple[Knob, ...] = (
     NumThreads(),
-    OmpWaitPolicy(),
     AFFINITY,
     CpuAllocator(),
-    HugePages(),
 )

@@ -10,7 +10,7 @@ from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value
 from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.torch_private import comm_hooks, reshards_after_forward
 from autotune.values.machine import Machine
-from autotune.values.outcome import RankFacts, WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ _SHARDED = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.ht
 _OF_MODEL_PY = "it changes the parameters and the checkpoints; a model.py can have it"
 
 
-class _DdpKnob(Knob):
+class DdpKnob(Knob):
     """A setting of DistributedDataParallel, which a sharded model does without."""
 
     needs: ClassVar[str | None] = "sharding"
@@ -43,11 +43,7 @@ class _DdpKnob(Knob):
         return needed is None
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        return ALONE if facts.ranks is None else self.irrelevance_of_ranks(facts.ranks)
-
-    def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
-        """Return the reason why this knob stays as it is in several processes, or None."""
-        return None
+        return ALONE if facts.comm_dtypes is None else None
 
     def stays(self, setup: Setup) -> str:
         # Others are a promise about the model.
@@ -64,7 +60,7 @@ class _DdpKnob(Knob):
         return {self.argument: value} if self.argument and value != self.default else {}
 
 
-class DdpBucketMb(_DdpKnob):
+class DdpBucketMb(DdpKnob):
     """Size of the buckets in which gradients are exchanged."""
 
     name = "ddp_bucket_mb"
@@ -92,7 +88,7 @@ class DdpBucketMb(_DdpKnob):
         return None if ddp.bucket_bytes_cap_default else int(ddp.bucket_bytes_cap) // _MIB
 
 
-class GradientAsBucketView(_DdpKnob):
+class GradientAsBucketView(DdpKnob):
     """Gradients as views of the buckets that are exchanged."""
 
     name = argument = "gradient_as_bucket_view"
@@ -105,60 +101,7 @@ class GradientAsBucketView(_DdpKnob):
     call = "DistributedDataParallel(model, gradient_as_bucket_view=...)"
 
 
-class StaticGraph(_DdpKnob):
-    """A promise that every step uses the same parameters in the same way."""
-
-    name = argument = "static_graph"
-    default = False
-    idle = False
-    values = OneOf((False, True))
-    effect = "statistics"
-    summary = "Tell DistributedDataParallel that every step uses the same parameters equally often."
-    pays = "Models with parameters that no step uses, and with activation checkpointing."
-    hurts = (
-        "A graph that changes later fails, or leaves gradients out. The first backward pass has to "
-        "exchange gradients: no no_sync() around it."
-    )
-    call = "DistributedDataParallel(model, static_graph=...)"
-
-    def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
-        return ranks.graph_obstacle or None
-
-    def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
-        if value or facts.ranks is None or not facts.ranks.unused:
-            return None
-        return f"no step uses {facts.ranks.unused[0]}"
-
-
-class BroadcastBuffers(_DdpKnob):
-    """The broadcast of rank 0's buffers, such as BatchNorm's, before each forward pass."""
-
-    # The older name of the argument, which every version of torch and other tools take.
-    name = argument = "broadcast_buffers"
-    default = True
-    idle = True
-    values = OneOf((True, False))
-    effect = "statistics"
-    summary = "Send the buffers of rank 0, such as BatchNorm's, to all before each forward pass."
-    pays = "false: models with many buffers, whose broadcast takes a visible part of a step."
-    hurts = "false: each process has buffers of its own; checkpoints have those of rank 0."
-    call = "DistributedDataParallel(model, forward_sync_buffers=...), once broadcast_buffers"
-
-    def irrelevance_of_ranks(self, ranks: RankFacts) -> str | None:
-        return None if ranks.has_buffers else "the model has no buffers"
-
-    def ddp_kwargs(self, value: Value) -> Mapping[str, Any]:
-        import inspect
-
-        from torch.nn.parallel import DistributedDataParallel
-
-        # The older one warns where the newer one is known, with which buffers are still sent once.
-        known = inspect.signature(DistributedDataParallel.__init__).parameters
-        newer = "forward_sync_buffers"
-        return {} if value else {newer if newer in known else self.argument: False}
-
-
-class DdpCommDtype(_DdpKnob):
+class DdpCommDtype(DdpKnob):
     """Number format in which gradients are exchanged, by torch's own compression hooks."""
 
     name = "ddp_comm_dtype"
@@ -172,7 +115,7 @@ class DdpCommDtype(_DdpKnob):
     source = "https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html"
 
     def exclusion(self, value: Value, facts: WorkloadFacts) -> str | None:
-        if value is None or facts.ranks is None or value in facts.ranks.comm_dtypes:
+        if value is None or facts.comm_dtypes is None or value in facts.comm_dtypes:
             return None
         return f"the processes cannot add up gradients in {value}"
 
@@ -202,7 +145,7 @@ class Sharding(Knob):
     name = "sharding"
     default = None
     values = OneOf((None, "fsdp"))
-    # Buffers are each process's own, as with broadcast_buffers=false.
+    # Buffers, such as BatchNorm's, are each process's own.
     effect = "statistics"
     of_ranks = True
     script_obstacle = _OF_MODEL_PY
@@ -216,7 +159,7 @@ class Sharding(Knob):
     source = _SHARDED
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        return ALONE if facts.ranks is None else None
+        return ALONE if facts.comm_dtypes is None else None
 
     def read_back(self, setup: Setup) -> Value:
         return None if as_sharded(setup.model) is None else "fsdp"
@@ -280,9 +223,8 @@ RANK_KNOBS: tuple[Knob, ...] = (
     ReshardAfterForward(),
     DdpBucketMb(),
     GradientAsBucketView(),
-    StaticGraph(),
-    BroadcastBuffers(),
     COMM_DTYPE,
 )
-DDP_ARGUMENTS = {k.name: k.argument for k in RANK_KNOBS if isinstance(k, _DdpKnob) and k.argument}
+DDP_KNOBS = tuple(knob for knob in RANK_KNOBS if isinstance(knob, DdpKnob))
+DDP_ARGUMENTS = {knob.name: knob.argument for knob in DDP_KNOBS if knob.argument}
 """Knob to the argument of DistributedDataParallel that has it."""

@@ -76,8 +76,7 @@ class GarbageCollector(Knob):
         self._is_watching = True  # not compiled with a step that is
         apart: Callable[..., Any] = torch.compiler.disable
         register_optimizer_step_post_hook(apart(self._stepped))
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._forked)
 
     def _stepped(self, optimizer: Optimizer, *_: object) -> None:
         if self._value is None:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
-from autotune.process.common.imports import AfterImport
-from autotune.process.common.patches import replace
+from autotune.process.common.imports import AfterImport, replace
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,11 +23,6 @@ COMPILER = ("torch._dynamo", "torch._inductor")
 """Packages of the compiler: errors are told apart by the module that they come from."""
 IMPORTED_BY_OPTIM = "torch._dynamo"
 """Module that torch.optim imports, which takes a second."""
-
-
-START_METHOD = "_DataLoader__multiprocessing_context"
-"""Attribute of a DataLoader that holds its context: the public one's setter refuses a context until
-num_workers is set."""
 
 
 def compiled_call(model: nn.Module) -> Callable[..., Any] | None:
@@ -274,11 +268,6 @@ def is_dropout(module: nn.Module) -> bool:
     from torch import nn
 
     return isinstance(module, nn.modules.dropout._DropoutNd)
-
-
-def changes_in_place(tensor: Tensor) -> int:
-    """Return the number of changes in place of a tensor so far, which autograd counts."""
-    return tensor._version
 
 
 def ready_batches(iterator: Iterator[Any], workers: int) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import secrets
 import select
 import signal
@@ -26,8 +25,8 @@ import psutil
 
 from autotune.configuration.job import Job
 from autotune.process.common.child_ties import lifeline
-from autotune.process.common.process_tree import MemoryPeak, descendants
-from autotune.process.common.trial_folder import TIMED, TrialFolder
+from autotune.process.common.process_tree import MemoryPeak
+from autotune.process.common.trial_folder import TIMED, TrialFolder, read_some
 from autotune.process.ranks import Ranks, launch_command
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import (
@@ -38,7 +37,6 @@ from autotune.values.outcome import (
     TrialOutcome,
     outcome_from_json,
 )
-from autotune.values.strict_json import read_some
 from autotune.values.text import signal_name
 
 _MARK = "AUTOTUNE_FAMILY"
@@ -50,11 +48,10 @@ _SHARED = Path("/dev/shm")  # noqa: S108 (where Linux keeps shared memory)
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _HALF = 4 << 20
 MOST_BYTES = 2 * _HALF
-"""Bytes of a log after its trial, apart from a line that says how much was left out."""
+"""Bytes of a log after its trial, apart from a line that says that some were left out."""
 _MOST_BYTES_MEANWHILE = 4 * MOST_BYTES
-# Line at the place where a log was cut; its number is added up if it is cut again.
-_LEFT_OUT = re.compile(rb"\n\.\.\. autotune left out (\d{1,18}) bytes \.\.\.\n")
-_LONGEST_LINE = 100
+# Line at the place where a log was cut.
+_LEFT_OUT = b"\n... autotune left out the middle ...\n"
 
 
 class Launched(Protocol):
@@ -252,7 +249,6 @@ class RunningChild:
             if not self.process.ended_within(patience.grace):
                 if self._ranks is not None:
                     self._ranks.kill()
-                self._kill_apart()
                 with suppress(ProcessLookupError):
                     os.kill(self.process.pid, signal.SIGKILL)
                 is_stuck = not self.process.ended_within(patience.killed)
@@ -302,13 +298,6 @@ class RunningChild:
         is_timed = self._files.phase in TIMED
         self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
 
-    def _kill_apart(self) -> None:
-        """Kill descendants with a session of their own, such as the ranks of a launcher."""
-        for pid in descendants(self.process.pid):
-            with suppress(ProcessLookupError, PermissionError):
-                if os.getsid(pid) == pid:
-                    os.killpg(pid, signal.SIGKILL)
-
     def _meet(self, pids: Sequence[int]) -> None:
         """Record new processes with their start time, and ended ones: numbers may be reused."""
         self._gone += [self._seen.pop(pid) for pid in set(self._seen) - set(pids)]
@@ -348,17 +337,12 @@ def shorten(log: Path, most_bytes: int = 0) -> None:
 
     Of a log that is still being written, what is printed in that moment may be lost.
     """
-    most_bytes = max(most_bytes, MOST_BYTES)
     with suppress(OSError), log.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(_HALF)
-        earlier = _LEFT_OUT.match(file.read(_LONGEST_LINE))
-        printed = size - len(earlier[0]) if earlier else size
-        if printed <= most_bytes:
+        if size <= max(most_bytes, MOST_BYTES) + len(_LEFT_OUT):
             return
-        left_out = printed - MOST_BYTES + (int(earlier[1]) if earlier else 0)
         file.seek(size - _HALF)
         end = file.read()
         file.truncate(_HALF)
         with log.open("ab") as behind:  # after what was written meanwhile
-            behind.write(b"\n... autotune left out %d bytes ...\n" % left_out + end)
+            behind.write(_LEFT_OUT + end)

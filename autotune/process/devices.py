@@ -14,12 +14,9 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from autotune.configuration.job import Inspect, Job
 from autotune.process.common.child_ties import environ_for
@@ -107,16 +104,12 @@ def devices_of(text: str) -> tuple[Device, ...]:
     return devices
 
 
-def seen_alone(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Return the devices so that the processes of each see no other: a script takes what it sees.
+def seen_alone(device: Device) -> Device:
+    """Return the device so that its processes see no other: a script takes what it sees.
 
     Raises:
-        UsageError: processes cannot be kept to one of them.
+        UsageError: processes cannot be kept to it.
     """
-    return tuple(map(_seen_alone, devices))
-
-
-def _seen_alone(device: Device) -> Device:
     kind, _, index = device.name.partition(":")
     if kind in ("cpu", "auto"):
         return device
@@ -228,30 +221,6 @@ def _bound(lock: socket.socket, name: str) -> bool:
     return True
 
 
-def neighbours(uuid: str, nvml: Any = None) -> list[str]:
-    """Describe the processes that compute on a GPU, as far as NVML lists them.
-
-    Args:
-        uuid: UUID of the GPU from torch; empty for other devices.
-        nvml: the NVML library; pynvml if None.
-    """
-    if not uuid:
-        return []
-    try:
-        nvml = nvml or _pynvml()
-        nvml.nvmlInit()
-    except Exception:  # not installed, no driver, or a driver of another version
-        return []
-    try:
-        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        return [_named(process) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    except nvml.NVMLError:
-        return []
-    finally:
-        with suppress(nvml.NVMLError):
-            nvml.nvmlShutdown()
-
-
 def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:
     """Return the warning that less memory is free than trials may use; "" if that is not so."""
     if free_bytes is None or free_bytes >= limit_bytes:
@@ -261,25 +230,3 @@ def crowded_line(device: str, free_bytes: int | None, limit_bytes: int) -> str:
         f"{size(limit_bytes)}. Configurations between the two fail here for lack of memory. Free "
         f"the rest, or give --memory-limit."
     )
-
-
-def shared_line(device: str, others: list[str]) -> str:
-    """Return the warning about other processes on a device."""
-    return (
-        f"{device} is also used by {', '.join(others)}. Timings will be slower, and their memory "
-        "is not available. Stop them, or choose another device."
-    )
-
-
-def _pynvml() -> Any:
-    import pynvml
-
-    return pynvml
-
-
-def _named(process: Any) -> str:
-    name = "process"
-    with suppress(psutil.Error):  # a process of another container has no number here
-        name = psutil.Process(process.pid).name()
-    held = process.usedGpuMemory
-    return f"{name} ({process.pid}{f', {size(held)}' if held else ''})"

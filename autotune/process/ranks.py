@@ -21,10 +21,9 @@ from pathlib import Path
 from autotune.configuration.job import Job
 from autotune.process.common.launched import TELLS, Started, started_from
 from autotune.process.common.process_tree import descendants
-from autotune.process.common.trial_folder import TrialFolder
+from autotune.process.common.trial_folder import TrialFolder, read_some
 from autotune.values import outcome
 from autotune.values.outcome import Crashed, Failure, Lost, TrialOutcome
-from autotune.values.strict_json import read_some
 from autotune.values.text import signal_name
 
 PATIENCE_SECONDS = 120.0

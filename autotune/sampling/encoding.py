@@ -43,11 +43,9 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "activation_checkpointing": (-0.2, 0.15),
     "activation_memory_budget": (-0.1, 0.15),
     # They pay on few machines: after the others.
-    "loader_start_method": (-0.03, 0.1),
     "in_order": (-0.03, 0.1),
     "cpu_affinity": (-0.03, 0.1),
     "cpu_allocator": (-0.03, 0.1),
-    "huge_pages": (-0.03, 0.1),
     "ddp_comm_dtype": (0.03, 0.2),
     "gradient_as_bucket_view": (0.02, 0.07),
     "ddp_bucket_mb": (0.0, 0.07),

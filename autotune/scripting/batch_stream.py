@@ -21,9 +21,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.scripting.loaders import TrainingLoaders
-from autotune.scripting.observed_training import bytes_in
-from autotune.scripting.steps import ModelCalls
-from autotune.training.batches import Batches, Synchronize, length_of
+from autotune.scripting.observed_training import ModelCalls
+from autotune.training.batches import Batches, Synchronize, bytes_in, length_of
 
 # Steps without a batch after which the loader that was read before is known not to feed them.
 _UNFED = 10

@@ -30,8 +30,7 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from autotune.configuration.script import Keep
-from autotune.process.common.imports import AfterImport
-from autotune.process.common.patches import replace
+from autotune.process.common.imports import AfterImport, replace
 
 # A larger file that is changed in place, such as a memory map, is data and no result.
 _MOST_BYTES_IN_PLACE = 64 << 20

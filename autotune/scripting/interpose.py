@@ -23,14 +23,13 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
-from autotune.knobs.compile import ARGUMENTS, compiled_modules
+from autotune.knobs.compile import ARGUMENTS, compiled, compiled_modules
+from autotune.knobs.ranks import DDP_KNOBS
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
-from autotune.process.common.patches import replace
+from autotune.process.common.imports import replace
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
-from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.steps import ModelCalls, Stepper, Steps
+from autotune.scripting.observed_training import ModelCalls, ObservedTraining, Stepper, Steps
 from autotune.scripting.wrappers import (
-    DDP_KNOBS,
     NO_DDP,
     Wrappings,
     change_compilation,
@@ -284,7 +283,7 @@ class Interposition:
 
     def _compile(self, models: Iterable[nn.Module]) -> None:
         for model in filter(is_eager, models):
-            self._settings.compiled(model)
+            compiled(model, self.config.as_dict())
             if not self.is_trial:
                 for module in compiled_modules(model):
                     or_eager(module, partial(self._fail, "compile_mode"))

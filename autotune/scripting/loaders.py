@@ -9,32 +9,32 @@ in an epoch before.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
-from typing import Any, Protocol
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
 from autotune.knobs.base import Knob
 from autotune.knobs.process import AFFINITY
-from autotune.process.common.patches import replace
+from autotune.process.common.imports import replace
 from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.program import is_run_by_workers
+from autotune.scripting.run import is_run_by_workers
 from autotune.scripting.wrappers import Fail
 from autotune.training.batches import BatchSizes
 from autotune.training.sharding import STREAM
+
+if TYPE_CHECKING:
+    from autotune.scripting.batch_stream import BatchStream
 
 _UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"
 _CHANGES = (
@@ -48,24 +48,9 @@ LOADER_KNOBS = tuple(
 
 _NOT_THE_SCRIPTS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-# Objects of a dataset that are compared, nearest first, and entries of a long list among them.
-_MOST_PARTS, _MOST_ENTRIES = 5_000, 100
 
 Calls = tuple[tuple[str, int], ...]
 """File and line of every call that led to a loader, innermost first."""
-
-
-class Reader(Protocol):
-    """An observer of the iterations of loaders; `start` is when the call began."""
-
-    def begun(self, loader: DataLoader[Any], iterator: Any, start: float) -> None:
-        """Record that an iteration of a loader began."""
-
-    def given(self, iterator: Any, start: float, batch: Any) -> None:
-        """Record a batch."""
-
-    def ended(self, iterator: Any, start: float) -> None:
-        """Record that an iteration has given its last batch."""
 
 
 class TrainingLoaders:
@@ -75,7 +60,7 @@ class TrainingLoaders:
         self, config: TrainingConfig, asked: frozenset[str], observed: ObservedTraining, fail: Fail
     ) -> None:
         self.sizes = BatchSizes()
-        self.readers: list[Reader] = []
+        self.readers: list[BatchStream] = []
         """Observers of every iteration of any loader, and of its batches."""
         self.all_names: list[str] = []
         """Names of all loaders in the order of building, such as train.py:41#0, in which 0 is the
@@ -104,7 +89,7 @@ class TrainingLoaders:
         self._calls: WeakKeyDictionary[DataLoader[Any], Calls] = WeakKeyDictionary()
         self._training: set[Calls] = set()
         """Calls that have built a training loader."""
-        self._staying: WeakKeyDictionary[DataLoader[Any], list[object]] = WeakKeyDictionary()
+        self._staying: WeakKeyDictionary[DataLoader[Any], object] = WeakKeyDictionary()
         """Loader to its dataset as its workers have it, if they persist by our setting."""
         self._changes = False
         self._gave_up = False
@@ -219,7 +204,7 @@ class TrainingLoaders:
             # Bypasses __setattr__, which refuses persistent_workers once a loader is built.
             vars(loader).update(changed)
             if changed.get("persistent_workers"):
-                self._staying[loader] = _parts_of(loader.dataset, loader.collate_fn)
+                self._staying[loader] = _state_of_data(loader)
             self.note()
             return changed
         except Exception as error:
@@ -235,8 +220,7 @@ class TrainingLoaders:
 
     def _let_go_of_outdated(self, loader: DataLoader[Any]) -> None:
         """End workers that persist by our setting if the script has changed its dataset since."""
-        started_with = self._staying.get(loader)
-        if started_with and started_with != _parts_of(loader.dataset, loader.collate_fn):
+        if loader in self._staying and self._staying[loader] != _state_of_data(loader):
             self._changes = True
             del self._staying[loader]
             vars(loader).update(persistent_workers=False, _iterator=None)
@@ -273,15 +257,10 @@ class TrainingLoaders:
                 if KNOBS[name].needs == "num_workers" and differs:
                     refused[name] = why
             names = [name for name in names if KNOBS[name].needs != "num_workers"]
-        method = self._config["loader_start_method"] if workers else None
-        if "loader_start_method" in names and method and is_run_by_workers(str(method)):
-            refused["loader_start_method"] = _UNGUARDED
         if self._changes and self._config["persistent_workers"]:
             refused.setdefault("persistent_workers", _CHANGES)
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
         given = {name: value for kwargs in hooks for name, value in kwargs.items()}
-        if method := given.pop("multiprocessing_context", None):
-            given[torch_private.START_METHOD] = multiprocessing.get_context(method)
         if AFFINITY.name in self._asked:
             init = before["worker_init_fn"]
             given["worker_init_fn"] = AFFINITY.worker_init(self._config[AFFINITY.name], init)
@@ -301,35 +280,17 @@ def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
     return _UNGUARDED if own == 0 and is_run_by_workers(method) else None
 
 
-def _parts_of(*things: Any) -> list[object]:
-    """Return what differs later if the script has changed attributes of `things`, however deep.
+def _state_of_data(loader: DataLoader[Any]) -> object:
+    """Return what differs later if the script has changed attributes of a dataset, or of these.
 
-    Workers that outlive an epoch would not see that. No code of theirs is called. Not seen are
-    attributes in `__slots__`, changes within an array, and few of those in a long list.
+    Workers that outlive an epoch would not see that. Not seen are attributes in `__slots__`, and
+    changes within a list or an array.
     """
-    found: list[object] = []
-    known: set[int] = set()
-    ahead = deque(things)
-    while ahead and len(found) < _MOST_PARTS:
-        thing = ahead.popleft()
-        if type(thing) in _PLAIN:
-            found.append((type(thing), thing))
-            continue
-        is_counted = isinstance(thing, Tensor) and not thing.is_inference()
-        found.append((id(thing), torch_private.changes_in_place(thing) if is_counted else None))
-        if id(thing) not in known:
-            known.add(id(thing))
-            ahead.extend(_within(thing))
-    return found
+    return _state_of(loader.dataset), _state_of(loader.collate_fn)
 
 
-def _within(thing: Any) -> Iterable[object]:
-    match thing:
-        case Tensor() | ModuleType() | FunctionType() | type():
-            return ()
-        case dict():
-            return (part for item in islice(thing.items(), _MOST_ENTRIES) for part in item)
-        case list() | tuple():
-            return (len(thing), *thing[:: max(1, len(thing) // _MOST_ENTRIES)])
-    # The object that a bound method is bound to.
-    return (getattr(thing, "__self__", None), *getattr(thing, "__dict__", {}).values())
+def _state_of(thing: Any, depth: int = 3) -> object:
+    if type(thing) in _PLAIN:
+        return thing
+    inner = getattr(thing, "__dict__", {}) if depth else {}
+    return id(thing), {name: _state_of(value, depth - 1) for name, value in inner.items()}

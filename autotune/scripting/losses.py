@@ -16,11 +16,10 @@ import functools
 import math
 import time
 import weakref
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import fmean, variance
 from typing import Any, Literal
 
@@ -30,10 +29,10 @@ from torch.optim import Optimizer
 
 from autotune.configuration.job import Observe, Probe, TakeFirstSteps
 from autotune.numerics.trajectory import nudge
-from autotune.process.common.patches import replace
+from autotune.process.common.imports import replace
 from autotune.scripting.batch_stream import BatchStream
-from autotune.scripting.steps import has_environments
-from autotune.training.ranks.world import ALONE, World
+from autotune.scripting.observed_training import has_environments
+from autotune.training.ranks import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values import outcome as outcomes
 from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
@@ -87,13 +86,9 @@ class LossRecorder:
     optimizer and `stepped_by` after it, and `stepped` after every step that counts.
     """
 
-    def __init__(
-        self, is_on: bool = True, parameters: Callable[[], Iterable[Tensor]] = tuple
-    ) -> None:
+    def __init__(self, parameters: Callable[[], Iterable[Tensor]] = tuple) -> None:
         """Prepare; `parameters` returns those that are trained."""
         self._parameters = parameters
-        self.is_on = is_on
-        """False to record nothing, for as long as that is wanted."""
         self.fault = ""
         """Reason why a loss could not be recorded; empty if all were."""
         self.backwards = 0
@@ -106,8 +101,8 @@ class LossRecorder:
         self._first_moves = Moves(())
         self._losses: list[float | Tensor] = []
         """Those on devices as tensors of one number."""
-        # Of each step: samples used after it, and losses recorded after it.
-        self._samples, self._ends = array("q"), array("q")
+        self._steps: list[tuple[int, int]] = []
+        """Samples used, and losses recorded, after each step."""
         self._scaled: tuple[weakref.ref[Tensor], Tensor, Tensor] | None = None
         # Numbers of the backward passes after which each optimizer stepped.
         self._steppers: weakref.WeakKeyDictionary[Optimizer, set[int]]
@@ -132,8 +127,6 @@ class LossRecorder:
     def note(self, tensors: Any) -> None:
         """Record what an outermost backward pass is called on."""
         self.backwards += 1
-        if not self.is_on:
-            return
         try:
             if isinstance(tensors, Tensor):
                 self._losses.append(_number(self._own(tensors)))
@@ -169,32 +162,29 @@ class LossRecorder:
 
     def stepped(self, samples: int) -> None:
         """Record an optimizer step, after which training has used so many samples."""
-        if self.is_on:
-            self._samples.append(samples)
-            self._ends.append(len(self._losses))
-            step = len(self._ends)
-            if step <= SETTLED_STEP:
-                with suppress(Exception):  # a tensor of an unknown kind must not harm the script
-                    self._add_sums(step)
-            elif step == FIRST_STEPS:
-                self.moves.end()
+        self._steps.append((samples, len(self._losses)))
+        step = len(self._steps)
+        if step <= SETTLED_STEP:
+            with suppress(Exception):  # a tensor of an unknown kind must not harm the script
+                self._add_sums(step)
+        elif step == FIRST_STEPS:
+            self.moves.end()
         self._scaled = None
 
     def _add_sums(self, step: int) -> None:
-        if step == 1:
-            gradients = sums_of_gradients(self._parameters())
-            self.sums = dataclasses.replace(self.sums, gradients=gradients)
-        elif step == SETTLED_STEP:
-            gradients = sums_of_gradients(self._parameters())
-            self.sums = dataclasses.replace(self.sums, settled_gradients=gradients)
         # Where the learning rate begins at zero, the first step moves nothing.
         moved, self._first_moves = self._first_moves, Moves(())
-        update = self.sums.update or moved.sums()
-        self.sums = dataclasses.replace(self.sums, update=update)
+        sums = dataclasses.replace(self.sums, update=self.sums.update or moved.sums())
+        if step == 1:
+            sums = dataclasses.replace(sums, gradients=sums_of_gradients(self._parameters()))
+        elif step == SETTLED_STEP:
+            settled = sums_of_gradients(self._parameters())
+            sums = dataclasses.replace(sums, settled_gradients=settled)
+        self.sums = sums
 
     def before(self, optimizer: Optimizer) -> None:
         """Record that an optimizer is about to step."""
-        if self.is_on and not self.sums.update:
+        if not self.sums.update:
             with suppress(Exception):
                 groups = optimizer.param_groups
                 self._first_moves = Moves(one for group in groups for one in group["params"])
@@ -206,9 +196,8 @@ class LossRecorder:
         except Exception as error:  # a device that has failed
             self.fault = self.fault or f"its loss cannot be read: {error}"
             return []
-        begins = (0, *self._ends[:-1])
-        of_steps = zip(self._samples, begins, self._ends, strict=True)
-        return [StepLoss(samples, tuple(losses[a:b])) for samples, a, b in of_steps]
+        pairs = pairwise(((0, 0), *self._steps))
+        return [StepLoss(samples, tuple(losses[a:b])) for (_, a), (samples, b) in pairs]
 
 
 def _number(loss: Tensor) -> float | Tensor:

@@ -5,40 +5,43 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.calling.target import import_folder
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
-from autotune.knobs import ALL_KNOBS, KNOBS
+from autotune.knobs import ALL_KNOBS, KNOBS, process_settings
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory
 from autotune.knobs.process import at_start
+from autotune.knobs.ranks import DDP_KNOBS
 from autotune.knobs.stepping import has_equal_groups
 from autotune.process.common.imports import own_modules
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.losses import LossTasks, Moves
-from autotune.scripting.timed import ScriptStages
-from autotune.scripting.wrappers import DDP_KNOBS, NO_DDP, PASSES_IT
-from autotune.training.batches import Clock
-from autotune.training.inspection import process_settings
-from autotune.training.profiling import profiling
-from autotune.training.ranks.facts import comm_dtypes, counting, graph_obstacle
-from autotune.training.ranks.world import ALONE, World
+from autotune.scripting.wrappers import NO_DDP, PASSES_IT
+from autotune.training.batches import Batches, Clock
+from autotune.training.profiling import kernel_seconds, profiling
+from autotune.training.ranks import ALONE, World, comm_dtypes
 from autotune.training.sharding import STREAM
-from autotune.training.timing import CompileClock, StepRequests
-from autotune.values.outcome import Diagnosed, Observed, RankFacts, WorkloadFacts
+from autotune.training.timing import CompileClock, StepRequests, synchronize
+from autotune.values.outcome import Diagnosed, Loading, Observed, WorkloadFacts
 
 NO_LOADER = "no torch DataLoader feeds training"
 _OWN_ITERATOR = "{kind} has its own __iter__"
@@ -50,8 +53,11 @@ _COMPILES = "the script itself chooses what it compiles"
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3
 _LONG_SECONDS = 5.0
-# Steps in which the gradients of each parameter are counted, in several processes.
-_LOOKS = 3
+# Steps of which the phases are timed, fewer where these take longer than some seconds.
+_TIMED, _FEWEST_TIMED = 5, 2
+_MOST_SECONDS = 3.0
+# Batches that are loaded beside training; the first one may open files.
+_BATCHES = 4
 
 
 class Observation:
@@ -102,7 +108,10 @@ class Observation:
         if world.is_alone:
             self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
         else:
-            facts = replace(self._seen.workload, ranks=(yield from self._ranks(world)))
+            with self._interposition.stepping.aside():
+                has_ddp = self._observed.ddp is not None
+                formats = comm_dtypes(self._observed.device) if has_ddp else ()
+            facts = replace(self._seen.workload, comm_dtypes=formats)
             self._seen = replace(self._seen, workload=facts)
         if self._task.profile is not None:
             operators = yield from profiling(self._task.profile, self._observed.device)
@@ -119,38 +128,18 @@ class Observation:
             return self._seen
         return replace(self._seen, loss=self._losses.observed(self._task))
 
-    def _ranks(self, world: World) -> StepRequests[RankFacts]:
-        """Return what some steps of all processes show, and what their backend can add up."""
-        ddp = self._observed.ddp
-        if ddp is None:
-            return RankFacts()
-        found: list[dict[str, int]] = []
-        for _ in range(_LOOKS):
-            with counting(ddp.module) as uses:
-                yield 1
-            found.append(dict(uses))
-        uses_of_all = [uses for shared in world.shares(found) for uses in shared]
-        with self._interposition.stepping.aside():
-            formats = comm_dtypes(self._observed.device)
-        return RankFacts(
-            comm_dtypes=formats,
-            has_buffers=any(True for _ in ddp.module.buffers()),
-            graph_obstacle=graph_obstacle(uses_of_all),
-        )
-
     def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
         """Time the phases of a step; None if they cannot be separated."""
         stream = self._stream
         if stream.is_read_apart:
             return None
-        stages = ScriptStages(stream, stream.clock, self._observed.device)
-        if not stream.counts_samples:
-            return (yield from stages.timing(None, 1, 1))
-        if not stream.is_fed:
-            size = max(1, round(stream.samples_per_batch))
-            return (yield from stages.timing(None, size, stream.accumulation_steps))
-        size = int(outcome.workload.baseline["batch_size"] or 1)
-        return (yield from stages.timing(stream.loader, size, stream.accumulation_steps))
+        loader, size, per_step = None, 1, 1
+        if stream.counts_samples:
+            size, per_step = max(1, round(stream.samples_per_batch)), stream.accumulation_steps
+        if stream.is_fed:
+            loader, size = stream.loader, int(outcome.workload.baseline["batch_size"] or 1)
+        device = self._observed.device
+        return (yield from stages_of(stream, stream.clock, device, loader, size, per_step))
 
     def _outcome(
         self, steps_per_second: float, samples_per_second: float, wait_share: float
@@ -177,6 +166,7 @@ class Observation:
             own=tuple(name for name in own if name not in fixed),
             scales=self._losses.recorder.scales,
             workload=self._facts(settings),
+            processes=self._world.size,
             # None if the script has left it as it was.
             visible_devices=None if cuda == at_start("CUDA_VISIBLE_DEVICES") else cuda,
         )
@@ -297,3 +287,131 @@ def _unfed() -> str:
     own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
     kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
     return _OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
+
+
+def stages_of(
+    stream: Batches,
+    clock: Clock,
+    device: torch.device,
+    loader: DataLoader[Any] | None,
+    batch_size: int,
+    batches_per_step: int,
+) -> StepRequests[Diagnosed | None]:
+    """Ask for steps and time their phases; None if one cannot be separated from the others.
+
+    The script's own loop takes the steps, so each phase is timed within whole steps. On an
+    accelerator, waiting for it before and after a step separates the phases.
+
+    Args:
+        stream: the batches of the training.
+        clock: its clock, in seconds.
+        device: its device.
+        loader: the loader that feeds training; None if the script gets its batches itself, which is
+            part of its computing then.
+        batch_size: samples of a batch.
+        batches_per_step: batches of an optimizer step.
+    """
+    wait, begun = partial(synchronize, device), list[float]()
+
+    def begin_update(*_: object) -> None:
+        wait()
+        begun.append(clock())
+
+    steps = yield from _timed_steps(stream, clock, wait, begun)
+    apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
+    hook = register_optimizer_step_pre_hook(apart(begin_update))
+    updates = yield from _timed_steps(stream, clock, wait, begun)
+    hook.remove()
+    is_accelerator = device.type != "cpu"
+    kernels: tuple[float, float | None] | None = (0.0, None)
+    if is_accelerator:
+        kernels = yield from kernel_seconds(device)
+    if not steps or not updates or kernels is None:
+        return None
+    loading: tuple[Loading, ...] = ()
+    if loader is not None:
+        waited = median(step.waited for step in steps) / batches_per_step
+        seconds = _seconds_to_load(loader) if loader.num_workers else waited
+        if seconds is None:
+            return None
+        loading = (Loading(0, seconds),)
+    copied, busy = kernels
+    computed = median(step.whole - step.waited for step in steps) - copied
+    launched = median(step.launched - step.waited for step in steps)
+    return Diagnosed(
+        batch_size=batch_size,
+        compute_seconds=max(1e-9, computed / batches_per_step),
+        double_compute_seconds=None,
+        transfer_seconds=copied / batches_per_step,
+        loading=loading,
+        optimizer_seconds=median(step.updated for step in updates) / batches_per_step,
+        launch_seconds=launched / batches_per_step if is_accelerator else None,
+        busy_seconds=None if busy is None else busy / batches_per_step,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Seconds of one training step."""
+
+    whole: float
+    waited: float
+    """Seconds for which it waited for batches."""
+    launched: float
+    """Seconds until the script went on, the device still at work."""
+    updated: float
+    """Seconds of the optimizer's step; without meaning unless that began on an idle device."""
+
+
+def _timed_steps(
+    stream: Batches, clock: Clock, wait: Callable[[], object], begun: list[float]
+) -> StepRequests[list[_Step]]:
+    """Ask for some steps, one at a time; those that begin an epoch do not count.
+
+    `begun` gets the time at which each update begins, if that is watched.
+    """
+    found: list[_Step] = []
+    first = clock()
+    for _ in range(2 * _TIMED):
+        is_enough = len(found) >= _FEWEST_TIMED and clock() - first > _MOST_SECONDS
+        if len(found) >= _TIMED or is_enough:
+            break
+        waited, boundaries = stream.wait_seconds, len(stream.boundary_seconds)
+        wait()
+        start = clock()
+        begun.clear()
+        yield 1
+        launched = clock() - start
+        wait()
+        end = clock()
+        updated = end - begun[-1] if begun else 0.0
+        if len(stream.boundary_seconds) == boundaries:
+            found.append(_Step(end - start, stream.wait_seconds - waited, launched, updated))
+    return found
+
+
+def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
+    """Return the seconds in which this process loads one of the batches that workers load.
+
+    None if that is not known.
+    """
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as a worker has
+    seconds: list[float] = []
+    try:
+        by_itself = DataLoader(
+            loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
+        )
+        batches = iter(by_itself)
+        while len(seconds) < _BATCHES and sum(seconds) <= _MOST_SECONDS:
+            start = time.perf_counter()
+            if next(batches, None) is None:
+                break
+            seconds.append(time.perf_counter() - start)
+    except Exception:  # the user's dataset may not allow it here
+        return None
+    finally:
+        torch.set_num_threads(threads)
+    return median(seconds[1:] or seconds) if seconds else None

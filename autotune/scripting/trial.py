@@ -17,8 +17,11 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
+import torch
+
 from autotune.configuration import job as jobs
 from autotune.configuration.training_config import TrainingConfig
+from autotune.knobs.base import spelled
 from autotune.knobs.torch_private import draw_as_eager_does
 from autotune.numerics.trajectory import nudge
 from autotune.process.common.launched import this_place
@@ -27,13 +30,11 @@ from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.losses import LossRecorder, LossTasks
 from autotune.scripting.observation import Observation
-from autotune.scripting.steps import Stepper
-from autotune.scripting.timed import fault_in
+from autotune.scripting.observed_training import Stepper
 from autotune.training import memory
-from autotune.training.measuring import TimedTraining
 from autotune.training.profiling import profiling
-from autotune.training.ranks.world import World, before_parting, joined, obstacle
-from autotune.training.timing import CompileClock, StepRequests, synchronize
+from autotune.training.ranks import World, before_parting, joined, obstacle
+from autotune.training.timing import CompileClock, StepRequests, TimedTraining, synchronize
 from autotune.training.training_setup import seed_everything
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import Measurement
@@ -74,8 +75,8 @@ class Trial:
         self._stream = BatchStream(lambda: synchronize(seen.device), calls, loaders)
         self._printed = _Printed(folder, job.script.metric or "")
         by_loss = isinstance(job.task, jobs.Probe) and job.task.loss is not None
-        reads_losses = by_loss or isinstance(job.task, jobs.Observe | jobs.TakeFirstSteps)
-        self._recorder = LossRecorder(reads_losses, lambda: seen.trained)
+        self._reads_losses = by_loss or isinstance(job.task, jobs.Observe | jobs.TakeFirstSteps)
+        self._recorder = LossRecorder(lambda: seen.trained)
         self._losses = LossTasks(self._stream, self._recorder)
         self._observation: Observation | None = None
         self._task: Callable[[World], Requests] | None = None
@@ -86,8 +87,7 @@ class Trial:
         place = this_place() if job.is_of_ranks else None
         self._processes = 1 if place is None else place.size
         self._is_fork = False
-        if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-            os.register_at_fork(after_in_child=partial(setattr, self, "_is_fork", True))
+        os.register_at_fork(after_in_child=partial(setattr, self, "_is_fork", True))
 
     def begin(self, process_start: float) -> None:
         """Apply the settings and start to watch, just after torch was imported.
@@ -97,7 +97,7 @@ class Trial:
         self._start, self._launched = time.monotonic(), process_start
         self._interposition.install()
         self._task = self._begun(process_start)
-        if self._recorder.is_on:
+        if self._reads_losses:
             before_parting(self._losses.gather)
             self._recorder.watch()
             self._interposition.stepping.losses.append(self._recorder.note)
@@ -150,11 +150,7 @@ class Trial:
     def _with_start(self, outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
         if isinstance(outcome, outcomes.Observed):
-            outcome = replace(
-                outcome,
-                import_seconds=self._start - self._launched,
-                processes=self._losses.world.size,
-            )
+            outcome = replace(outcome, import_seconds=self._start - self._launched)
         if isinstance(outcome, outcomes.Probed | outcomes.Observed):
             return replace(outcome, start_seconds=self._trains - self._launched)
         return outcome
@@ -164,7 +160,7 @@ class Trial:
         observed = self._interposition.observed
         if self._is_fork:
             return  # another process of the script
-        if optimizer is not None and self._recorder.is_on:
+        if optimizer is not None and self._reads_losses:
             self._recorder.stepped_by(optimizer)
         if not observed.counts(optimizer):
             return
@@ -175,7 +171,7 @@ class Trial:
                     self._leave(outcomes.UserError(_IN_TURN.format(steps=self._stream.steps), ""))
                 self._stream.pass_over()
             self._stream.stepped()
-            if self._recorder.is_on:
+            if self._reads_losses:
                 self._recorder.stepped(self._stream.samples)
             if self._stream.steps == 1:
                 self._requests = self._met()
@@ -209,14 +205,36 @@ class Trial:
 
     def _timing(self, plan: jobs.MeasurePlan, compiler: CompileClock, world: World) -> Requests:
         build_seconds = max(0.0, time.monotonic() - self._start - compiler.seconds)
-        fault = partial(fault_in, self._interposition, self._stream)
         device = self._interposition.observed.device
-        parts = (self._stream, device, world, self._folder, compiler, fault, self._stream.clock)
+        parts = (
+            self._stream,
+            device,
+            world,
+            self._folder,
+            compiler,
+            self._fault,
+            self._stream.clock,
+        )
         found = yield from TimedTraining(*parts).measuring(plan)
         if not isinstance(found, Measurement):
             return found
         start = self._start - self._launched
         return outcomes.Measured(replace(found, start_seconds=start, build_seconds=build_seconds))
+
+    def _fault(self) -> outcomes.Failure | None:
+        """Return a setting without effect or a parameter that is not finite; None if fine."""
+        interposition, observed = self._interposition, self._interposition.observed
+        observed.batches_per_step = self._stream.accumulation_steps
+        if not self._stream.is_fed:
+            observed.batch_size = self._stream.calls.size
+        overridden = interposition.overridden()
+        for name, reason in interposition.failed.items():
+            return outcomes.NotApplied(name, spelled(interposition.config[name]), reason)
+        for name, (wanted, found) in overridden.items():
+            return outcomes.NotApplied(name, spelled(wanted), spelled(found))
+        if not all(bool(torch.isfinite(one).all()) for one in observed.parameters):
+            return outcomes.NonFinite("a parameter of the model became NaN or infinite")
+        return None
 
     def _first_steps(self, task: jobs.TakeFirstSteps, _: World) -> Requests:
         """Take the first steps; this begins after some, so that the parameters are known."""

@@ -24,12 +24,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import ALL_KNOBS, torch_private
+from autotune.knobs import torch_private
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import mark_compiled_code, with_tensors
-from autotune.process.common.patches import replace
-from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.steps import ModelCalls
+from autotune.knobs.ranks import COMM_DTYPE, DDP_ARGUMENTS, DDP_KNOBS
+from autotune.process.common.imports import replace
+from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 from autotune.training.apply_settings import Settings
 
 Fail = Callable[[str, BaseException], None]
@@ -38,17 +38,8 @@ Fail = Callable[[str, BaseException], None]
 # Arguments of torch's optimizers that choose their kernel; both None is torch's choice.
 _KERNELS = frozenset({"fused", "foreach"})
 _SHORT = (torch.float16, torch.bfloat16)
-DDP_KNOBS = tuple(
-    knob
-    for knob in ALL_KNOBS
-    if type(knob).ddp_kwargs is not Knob.ddp_kwargs or type(knob).on_ddp is not Knob.on_ddp
-)
-_HOOKED = tuple(knob for knob in DDP_KNOBS if type(knob).on_ddp is not Knob.on_ddp)
 NO_DDP = "the script wraps no model in DistributedDataParallel"
 PASSES_IT = "the script passes it to DistributedDataParallel itself"
-# Names of the same argument; torch warns if it gets both.
-_SAME = frozenset({"broadcast_buffers", "forward_sync_buffers"})
-_ANY_VALUES = (False, True, 1)
 
 
 def under_autocast(
@@ -317,13 +308,11 @@ class Wrappings:
             fail: notes that a knob could not be applied.
             replaces: tells of a knob whether arguments of the script's own give way to it.
         """
-        ours = (_arguments(knob) for knob in DDP_KNOBS if replaces(knob.name))
-        self._replaced = frozenset[str]().union(*ours)
+        self._replaced = {argument for name, argument in DDP_ARGUMENTS.items() if replaces(name)}
         left = {knob.name: knob.default for knob in DDP_KNOBS if knob.name not in asked}
         self._settings = Settings(config.replace(**left))
         self._before, self._fail = before, fail
-        self._given: weakref.WeakKeyDictionary[nn.Module, frozenset[str]]
-        self._given = weakref.WeakKeyDictionary()
+        self._given: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
 
     def watch(self, observed: ObservedTraining) -> None:
         """Apply the settings to every DDP from now on; `observed` gets the first one.
@@ -338,21 +327,20 @@ class Wrappings:
             given = set(kwargs)
             with suppress(TypeError):
                 given = set(signature.bind_partial(ddp, module, *args, **kwargs).arguments)
-            taken = given | (_SAME if given & _SAME else set())
             theirs = {n: v for n, v in kwargs.items() if n not in self._replaced}
             mine = self._settings.ddp_kwargs()
-            added = {n: v for n, v in mine.items() if n not in taken - self._replaced}
+            added = {n: v for n, v in mine.items() if n not in given - self._replaced}
             try:
                 original(ddp, module, *args, **theirs, **added)
             except Exception as error:
                 if theirs | added == kwargs:
                     raise
-                for knob in DDP_KNOBS:
-                    if _arguments(knob) & (added.keys() | self._replaced):
-                        self._fail(knob.name, error)
+                for name, argument in DDP_ARGUMENTS.items():
+                    if argument in added.keys() | self._replaced:
+                        self._fail(name, error)
                 original(ddp, module, *args, **kwargs)
-            self._given[ddp] = frozenset(taken)
-            if any(self._settings.config[knob.name] for knob in _HOOKED):
+            self._given[ddp] = given
+            if self._settings.config[COMM_DTYPE.name]:
                 self._finish_later(ddp)
             observed.ddp = observed.ddp or ddp
 
@@ -360,11 +348,9 @@ class Wrappings:
 
     def passed(self, ddp: DistributedDataParallel) -> list[str]:
         """Return the knobs whose arguments the script passed itself, or whose place it took."""
-        given = self._given.get(ddp, frozenset())
-        names = [knob.name for knob in DDP_KNOBS if _arguments(knob) & given]
-        if torch_private.comm_hooks(ddp):
-            names += [knob.name for knob in _HOOKED]
-        return names
+        given = self._given.get(ddp, set())
+        names = [name for name, argument in DDP_ARGUMENTS.items() if argument in given]
+        return [*names, COMM_DTYPE.name] if torch_private.comm_hooks(ddp) else names
 
     def _finish_later(self, ddp: DistributedDataParallel) -> None:
         """Register hooks at the first call, since the script may register one of its own before."""
@@ -375,15 +361,8 @@ class Wrappings:
                 if not torch_private.comm_hooks(ddp):
                     self._settings.on_ddp(ddp)
             except Exception as error:
-                for knob in _HOOKED:
-                    self._fail(knob.name, error)
+                self._fail(COMM_DTYPE.name, error)
 
         # Else it is compiled with a script's compiled DDP.
         apart: Callable[..., Any] = torch.compiler.disable
         handle = ddp.register_forward_pre_hook(apart(finish))
-
-
-def _arguments(knob: Knob) -> set[str]:
-    """Return the arguments of DDP that a knob is about."""
-    names = {name for value in _ANY_VALUES for name in knob.ddp_kwargs(value)}
-    return names | (_SAME if names & _SAME else set())

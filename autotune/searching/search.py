@@ -15,7 +15,7 @@ from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
-from autotune.process.devices import crowded_line, neighbours, shared_line
+from autotune.process.devices import crowded_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.confirmation.conclusion import conclude, emit, known_answer, write_so_far
@@ -207,16 +207,13 @@ def _diagnosed(
 
 
 def _warnings(context: SearchContext) -> Iterator[events.Warned]:
-    """Warn of a database on a network file system, and of other users of the device."""
+    """Warn of a database on a network file system, and of a device that others fill."""
     database = file_of(context.options.study.storage)
     if database is not None and (kind := network_file_system(database)):
         yield events.Warned(
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local "
             "directory or a PostgreSQL server with --storage."
         )
-    for device, uuid in context.device_uuids.items():
-        if others := neighbours(uuid):
-            yield events.Warned(shared_line(device, others))
     device, free = context.machine.device, context.device_free_bytes
     if crowded := crowded_line(device, free, context.memory_limit_bytes):
         yield events.Warned(crowded)

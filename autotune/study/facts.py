@@ -35,7 +35,7 @@ from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Diagnosed, TrialOutcome
 from autotune.values.statistics import Decision, Interval
-from autotune.values.strict_json import fault_of
+from autotune.values.text import fault_of
 
 T = TypeVar("T")
 Seconds = Annotated[FiniteFloat, Field(ge=0)]

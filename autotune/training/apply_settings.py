@@ -7,12 +7,11 @@ pieces, and production puts the same pieces into its own loop. So what was measu
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
-from autotune.knobs.loader import DEVICE_PREFETCH
+from autotune.knobs.loader import CopiedAhead
 from autotune.knobs.process import AFFINITY, WorkerInit
 from autotune.knobs.ranks import as_sharded, sharded
 from autotune.values.errors import UsageError
@@ -67,10 +66,6 @@ class Settings:
             checkpoint(model)
         for knob, value in self.config.items():
             model = knob.on_model(value, model)
-        return self.compiled(model)
-
-    def compiled(self, model: nn.Module) -> nn.Module:
-        """Return the model, compiled in place as the knobs of torch.compile say."""
         return compiled(model, self.config.as_dict())
 
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
@@ -109,8 +104,7 @@ class Settings:
     def copied_ahead(self, batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
         """Return the batches of one epoch; with device_prefetch each is copied a step ahead."""
         move = partial(self.transfer, device=device)
-        value = self.config[DEVICE_PREFETCH.name]
-        return DEVICE_PREFETCH.on_batches(value, batches, move, device)
+        return CopiedAhead(batches, move, device) if self.config["device_prefetch"] else batches
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the optimizer, such as `fused=True`."""
@@ -163,25 +157,15 @@ class Settings:
         return self._transfer_kwargs[dimensions]
 
 
-def excluded_by(kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the file's arguments that DataLoader refuses beside those of the caller."""
-    if kwargs.get("num_workers") == 0:
-        yield from ("prefetch_factor", "persistent_workers")
-    if kwargs.get("batch_sampler") is not None:
-        yield from ("batch_size", "drop_last")
-    if "batch_size" in kwargs and kwargs["batch_size"] is None:
-        yield "drop_last"
-
-
 @contextmanager
 def without_exchange(trained: nn.Module) -> Iterator[None]:
     """Do not exchange the gradients of the backward passes inside, but add them up.
 
-    A sharded model keeps them whole until they are exchanged. A static graph exchanges those of
-    the first pass: DistributedDataParallel fails otherwise.
+    A sharded model keeps them whole until they are exchanged.
     """
     if (shards := as_sharded(trained)) is None:
-        with trained.no_sync() if _may_keep(trained) else nullcontext():
+        is_ddp = isinstance(trained, DistributedDataParallel)
+        with trained.no_sync() if is_ddp else nullcontext():  # type: ignore[operator]
             yield
         return
     shards.set_requires_gradient_sync(False)
@@ -189,18 +173,6 @@ def without_exchange(trained: nn.Module) -> Iterator[None]:
         yield
     finally:
         shards.set_requires_gradient_sync(True)
-
-
-_begun: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
-
-
-def _may_keep(trained: nn.Module) -> TypeGuard[DistributedDataParallel]:
-    """Return True for a DistributedDataParallel that may keep gradients to itself."""
-    if not isinstance(trained, DistributedDataParallel):
-        return False
-    is_first = trained.static_graph and trained not in _begun
-    _begun.add(trained)
-    return not is_first
 
 
 def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

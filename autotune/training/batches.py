@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
 
-from autotune.knobs.torch_private import (
-    drop_iterator,
-    has_iterator,
-    ready_batches,
-)
+from autotune.knobs.torch_private import drop_iterator, has_iterator, map_leaves, ready_batches
 
 Clock = Callable[[], float]
 Synchronize = Callable[[], None]
@@ -275,28 +272,31 @@ class _Asked:
 
 
 def samples_in(batch: Any) -> int:
-    """Return the length of a batch's first tensor; 0 if it has none or is of an unknown type."""
+    """Return the length of a batch's first tensor that has one; 0 without such a tensor."""
     first = batch[0] if type(batch) in (list, tuple) and batch else batch
     if type(first) is Tensor and first.dim():  # nearly always, and asked for in every step
         return first.size(0)
-    try:
-        return _first_length(batch)
-    except Exception:  # an unknown type of batch must not harm the script
-        return 0
+    return next((one.size(0) for one in tensors_in(batch) if one.dim()), 0)
 
 
-def _first_length(batch: Any) -> int:
-    match batch:
-        case Tensor() if batch.dim():
-            return batch.shape[0]
-        case dict() if batch:
-            return _first_length(next(iter(batch.values())))
-        case tuple() | list() if batch:
-            return _first_length(batch[0])
-        case _ if hasattr(batch, "data") and isinstance(batch.data, dict):  # a tokenizer's batch
-            return _first_length(batch.data)
-        case _:
-            return 0
+def bytes_in(batch: Any) -> int:
+    """Return the bytes of the tensors in a batch."""
+    return sum(one.numel() * one.element_size() for one in tensors_in(batch))
+
+
+def tensors_in(batch: Any) -> list[Tensor]:
+    """Return the tensors in a nested batch; none in one of an unknown type."""
+    found: list[Tensor] = []
+
+    def look(leaf: Any) -> None:
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif isinstance(leaf, UserDict):  # a tokenizer's batch
+            map_leaves(look, leaf.data)
+
+    with suppress(Exception):  # which must not harm a script
+        map_leaves(look, batch)
+    return found
 
 
 def batch_size_of(loader: DataLoader[Any]) -> int | None:

@@ -26,9 +26,9 @@ import numpy as np
 import psutil
 import torch
 
+from autotune.knobs import process_settings
 from autotune.knobs.base import Value
 from autotune.knobs.process import allocator_in_use
-from autotune.training.inspection import process_settings
 from autotune.training.training_setup import build_dataset
 from autotune.training.workload import Workload, load_workload
 

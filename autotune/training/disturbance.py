@@ -22,7 +22,7 @@ import torch
 
 from autotune.knobs.process import AFFINITY
 from autotune.process.common.process_tree import cpu_seconds_below
-from autotune.values.machine import CpuQuota, cpu_quota
+from autotune.values.machine import cpu_quota
 from autotune.values.measurement import QUIET, Noise
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -31,11 +31,9 @@ _COARSE = 2
 # Columns of /proc/stat after the name of the core: see proc(5).
 _USER, _IDLE, _IOWAIT, _STEAL = 0, 3, 4, 7
 _GUEST = 8  # this column and the next are already counted in user and nice
-Reading = tuple[tuple[int, int], ...]
-"""Microjoules of each counter, and the value after which it begins again at 0; 0 if it does not."""
-
 _POWERCAP = Path("/sys/class/powercap")
-_MICRO, _IN_MILLI = 1e6, 1000
+_MICRO, _MILLI = 1e6, 1e3
+_quota = cache(cpu_quota)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,11 @@ class NoiseWatch:
 
     def __init__(self, device: torch.device, read: Callable[[], CpuTimes | None]) -> None:
         self._read = read
-        gpu = _gpu_of(device)
         self._gpu: Callable[[], Noise] = lambda: QUIET
-        energy: Callable[[], Reading] = package_energy if device.type == "cpu" else tuple
-        if gpu is not None:
-            self._gpu, energy = partial(_gpu_noise, *gpu), partial(gpu_energy, *gpu)
-        self._joules = EnergyMeter(energy)
+        self._joules = EnergyMeter(package_energy if device.type == "cpu" else lambda: None)
+        if (gpu := _gpu_of(device)) is not None:
+            self._gpu = partial(_gpu_noise, *gpu)
+            self._joules = EnergyMeter(partial(gpu_energy, *gpu))
         self._stops = 0
         self._last = read()
         with suppress(ValueError):  # not in the main thread
@@ -143,12 +140,6 @@ def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> C
     return CpuTimes(clock(), (busy - stolen) / _TICKS, stolen / _TICKS, own, *quota)
 
 
-@cache
-def _quota() -> CpuQuota | None:
-    """Return the tightest quota of this process's cgroups; None without one."""
-    return cpu_quota()
-
-
 def own_cores() -> set[int]:
     """Return the numbers of the cores that this process and its DataLoader workers may run on."""
     return set(AFFINITY.allowed())
@@ -223,48 +214,34 @@ def _is_shared(nvml: Any, handle: Any) -> bool:
 class EnergyMeter:
     """A callable that returns the joules used since its last call."""
 
-    def __init__(self, read: Callable[[], Reading]) -> None:
-        self._read = read
-        self._last = read()
+    def __init__(self, read: Callable[[], float | None]) -> None:
+        self._read, self._last = read, read()
 
     def __call__(self) -> float | None:
-        """Return the joules since the last call; None without a counter."""
-        last, self._last = self._last, self._read()
-        if not last or len(last) != len(self._last):
-            return None
-        parts = [_passed(a, b, wraps) for (a, wraps), (b, _) in zip(last, self._last, strict=True)]
-        known = [part for part in parts if part is not None]
-        return sum(known) / _MICRO if len(known) == len(parts) else None
+        """Return the joules since the last call; None without a counter, or if it began again."""
+        last, now = self._last, self._read()
+        self._last = now
+        return None if last is None or now is None or now < last else now - last
 
 
-def _passed(last: int, now: int, wraps: int) -> int | None:
-    """Return the microjoules between two values of a counter; None if it was reset."""
-    if now >= last:
-        return now - last
-    return now - last + wraps if wraps else None
-
-
-def package_energy(powercap: Path = _POWERCAP) -> Reading:
-    """Read the counters of all CPU packages; empty without them or without the right to read.
+def package_energy(powercap: Path = _POWERCAP) -> float | None:
+    """Read the joules of all CPU packages; None without them or without the right to read.
 
     Most kernels let only root read them. Parts of a package and the whole platform (psys) are left
     out: packages hold the former, and the latter holds packages.
     """
-    try:
-        zones = sorted(powercap.glob("intel-rapl:*"))
+    with suppress(OSError, ValueError):
+        zones = powercap.glob("intel-rapl:*")
         packages = [zone for zone in zones if _text(zone / "name").startswith("package-")]
-        return tuple(
-            (int(_text(zone / "energy_uj")), int(_text(zone / "max_energy_range_uj")))
-            for zone in packages
-        )
-    except (OSError, ValueError):
-        return ()
+        if packages:
+            return sum(int(_text(zone / "energy_uj")) for zone in packages) / _MICRO
+    return None
 
 
-def gpu_energy(nvml: Any, handle: Any) -> Reading:
-    """Read the counter of a GPU; empty if NVML does not report it, as before Volta."""
+def gpu_energy(nvml: Any, handle: Any) -> float | None:
+    """Read the joules of a GPU; None if NVML does not report it, as before Volta."""
     found = _told(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-    return () if found is None else ((found * _IN_MILLI, 0),)
+    return None if found is None else found / _MILLI
 
 
 def _text(path: Path) -> str:

@@ -1,37 +1,138 @@
-"""Describe the machine as torch sees it, and the workload. Runs once, in a child."""
+"""Describe the machine as torch sees it, and the workload: the first task of every search."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sysconfig
+import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.knobs import ALL_KNOBS
+from autotune.configuration.job import Inspect, Job
+from autotune.knobs import process_settings
 from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
 from autotune.knobs.compile import repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory
 from autotune.knobs.stepping import has_equal_groups
-from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package, map_leaves
+from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.process.common.imports import own_modules
+from autotune.training import memory
+from autotune.training.batches import bytes_in, tensors_in
+from autotune.training.before_fork import Prepared, with_dataset
+from autotune.training.ranks import ALONE, World, comm_dtypes, device_of_rank, join
 from autotune.training.sharding import workers_obstacle
+from autotune.training.tasks import use_device
 from autotune.training.training_setup import build_dataset, build_model
-from autotune.training.workload import Workload
+from autotune.training.workload import Workload, load_workload
 from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.machine import Host, Machine, c_compiler, nvidia_driver, probe_host
-from autotune.values.outcome import WorkloadFacts
+from autotune.values.outcome import Inspected, TrialOutcome, WorkloadFacts
 
 # Rows and columns; below this size CPU kernels ignore float32_matmul_precision.
 _MATMUL_SIZE = 512
 _TF32_CAPABILITY = (8, 0)
+
+
+def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
+    """Describe the machine and, if the job names one, the workload.
+
+    The workload is imported before a device is asked for, because it may choose those that CUDA
+    sees.
+    """
+    assert isinstance(job.task, Inspect)
+    if job.task.visible_devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
+    if prepared:
+        torch.set_num_threads(prepared.default_threads)
+        found = _described(job)
+        if job.model_path is None:
+            return found
+        workload = prepared.take_over().as_today(job.task.baseline)
+        facts = describe_workload(workload, prepared.own_settings)
+        return replace(
+            found,
+            workload=facts,
+            import_seconds=prepared.import_seconds,
+            dataset_seconds=prepared.dataset_seconds,
+            is_shared=True,
+        )
+    if job.model_path is None:
+        return _described(job)
+    before, start = process_settings(), time.perf_counter()
+    workload = load_workload(Path(job.model_path)).as_today(job.task.baseline)
+    after, import_seconds = process_settings(), time.perf_counter() - start
+    own = {name: value for name, value in after.items() if value != before[name]}
+    torch.set_num_threads(int(before["num_threads"] or 1))
+    found = _described(job)
+    torch.set_num_threads(int(after["num_threads"] or 1))
+    world, rank_uuids = _met(job, found.machine)
+    workload, dataset_seconds = with_dataset(workload)
+    facts = world.on_first(partial(describe_workload, workload, own))
+    if not world.is_alone:
+        device = torch.device(device_of_rank(found.machine.device))
+        facts = replace(facts, comm_dtypes=comm_dtypes(device))
+    return replace(
+        found,
+        workload=facts,
+        import_seconds=import_seconds,
+        dataset_seconds=dataset_seconds,
+        processes=world.size,
+        rank_uuids=rank_uuids,
+    )
+
+
+def _met(job: Job, machine: Machine) -> tuple[World, tuple[str, ...]]:
+    """Return the processes of the job, once all are here, each on its device, and their UUIDs.
+
+    Raises:
+        UsageError: there are fewer devices.
+    """
+    processes = job.processes or int(os.environ["WORLD_SIZE"])
+    if processes == 1:
+        return ALONE, ()
+    device = torch.device(device_of_rank(machine.device))
+    use_device(device)
+    world = join(processes, device, job.deadline_seconds)
+    if not machine.has_accelerator:
+        return world, ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    part = visible if "MIG-" in visible.upper() else ""  # of a GPU, whose UUID may be the whole's
+    shared = world.shares((device_uuid(str(device)), part))
+    for (uuid, _), count in Counter(shared).items():
+        if uuid and count > 1:
+            raise UsageError(
+                f"{count} processes would train on one device ({device}). Let the launcher give "
+                "each its own, or start fewer."
+            )
+    return world, tuple(uuid for uuid, _ in shared)
+
+
+def _described(job: Job) -> Inspected:
+    """Return the facts on the machine with the device that is wanted.
+
+    Those of a script's processes are the first ones, by their numbers.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    assert isinstance(job.task, Inspect)
+    machine = describe_machine(resolve_device(job.device))
+    held, rank_uuids = memory.device_memory(torch.device(machine.device)), tuple[str, ...]()
+    if machine.has_accelerator and job.task.processes > 1:
+        seen = min(job.task.processes, torch.accelerator.device_count())
+        rank_uuids = tuple(device_uuid(f"{machine.device_type}:{n}") for n in range(seen))
+    free = None if held is None else held.free
+    return Inspected(machine, None, device_uuid(machine.device), rank_uuids, device_free_bytes=free)
 
 
 def resolve_device(device: str) -> str:
@@ -50,11 +151,6 @@ def resolve_device(device: str) -> str:
     if wanted.type not in ("cpu", "cuda"):
         raise UsageError(f"--device {device}: nothing can be trained there. Choose cpu or cuda:N.")
     return "cpu" if wanted.type == "cpu" else f"cuda:{wanted.index or 0}"
-
-
-def accelerator_name() -> str:
-    """Return the name of the GPU in use as best.yaml spells it; "cpu" if there is none."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
 def device_uuid(device: str) -> str:
@@ -88,12 +184,6 @@ def describe_machine(device: str) -> Machine:
     )
 
 
-def process_settings() -> dict[str, Value]:
-    """Return the present values of the process-wide knobs."""
-    values = {knob.name: knob.read_process() for knob in ALL_KNOBS}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
     """Build model, dataset and one small batch, and describe them; a stream is read with workers.
 
@@ -118,7 +208,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         workload.tokens_in(batch)
     model = build_model(workload)
     weights = list(model.parameters())
-    dimensions = {one.dim() for one in _tensors(batch)} & {one.dim() for one in weights}
+    dimensions = {one.dim() for one in tensors_in(batch)} & {one.dim() for one in weights}
     modules, folder = own_modules(workload.path), workload.path.resolve().parent
     return WorkloadFacts(
         dataset_samples=samples,
@@ -127,7 +217,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         has_evaluate=workload.evaluate is not None,
         baseline={**own_settings, **workload.baseline},
         model_tensors=len(weights),
-        sample_bytes=tensor_bytes(batch) // size,
+        sample_bytes=bytes_in(batch) // size,
         local_modules=modules,
         counts_tokens=workload.count_tokens is not None,
         workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
@@ -219,15 +309,3 @@ def _triton_headers() -> Path:
     """Return the folder in which Triton looks for Python.h; it ignores Debian's own scheme."""
     scheme = sysconfig.get_default_scheme()
     return Path(sysconfig.get_path("include", scheme.replace("posix_local", "posix_prefix")))
-
-
-def tensor_bytes(batch: Any) -> int:
-    """Return the bytes of all tensors in a nested batch."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(batch))
-
-
-def _tensors(batch: Any) -> list[Tensor]:
-    """Return the tensors in a nested batch."""
-    leaves: list[Any] = []
-    map_leaves(leaves.append, batch)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]

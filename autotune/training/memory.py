@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from autotune.process.common.process_tree import MemoryPeak, private_bytes
-from autotune.training.ranks.world import World
+from autotune.training.ranks import World
 from autotune.values.measurement import DeviceMemory
 
 _host_file_bytes = 0

@@ -21,9 +21,8 @@ from torch.utils.data import Dataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.batches import Batches, endless
-from autotune.training.measuring import timer_on
 from autotune.training.tasks import LoadedJob
-from autotune.training.timing import StepRequests, drive, synchronize
+from autotune.training.timing import StepRequests, drive, synchronize, timer_on
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,

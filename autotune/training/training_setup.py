@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from itertools import islice
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -22,27 +21,13 @@ from torch.utils.data.distributed import DistributedSampler
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.training.apply_settings import Settings, without_exchange
-from autotune.training.ranks.world import ALONE, World
+from autotune.training.ranks import ALONE, World
 from autotune.training.workload import Workload
 from autotune.values.errors import WorkloadError
 
 
 class DatasetTooSmallError(WorkloadError):
     """The dataset does not fill one batch of the configuration."""
-
-
-@dataclass
-class BackwardPasses:
-    """The backward passes since the last step began, as autograd reports them."""
-
-    count: int = 0
-
-    def watch(self, loss: Tensor) -> None:
-        """Count the backward pass of a loss, when it happens."""
-        loss.register_hook(self._passed)  # type: ignore[no-untyped-call]
-
-    def _passed(self, _gradient: Tensor) -> None:
-        self.count += 1
 
 
 @dataclass(frozen=True)
@@ -60,7 +45,8 @@ class TrainingSetup:
     """The processes that train together, each with such a setup."""
     wrapped: nn.Module | None = None
     """The model as several processes call it, in DDP or sharded; None alone."""
-    _passes: BackwardPasses = field(default_factory=BackwardPasses)
+    _losses: list[Tensor] = field(default_factory=list)
+    """Share of the mean loss that each backward pass of the last step has."""
 
     @property
     def trained(self) -> nn.Module:
@@ -85,7 +71,7 @@ class TrainingSetup:
     @property
     def accumulation_steps(self) -> int:
         """Backward passes of the last step; 1 before the first one."""
-        return max(1, self._passes.count)
+        return max(1, len(self._losses))
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the context in which the forward pass and the loss run, such as autocast."""
@@ -124,18 +110,18 @@ class TrainingSetup:
             WorkloadError: compute_loss returned no scalar tensor with a gradient.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        self._passes.count = 0
-        # `map` keeps no batch, so that one is freed before the next is made.
-        left = range(count - 1, -1, -1)
-        return reduce(add, map(partial(self._backward, count), islice(batches, count), left))
+        self._losses.clear()
+        for _ in range(count):  # which keeps no batch, so that one is freed before the next is made
+            self._losses.append(self._backward(next(batches), count))
+        return reduce(add, self._losses)
 
-    def _backward(self, count: int, batch: Any, left: int) -> Tensor:
+    def _backward(self, batch: Any, count: int) -> Tensor:
         """Add the gradients of one of `count` batches, and return its share of the mean loss.
 
-        Processes exchange gradients only with the last one, after which none is `left`.
+        Processes exchange gradients only with the last one.
         """
-        batch = self.transfer(batch)
-        with without_exchange(self.trained) if left else nullcontext():
+        batch, is_last = self.transfer(batch), len(self._losses) == count - 1
+        with nullcontext() if is_last else without_exchange(self.trained):
             with self.forward_context():
                 loss = self.workload.compute_loss(self.trained, batch)
             if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
@@ -143,9 +129,7 @@ class TrainingSetup:
                     f"{self.workload.path}: compute_loss must return a scalar tensor that depends "
                     f"on the parameters; it returned {_described(loss)}."
                 )
-            if count > 1:
-                loss = loss / count
-                self._passes.watch(loss)
+            loss = loss / count if count > 1 else loss
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 

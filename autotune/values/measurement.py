@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -362,16 +362,8 @@ class Measurement:
 
     @property
     def telling_blocks(self) -> tuple[Block, ...]:
-        """Return the undisturbed blocks if there are enough of them, else all.
-
-        All count where steps are uneven: the longer a block, the more often it is disturbed, so
-        that the slow steps would be left out. Only those in which the process was stopped do not.
-        """
-        if UNEVEN in self.flags:
-            return tuple(one for one in self.blocks if not one.noise.stopped) or self.blocks
-        calm = tuple(block for block in self.blocks if not block.is_disturbed)
-        half = max(_FEWEST_BLOCKS, (len(self.blocks) + 1) // 2)
-        return calm if len(calm) >= min(_ENOUGH_BLOCKS, half) else self.blocks
+        """Return the blocks that count."""
+        return telling_blocks(self.blocks, self.flags)
 
     @property
     def is_disturbed(self) -> bool:
@@ -451,6 +443,19 @@ class Measurement:
             (block.seconds + share * block.counted_samples, block.counted_samples)
             for block in self.telling_blocks
         ]
+
+
+def telling_blocks(blocks: tuple[Block, ...], flags: Container[str]) -> tuple[Block, ...]:
+    """Return the undisturbed blocks if there are enough of them, else all.
+
+    All count where steps are uneven: the longer a block, the more often it is disturbed, so that
+    the slow steps would be left out. Only those in which the process was stopped do not.
+    """
+    if UNEVEN in flags:
+        return tuple(one for one in blocks if not one.noise.stopped) or blocks
+    calm = tuple(block for block in blocks if not block.is_disturbed)
+    half = max(_FEWEST_BLOCKS, (len(blocks) + 1) // 2)
+    return calm if len(calm) >= min(_ENOUGH_BLOCKS, half) else blocks
 
 
 def seconds_per_sample(blocks: Sequence[Block]) -> float:

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.strict_json import fault_of
+from autotune.values.text import fault_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,6 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class RankFacts:
-    """Facts on several processes that train together, as they were observed."""
-
-    comm_dtypes: tuple[str, ...] = ()
-    """Number formats, below that of the parameters, in which they can add up gradients."""
-    has_buffers: bool = False
-    """True if the model has buffers, such as BatchNorm's."""
-    graph_obstacle: str = ""
-    """Reason why the graph cannot be called static; empty if it was the same in each step."""
-    unused: tuple[str, ...] = ()
-    """Parameters that got no gradient in any step."""
-
-
-@dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """Facts on the user's model.py, found by a child that built it once."""
 
@@ -111,8 +97,9 @@ class WorkloadFacts:
     """True if torch's deterministic mode is on, even if it only warns, and fills new memory."""
     signatures: dict[str, Signature] = field(default_factory=dict)
     """Signatures of build_model and build_dataset, by name."""
-    ranks: RankFacts | None = None
-    """Facts on the processes that train together; None for one."""
+    comm_dtypes: tuple[str, ...] | None = None
+    """Number formats, below that of the parameters, in which the processes that train together can
+    add up gradients; None for one process."""
 
 
 FIRST_STEPS = 10

@@ -67,6 +67,14 @@ class Document:
         return self.position(*place)
 
 
+def shipped(folder: str) -> dict[str, Path]:
+    """Return name to file of the YAML files that come with autotune in a folder."""
+    package = Path(__file__).parents[1]
+    # A wheel has them in the package, a checkout beside it.
+    place = next(f for f in (package / folder, package.parent / folder) if f.is_dir())
+    return {path.stem: path for path in sorted(place.glob("*.yaml"))}
+
+
 def read(path: Path) -> Document:
     """Read the document in a file.
 
@@ -188,7 +196,7 @@ class _Reader:
         if event.style:  # quoted, or a block of text
             return event.value
         try:
-            return _plain_value(event.value)
+            return plain_value(event.value)
         except ValueError:
             number = _shown(event.value)
             self._refuse(event, f"number {number} is not finite or too long. Write another.")
@@ -242,7 +250,12 @@ _CORE_SCHEMA: tuple[tuple[str, Callable[[str], object]], ...] = (
 )
 
 
-def _plain_value(text: str) -> object:
+def plain_value(text: str) -> object:
+    """Return what a plain scalar stands for.
+
+    Raises:
+        ValueError: a number that is not finite, or too long.
+    """
     for pattern, convert in _CORE_SCHEMA:
         if re.fullmatch(pattern, text):
             if len(text) > _MAX_NUMBER_CHARACTERS:

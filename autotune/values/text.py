@@ -51,19 +51,9 @@ def flag_of_seconds(seconds: float) -> str:
     return f"{seconds:.0f}s" if seconds % _MINUTE else f"{seconds / _MINUTE:.0f}m"
 
 
-def about_left(seconds: float | None) -> str:
-    """Return ", about ... left", to follow another text; empty if unknown."""
-    return "" if seconds is None else f", about {span(seconds)} left"
-
-
 def rounds_text(rounds: int, disturbed: int | None) -> str:
     """Return the number of rounds, with the number of disturbed ones if there are any."""
     return f"{rounds} rounds" + (f", {disturbed} of them disturbed" if disturbed else "")
-
-
-def disturbed_sentence(rounds: int | None) -> str:
-    """Return a sentence, to follow another, on disturbed rounds that count; empty without any."""
-    return f" {rounds} of the rounds that show this were disturbed." if rounds else ""
 
 
 def as_file_name(settings: str) -> str:
@@ -112,3 +102,12 @@ def signal_name(number: int) -> str:
     """Return the name of a signal, such as "SIGKILL"; real-time signals have only numbers."""
     known = {int(one): one.name for one in signal.Signals}
     return known.get(number, f"signal {number}")
+
+
+def fault_of(error: ValueError) -> str:
+    """Return the first fault, with its place if a schema gives it, and without the content."""
+    errors = getattr(error, "errors", None)  # of pydantic's ValidationError
+    if errors is None:
+        return str(error)
+    first = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{first['msg']} at {'.'.join(map(str, first['loc'])) or 'the top'}"

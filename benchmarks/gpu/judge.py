@@ -67,8 +67,8 @@ class Process:
 
     def __init__(self, model: Path, device: str, settings: Settings) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
-        policy = settings.get("omp_wait_policy")
-        environ = {**os.environ, **({"OMP_WAIT_POLICY": policy.upper()} if policy else {})}
+        own = {name: value for name, value in settings.items() if name.startswith("env.") and value}
+        environ = os.environ | {name.removeprefix("env."): value for name, value in own.items()}
         program = Path(__file__).with_name("judge_side.py")
         self.child = subprocess.Popen(
             [sys.executable, str(program), str(model.resolve()), device, json.dumps(settings)],

@@ -25,7 +25,7 @@ from torch import Tensor
 KNOWN = {
     "batch_size", "num_workers", "prefetch_factor", "persistent_workers", "pin_memory",
     "amp_dtype", "float32_matmul_precision", "compile_mode", "channels_last", "cudnn_benchmark",
-    "optimizer_impl", "compile_dynamic", "num_threads", "omp_wait_policy",
+    "optimizer_impl", "compile_dynamic", "num_threads",
 }  # fmt: skip
 OFF = (None, False, "whole")  # values of knobs that change nothing
 PLAIN = {"in_order": True, "accumulation_steps": 1}  # PyTorch's own, where that is none of OFF

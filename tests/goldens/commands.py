@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from autotune.cli import cli
+from autotune.cli import COMMANDS, cli
 from autotune.values import errors
 from autotune.values.errors import AutotuneError
 from goldens.dumps import spelled
@@ -18,7 +18,7 @@ _PLAIN = (str, int, float, bool, dict, list, tuple)
 def command_lines() -> Iterator[str]:
     """Yield a line for each parameter of each command, then one for each error."""
     yield from _parameters("autotune", cli)
-    for name, command in sorted(cli.commands.items()):
+    for name, command in ((name, cli.get_command(None, name)) for name in sorted(COMMANDS)):
         yield from _parameters(f"autotune {name}", command)
     for name, error in sorted(vars(errors).items()):
         if inspect.isclass(error) and issubclass(error, AutotuneError):

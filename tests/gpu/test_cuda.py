@@ -13,7 +13,6 @@ from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import spelled
 from autotune.training.apply_settings import Settings
 from autotune.training.batches import endless
-from autotune.training.inspection import accelerator_name, describe_machine
 from autotune.training.training_setup import apply, build_dataset
 from autotune.training.workload import load_workload
 from autotune.values.outcome import CountedFlops, Inspected, OutOfMemory, Probed
@@ -29,7 +28,7 @@ COMPILING = [value for value in KNOBS["compile_mode"].suggestions(cuda_machine()
 
 # With tests of their own, as those of several processes: `test_cuda_copies.py`,
 # `test_cuda_graphs.py`, contract tests.
-ELSEWHERE = {"num_workers", "batch_size", "device_prefetch", "loader_start_method"}
+ELSEWHERE = {"num_workers", "batch_size", "device_prefetch"}
 ELSEWHERE |= {"sdpa_backend", "activation_checkpointing", "compile_scope"}
 ON = {"num_workers": 1, "compile_mode": "default"}
 """Settings under which the knobs that need another one have an effect."""
@@ -166,8 +165,3 @@ def test_settings_are_put_into_force_without_the_first_use_of_cuda():
     answer = Path(__file__).parents[2] / "benchmarks" / "gpu" / "probe_answer.yaml"
     words = [sys.executable, "-c", program, str(answer)]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-@cuda_only("best.yaml names a CPU as such, by its kind")
-def test_the_accelerator_is_called_what_best_yaml_calls_it():
-    assert accelerator_name() == describe_machine(CUDA).device_name

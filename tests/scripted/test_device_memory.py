@@ -15,7 +15,7 @@ import yaml
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Inspect, Job, Measure
 from autotune.console.answer_lines import answer_lines
-from autotune.process import warm_hosts
+from autotune.process import runner as running
 from autotune.process.children import Family, FreshInterpreter, Patience, RunningChild
 from autotune.process.common.trial_folder import TrialFolder, make_private
 from autotune.process.devices import Device, devices_of, shared_cores
@@ -266,9 +266,9 @@ def test_a_host_that_outlives_sigkill_is_not_waited_for_for_ever(tmp_path, monke
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 20\n")
     python.chmod(0o755)
-    monkeypatch.setattr(warm_hosts, "_KILLED_SECONDS", 0.2)
-    monkeypatch.setattr(warm_hosts.sys, "executable", str(python))
-    host = warm_hosts.WarmHost({})
+    monkeypatch.setattr(running, "_KILLED_SECONDS", 0.2)
+    monkeypatch.setattr(running.sys, "executable", str(python))
+    host = running.WarmHost({})
     with monkeypatch.context() as patch:
         patch.setattr(subprocess.Popen, "kill", lambda _: None)
         host.close()

@@ -16,8 +16,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.training.batches import EmptyEpochError
 from autotune.training.quality import ProbeData, probe
-from autotune.training.sample_lengths import sample_length, worst_batch
-from autotune.training.tasks import LoadedJob
+from autotune.training.tasks import LoadedJob, sample_length, worst_batch
 from autotune.training.tasks import probe as probe_seeds
 from autotune.training.training_setup import apply
 from autotune.training.workload import Workload, default_optimizer
@@ -184,13 +183,13 @@ def padded(lengths, batch_size=2):
 
 def lengths_in(found):
     """Return the length of each sample of a padded batch."""
-    return found.batch.sum(dim=1).tolist()
+    return found[0].sum(dim=1).tolist()
 
 
 def test_the_longest_samples_are_taken_together():
     found = worst_batch(padded([3, 9, 1, 7, 2]))
     assert lengths_in(found) == [9, 7]
-    assert found.among == LengthCount(looked_at=5, dataset=5)
+    assert found[1] == LengthCount(looked_at=5, dataset=5)
 
 
 def test_all_of_a_dataset_that_is_read_at_once_are_looked_at():
@@ -198,7 +197,7 @@ def test_all_of_a_dataset_that_is_read_at_once_are_looked_at():
     lengths[2750] = 9
     found = worst_batch(padded(lengths), clock=lambda: 0.0)
     assert lengths_in(found) == [9, 2]
-    assert found.among == LengthCount(looked_at=3000, dataset=3000)
+    assert found[1] == LengthCount(looked_at=3000, dataset=3000)
 
 
 class Told(TensorDataset):
@@ -219,7 +218,7 @@ def test_lengths_that_the_dataset_tells_are_not_read(numbers):
     Told.seconds = 0.0
     found = worst_batch(loader, lambda: Told.seconds)
     assert lengths_in(found) == [9, 2]
-    assert found.among == LengthCount(len(numbers), len(numbers))
+    assert found[1] == LengthCount(len(numbers), len(numbers))
     assert Told.seconds == 2.0
 
 
@@ -238,7 +237,7 @@ def test_reading_ends_after_half_a_second():
 
     loader = DataLoader(Slow(torch.zeros(5000)), batch_size=1)
     found = worst_batch(loader, lambda: next(seconds))
-    assert found.among == LengthCount(looked_at=2, dataset=5000)
+    assert found[1] == LengthCount(looked_at=2, dataset=5000)
     assert len(read) == 2 + 1, "two to look, one for the batch"
 
 
@@ -259,7 +258,7 @@ def test_a_slow_sample_is_read_once_more_however_large_the_batch():
 
     loader = DataLoader(Slow(), batch_size=64, collate_fn=changing)
     found = worst_batch(loader, lambda: next(seconds))
-    assert len(found.batch) == 64
+    assert len(found[0]) == 64
     assert len(read) == 2 + 2, "two to look, and the same two for the batch"
 
 

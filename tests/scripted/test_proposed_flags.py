@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.calling.config_file import Edit, with_copies
+from autotune.calling.arguments import Edit, with_copies
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.script import ScriptOptions
 from autotune.console.plan_lines import plan_lines

@@ -5,70 +5,45 @@ from random import Random
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from autotune.configuration.answer_words import facts
 from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import bound_lines
-from autotune.context.ranks import own_of_each, space_of_each
+from autotune.context.ranks import space_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
 from autotune.searching.search import search
-from autotune.training.ranks.facts import graph_obstacle, unused_in, uses_in
-from autotune.values.errors import WorkloadError
-from autotune.values.outcome import Diagnosed, Inspected, Loading, RankFacts
+from autotune.values.outcome import Diagnosed, Inspected, Loading
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
 from scripted_runner import FACTS, ScriptedRunner, at, events_of, unstored_in
 
 RANK_KNOBS = [knob.name for knob in ALL_KNOBS if knob.of_ranks]
 OFFERED = "batch_size: [8, 16]\nddp_bucket_mb: [null, 50]\nddp_comm_dtype: [null, float16]\n"
-BOTH = RankFacts(comm_dtypes=("float16",), has_buffers=True)
+BOTH = ("float16",)
 
 
 def space_for(ranks, name="full", **baseline):
     config = TrainingConfig.of({"batch_size": 32, **baseline})
-    facts = replace(IMAGE_FACTS, ranks=ranks)
+    facts = replace(IMAGE_FACTS, comm_dtypes=ranks)
     return narrow(read_space(find_space(name)), cpu_machine(4), facts, config)
 
 
 def two():
-    return ScriptedRunner(inspected=Inspected(cpu_machine(4), replace(FACTS, ranks=BOTH)))
+    return ScriptedRunner(inspected=Inspected(cpu_machine(4), replace(FACTS, comm_dtypes=BOTH)))
 
 
 def test_several_processes_vary_what_their_backend_and_model_allow():
     varied = space_for(BOTH).varied()
     assert set(RANK_KNOBS) <= varied.keys()
     assert varied["ddp_comm_dtype"] == (None, "float16")
-    plain = space_for(RankFacts(graph_obstacle="steps differ in how they use it"))
-    assert set(RANK_KNOBS) - plain.varied().keys() == {
-        "static_graph",
-        "broadcast_buffers",
-        "ddp_comm_dtype",
-    }
-    assert "static_graph stays false: steps differ in how they use it" in plain.notes
-    assert "broadcast_buffers stays true: the model has no buffers" in plain.notes
+    plain = space_for(())
+    assert set(RANK_KNOBS) - plain.varied().keys() == {"ddp_comm_dtype"}
     assert "ddp_comm_dtype=float16 dropped: the processes cannot add up gradients in float16" in (
         plain.notes
     )
-
-
-def test_a_model_with_unused_parameters_keeps_a_static_graph():
-    space = space_for(RankFacts(unused=("head.weight",)), static_graph=True)
-    assert space.domains["static_graph"] == (True,)
-    assert "static_graph=false dropped: no step uses head.weight" in space.notes
-
-
-@pytest.mark.parametrize("settings", [{"static_graph": True}, {"sharding": "fsdp"}])
-def test_parameters_that_no_step_uses_are_refused_unless_ddp_can_train_them(settings, tmp_path):
-    facts = replace(FACTS, ranks=RankFacts(unused=("a", "b", "c", "d")))
-    with pytest.raises(WorkloadError, match=r"without a gradient: a, b, c \.\.\.\. Use"):
-        own_of_each(TrainingConfig.of({}), facts, tmp_path)
-    allowed = TrainingConfig.of(settings)
-    assert own_of_each(allowed, facts, tmp_path) == allowed
 
 
 def test_one_process_searches_as_if_the_knobs_were_not_there(tmp_path):
@@ -124,38 +99,7 @@ def test_settings_of_ddp_are_idle_in_each_sharded_row():
 
 def test_the_size_of_a_space_counts_idle_settings_once():
     space = space_for(BOTH, "ddp")
-    assert space.size == len(list(space.configurations())) == 6 * 2 * 2 * 2 * 2 + 2
-
-
-class Parts(nn.Module):
-    def __init__(self, takes):
-        super().__init__()
-        self.one, self.two = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-        self.takes = iter(takes)
-
-    def forward(self, batch):
-        parts = {"1": self.one, "2": self.two}
-        return sum(parts[name](batch) for name in next(self.takes)).sum()
-
-
-@pytest.mark.parametrize(
-    ("takes", "obstacle", "unused"),
-    [
-        (["12", "12"], "", ()),
-        (["1", "1"], "", ("two.weight",)),
-        (["12", "1"], "steps differ in how they use two.weight", ()),
-        (["11", "1"], "", ("two.weight",)),
-    ],
-)
-def test_uses_of_parameters_are_compared_over_steps(takes, obstacle, unused):
-    model, batch = Parts(takes), torch.ones(2, 1)
-    steps = uses_in(model, (model(batch) for _ in takes))
-    assert (graph_obstacle(steps), unused_in(steps)) == (obstacle, unused)
-    assert all(p.grad is None for p in model.parameters())
-
-
-def test_no_step_is_no_evidence():
-    assert graph_obstacle([]) == "no step could be observed"
+    assert space.size == len(list(space.configurations())) == 6 * 2 * 2 + 2
 
 
 def test_one_process_does_not_vary_variables_of_the_exchange(tmp_path):
@@ -192,11 +136,11 @@ def test_another_format_of_the_exchange_is_checked_in_all_processes_and_probed(t
     assert probed == {None, "float16"}
 
 
-OF_BOTH = RankFacts(comm_dtypes=("float16",))
+OF_BOTH = ("float16",)
 
 
 def test_an_answer_has_as_many_processes_as_the_launcher_starts(tmp_path):
-    found = Inspected(cpu_machine(8), replace(FACTS, ranks=OF_BOTH), processes=4)
+    found = Inspected(cpu_machine(8), replace(FACTS, comm_dtypes=OF_BOTH), processes=4)
     runner = ScriptedRunner(lambda config, phase: at(100), inspected=found)
     options = unstored_in(tmp_path, "batch_size: [8, 16]\n", launch="env", trials=1)
     events_of(options, runner)

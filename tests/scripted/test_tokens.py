@@ -20,7 +20,7 @@ from autotune.report.html import page
 from autotune.report.tables import json_text
 from autotune.searching.confirmation.result import ColdCosts
 from autotune.study.archive import find_study
-from autotune.training.sample_lengths import count_tokens
+from autotune.training.tasks import count_tokens
 from autotune.values.measurement import TokenCount
 from autotune.values.outcome import Inspected, Measured, UserError
 from children import WORKLOADS, ended_as, job_for, measured, run_child

@@ -24,13 +24,12 @@ from autotune.configuration.job import Job
 from autotune.process.common.child_ties import hold_lifeline, stay_on_cores
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
-from autotune.process.common.trial_folder import TrialFolder, write_atomically
+from autotune.process.common.trial_folder import TrialFolder, read_some, write_atomically
 from autotune.scripting.files import KeptFiles
-from autotune.scripting.program import run_call
+from autotune.scripting.run import run_call
 from autotune.scripting.surroundings import Record
 from autotune.values import outcome as outcomes
 from autotune.values.errors import AutotuneError
-from autotune.values.strict_json import read_some
 
 if TYPE_CHECKING:
     from autotune.scripting.trial import Trial
@@ -128,11 +127,10 @@ def run(
     try:
         if job.script is not None:
             return _run_script(job, folder, process_start)
-        from autotune.process.child.inspecting import inspect
-        from autotune.training import tasks
+        from autotune.training import inspection, tasks
 
         if isinstance(job.task, jobs.Inspect):
-            return inspect(job, prepared)
+            return inspection.inspect(job, prepared)
         return _answer(tasks.prepare(job, folder, process_start, prepared), job.task)
     # The user's code may raise anything, SystemExit and KeyboardInterrupt included.
     except BaseException as error:

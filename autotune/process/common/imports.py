@@ -1,4 +1,4 @@
-"""Modules that this process imports: a call after one of them, and their files."""
+"""Modules that this process imports: a call after one, other functions in them, their files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial, wraps
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ _NAMED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 _LIBRARIES = tuple(f"{path}/" for named in _NAMED for path in (named, named.resolve()))
 _OURS = __name__.partition(".")[0]
 _PACKAGE = Path(__file__).resolve().parents[2]
+_UNDO: list[Callable[[], None]] = []
 
 
 class AfterImport(MetaPathFinder):
@@ -92,3 +94,27 @@ def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(own.items())
     }
+
+
+def replace(owner: Any, name: str, function: Callable[..., Any]) -> Callable[[], None]:
+    """Call `function` in place of an attribute of `owner`, which it gets as its first argument.
+
+    Returns:
+        A function that undoes this.
+    """
+    original = getattr(owner, name)
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+
+    setattr(owner, name, call)
+    undo = partial(setattr, owner, name, original)
+    _UNDO.append(undo)
+    return undo
+
+
+def undo_all() -> None:
+    """Undo every replacement, the last one first."""
+    while _UNDO:
+        _UNDO.pop()()

@@ -10,9 +10,10 @@ import json
 import os
 import socket
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 # Variables for rank, number of processes, and rank on this host, by launcher.
 _WORDS = (
@@ -70,23 +71,21 @@ def this_host() -> str:
     return socket.gethostname()
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A process that a launcher has started, as it notes itself in the trial's folder."""
 
-    rank: int
     size: int
     pid: int
 
 
 def note_of(place: Place) -> str:
     """Return the note of this process on itself."""
-    return json.dumps(asdict(Started(place.rank, place.size, os.getpid()))) + "\n"
+    return json.dumps(Started(place.size, os.getpid())) + "\n"
 
 
 def started_from(note: Path) -> Started | None:
     """Read such a note back; None if there is none."""
     try:
-        return Started(**json.loads(note.read_text(encoding="utf-8")))
+        return Started(*json.loads(note.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None

@@ -17,7 +17,9 @@ NUMERICS_CHECK = "numerical check"
 """Phase that compares a configuration's numerics with the reference's."""
 TEMPORARY = "temporary"
 """Word for a folder that is removed when the trial has ended."""
-TIMED = frozenset({"measure", "limits", "diagnosis"})
+MOST_BYTES = 1 << 19
+"""Most bytes of an outcome. A timing with twenty thousand short epochs takes half of it."""
+TIMED = frozenset({"measure", "diagnosis"})
 """Phases with timed blocks, during which the parent does not touch the child."""
 
 _WORKDIR = "workdir-"
@@ -166,3 +168,13 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def read_some(path: Path) -> bytes:
+    """Return a file's content; of a larger one the beginning, which is no JSON.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)

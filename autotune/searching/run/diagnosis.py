@@ -26,7 +26,7 @@ from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, de
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
-LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "loader_start_method", "in_order")
+LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "in_order")
 """Knobs of the data loader."""
 COPY = ("pin_memory", "device_prefetch")
 """Knobs of copying a batch to the device."""
@@ -42,7 +42,7 @@ COMPUTE = (
     "sdpa_backend",
 )
 """Knobs that change how fast a batch is computed."""
-EXCHANGE = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype", "broadcast_buffers")
+EXCHANGE = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype")
 """Knobs that change how several processes exchange gradients and buffers."""
 NEGLIGIBLE = 0.03
 """Relative gain that is not worth a trial: less than the noise of most machines."""

@@ -22,16 +22,14 @@ from autotune.values.text import size
 _SAFETY = 1.05
 # Largest factor over the largest measured batch for which a prediction is made.
 _REACH = 4
-# Exact knobs that memory depends on all the same: batches lie in the loader's queue, spawned
-# workers share no pages, an allocator keeps what is freed, and garbage waits for its collector.
+# Exact knobs that memory depends on all the same: batches lie in the loader's queue, an
+# allocator keeps what is freed, and garbage waits for its collector.
 _MEMORY = (
     "num_workers",
     "prefetch_factor",
     "pin_memory",
     "device_prefetch",
-    "loader_start_method",
     "cpu_allocator",
-    "huge_pages",
     "gc",
 )
 # Allocation is in pages, and a batch holds more than its samples.

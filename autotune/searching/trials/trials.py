@@ -24,7 +24,7 @@ from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME, BudgetedRunner
 from autotune.context.inspection import check_device, inspect, inspection
-from autotune.process.devices import Device, crowded_line, neighbours, shared_line
+from autotune.process.devices import Device, crowded_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.run.coverage import TO_CONFIRM, end_reason, widen_when_due
@@ -300,7 +300,7 @@ def _could_win(best: FinishedTrial | None, outcome: Measured) -> bool:
 
 
 def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warned]:
-    """Refuse devices that differ from the first one; warn of devices that others use.
+    """Refuse devices that differ from the first one; warn of devices that others fill.
 
     Raises:
         UsageError: a device differs from the first one, two names mean the same device, or a script
@@ -323,8 +323,6 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
         if uuid and uuid in seen:
             raise UsageError(f"--device: {device.name} and {seen[uuid]} are one device.")
         seen[uuid] = device.name
-        if others := neighbours(uuid):
-            yield Warned(shared_line(device.name, others))
         limit = context.memory_limit_bytes
         if crowded := crowded_line(device.name, inspected.device_free_bytes, limit):
             yield Warned(crowded)

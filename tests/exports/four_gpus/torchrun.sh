@@ -5,7 +5,5 @@
 #   batch_size=32: DataLoader(batch_size=...)
 #   ddp_bucket_mb=50: DistributedDataParallel(model, bucket_cap_mb=...)
 #   gradient_as_bucket_view=true: DistributedDataParallel(model, gradient_as_bucket_view=...)
-#   static_graph=true: DistributedDataParallel(model, static_graph=...)
-#   broadcast_buffers=false: DistributedDataParallel(model, forward_sync_buffers=...), once broadcast_buffers
 #   ddp_comm_dtype=bfloat16: ddp.register_comm_hook(None, default_hooks.bf16_compress_hook), or fp16_compress_hook
 exec env OMP_NUM_THREADS=2 TORCH_COMPILE_DISABLE=1 torchrun --standalone --nproc-per-node 4 "$@"

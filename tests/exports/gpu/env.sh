@@ -7,7 +7,6 @@
 #   prefetch_factor=4: DataLoader(prefetch_factor=...)
 #   persistent_workers=true: DataLoader(persistent_workers=...)
 #   pin_memory=true: DataLoader(pin_memory=...) and Tensor.to(device, non_blocking=...)
-#   loader_start_method=forkserver: DataLoader(multiprocessing_context=...)
 #   in_order=false: DataLoader(in_order=...)
 #   device_prefetch=true: torch.cuda.Stream() for the copies; best.batches(loader, device)
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
@@ -29,6 +28,4 @@
 #   cpu_affinity=workers_apart: os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)
 #   lr_factor=1.5: multiply your learning rates by it
 export OMP_NUM_THREADS=8
-export OMP_WAIT_POLICY=PASSIVE
 export LD_PRELOAD=libjemalloc.so.2
-export THP_MEM_ALLOC_ENABLE=1

@@ -102,9 +102,9 @@ def test_a_shell_reads_the_environment_that_was_exported():
 
 
 def test_variables_that_a_process_must_be_started_with_are_exported():
-    best = best_config(CONFIG.replace(omp_wait_policy="passive"), TrainingConfig.of({}))
+    best = best_config(CONFIG.replace(**{"env.OMP_WAIT_POLICY": "PASSIVE"}), TrainingConfig.of({}))
     assert shown_by(export(best, "env").text, "OMP_WAIT_POLICY") == "PASSIVE"
-    assert "omp_wait_policy" not in export(best, "env").dropped
+    assert "env.OMP_WAIT_POLICY" not in export(best, "env").dropped
     (command,) = [
         line for line in export(best, "torchrun").text.splitlines() if not line.startswith("#")
     ]

@@ -75,7 +75,7 @@ def test_the_space_of_a_machine_has_them_and_the_baselines_value_of_each(tmp_pat
         ("env:\n  HF_TOKEN: ['x']\n", "space.yaml:2:3: HF_TOKEN looks like a secret (TOKEN), and"),
         ("env:\n  PATH: ['x']\n", "space.yaml:2:3: PATH names files or programs to use"),
         ("env:\n  AUTOTUNE_X: ['1']\n", "space.yaml:2:3: AUTOTUNE_X is needed by Python, the"),
-        ("env:\n  OMP_WAIT_POLICY: [ACTIVE]\n", "space.yaml:2:3: OMP_WAIT_POLICY is set by the se"),
+        ("env:\n  LD_PRELOAD: [x]\n", "space.yaml:2:3: LD_PRELOAD is set by the setting cpu_allo"),
         ("env:\n  NODE_RANK: ['1']\n", "space.yaml:2:3: NODE_RANK is needed by Python, the laun"),
         ("env:\n  A-B: ['1']\n", "space.yaml:2:3: 'A-B' cannot be the name of an environment var"),
         ("env:\n  A: [1]\n", "space.yaml:2:7: env.A=1 is not possible; expected printable text"),

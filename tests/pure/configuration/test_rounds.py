@@ -111,7 +111,7 @@ def test_rounds_share_the_searchs_host_where_a_dataset_is_dear():
 
 
 def test_nobody_is_forked_where_one_of_them_cannot_be():
-    waiting = paired.Participant("waits", OWN.config.replace(omp_wait_policy="active"))
+    waiting = paired.Participant("waits", OWN.config.replace(**{"env.OMP_WAIT_POLICY": "ACTIVE"}))
     assert hosts(OWN, waiting) == [None] * 8
     assert hosts(FAST, OWN, waiting) == [None] * 12
     assert hosts(OWN, waiting, host_seconds=60.0) == [None] * 8

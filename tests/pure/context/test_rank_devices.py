@@ -7,8 +7,8 @@ import pytest
 from autotune.configuration.job import Inspect, Job
 from autotune.context import ranks
 from autotune.context.options import Resources
-from autotune.process.child import inspecting
-from autotune.training.ranks.world import World
+from autotune.training import inspection
+from autotune.training.ranks import World
 from autotune.values.errors import UsageError
 from factories import cuda_machine, host
 
@@ -38,13 +38,13 @@ def gpus(monkeypatch):
         pair = Pair(0, 2, control=object(), other_uuid=other_uuid)
         monkeypatch.setenv("LOCAL_RANK", "0")
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        monkeypatch.setattr(inspecting.torch.accelerator, "device_count", lambda: count)
-        monkeypatch.setattr(inspecting, "use_device", lambda _: None)
-        monkeypatch.setattr(inspecting, "join", lambda *_: pair)
-        monkeypatch.setattr(inspecting.inspection, "device_uuid", uuid_of)
-        monkeypatch.setattr(inspecting.inspection, "resolve_device", lambda _: "cuda:0")
-        monkeypatch.setattr(inspecting.inspection, "describe_machine", lambda _: cuda_machine())
-        monkeypatch.setattr(inspecting.memory, "device_memory", lambda _: None)
+        monkeypatch.setattr(inspection.torch.accelerator, "device_count", lambda: count)
+        monkeypatch.setattr(inspection, "use_device", lambda _: None)
+        monkeypatch.setattr(inspection, "join", lambda *_: pair)
+        monkeypatch.setattr(inspection, "device_uuid", uuid_of)
+        monkeypatch.setattr(inspection, "resolve_device", lambda _: "cuda:0")
+        monkeypatch.setattr(inspection, "describe_machine", lambda _: cuda_machine())
+        monkeypatch.setattr(inspection.memory, "device_memory", lambda _: None)
 
     return see
 
@@ -60,27 +60,26 @@ def of_script(launch=()):
 @pytest.mark.parametrize(("seen", "launch"), [(2, ()), (2, SRUN), (1, SRUN)])
 def test_the_gpus_of_all_processes_are_told(seen, launch, gpus):
     gpus(seen)
-    world, uuids = inspecting._met(of_two(launch), cuda_machine())
+    world, uuids = inspection._met(of_two(launch), cuda_machine())
     assert (world.size, uuids) == (2, ("GPU-0", "GPU-1"))
 
 
 def test_two_processes_on_the_one_gpu_that_both_see_are_refused(gpus):
     gpus(1, other_uuid="GPU-0")
     with pytest.raises(UsageError, match="2 processes would train on one device"):
-        inspecting._met(of_two(SRUN), cuda_machine())
-    with pytest.raises(UsageError, match=r"--nproc-per-node 2: there are 1 \(cuda\) here"):
-        inspecting._met(of_two(), cuda_machine())
+        inspection._met(of_two(SRUN), cuda_machine())
 
 
-def test_a_script_of_more_processes_than_gpus_is_refused(gpus):
-    gpus(1)
-    with pytest.raises(UsageError, match=r"--nproc-per-node 2: there are 1 \(cuda\) here"):
-        inspecting.inspect(of_script())
+def test_a_process_of_a_higher_number_than_gpus_is_refused(gpus, monkeypatch):
+    gpus(2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UsageError, match=r"process 2 has no device: there are 2 \(cuda\)"):
+        inspection._met(of_two(SRUN), cuda_machine())
 
 
 def test_the_gpus_of_a_scripts_processes_are_those_of_their_numbers(gpus):
     gpus(4)
-    found = inspecting.inspect(of_script())
+    found = inspection.inspect(of_script())
     assert found.rank_uuids == ("GPU-0", "GPU-1")
 
 

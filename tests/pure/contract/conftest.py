@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from torch import distributed
 
-from autotune.training.ranks.world import World
+from autotune.training.ranks import World
 from autotune.training.workload import load_workload
 from restored import process_state
 

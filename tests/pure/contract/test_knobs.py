@@ -18,10 +18,9 @@ from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
 from autotune.process.runner import SubprocessRunner
 from autotune.training.apply_settings import Settings
-from autotune.training.ranks.facts import comm_dtypes
-from autotune.training.ranks.world import ALONE
+from autotune.training.ranks import ALONE, comm_dtypes
 from autotune.training.training_setup import TrainingSetup, apply, build_dataset
-from autotune.values.outcome import Measured, NotApplied
+from autotune.values.outcome import Measured
 from children import WORKLOADS, job_for
 from factories import IMAGE_FACTS, cpu_machine, cuda_machine, plain_cpu_machine
 from knob_contract import Bench, return_faults, suggestion_faults, text_faults, value_faults
@@ -240,7 +239,6 @@ UNDO = {
         ("activation_checkpointing", True, "another model"),
         ("num_threads", 1, "one thread more"),
         ("cpu_affinity", "workers_apart", "all cores"),
-        ("loader_start_method", "spawn", "plain loader"),
         ("in_order", False, "plain loader"),
         ("device_prefetch", True, "nothing"),
         ("sharding", "fsdp", "another model"),
@@ -248,8 +246,6 @@ UNDO = {
         ("ddp_bucket_mb", 50, "plainly wrapped"),
         ("ddp_bucket_mb", None, "wrapped in 25"),
         ("gradient_as_bucket_view", True, "plainly wrapped"),
-        ("static_graph", True, "plainly wrapped"),
-        ("broadcast_buffers", False, "plainly wrapped"),
         ("ddp_comm_dtype", "float16", "plainly wrapped"),
     ],
 )
@@ -295,18 +291,3 @@ def test_a_host_is_started_with_the_value_and_its_forks_read_it_back(knob, value
     launch = (tmp_path / "trial" / "launch").read_text()
     (name,) = knob.environ(value)
     assert launch == f"forked with {name}; dataset built again: --fresh-data\n"
-
-
-@pytest.mark.real
-def test_a_process_that_was_started_without_it_says_so(tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    with SubprocessRunner(tmp_path / "inductor") as runner:
-        outcome = runner.run(job_for(WORKLOADS / "plain.py"), tmp_path / "trial")
-    assert outcome == NotApplied("omp_wait_policy", "null", "active")
-
-
-def test_a_variable_that_is_set_already_is_part_of_the_baseline(monkeypatch):
-    knob = next(knob for knob in ALL_KNOBS if knob.name == "omp_wait_policy")
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    assert knob.resolve(None, cpu_machine()) == "passive"
-    assert knob.resolve("active", cpu_machine()) == "active"

@@ -49,12 +49,14 @@ def test_a_configuration_lists_every_knob_in_the_order_of_the_registry():
 
 
 def test_knobs_of_several_processes_are_listed_where_they_are_set():
-    config = TrainingConfig.of({"ddp_bucket_mb": 50, "static_graph": False})
+    config = TrainingConfig.of({"ddp_bucket_mb": 50, "gradient_as_bucket_view": False})
     assert config.as_dict().keys() - TrainingConfig.of({}).as_dict().keys() == {"ddp_bucket_mb"}
 
 
 def test_settings_of_ddp_mean_nothing_for_a_sharded_model():
-    sharded = TrainingConfig.of({"sharding": "fsdp", "ddp_bucket_mb": 50, "static_graph": True})
+    sharded = TrainingConfig.of(
+        {"sharding": "fsdp", "ddp_bucket_mb": 50, "gradient_as_bucket_view": True}
+    )
     assert sharded == TrainingConfig.of({"sharding": "fsdp"})
     assert TrainingConfig.of({"reshard_after_forward": False}) == TrainingConfig.of({})
 

@@ -44,12 +44,9 @@ def write_topology(root):
     for number, (package, core) in enumerate([(0, 0), (1, 0), (0, 0), (1, 1)]):
         folder = system / f"cpu/cpu{number}/topology"
         folder.mkdir(parents=True)
+        (folder.parent / f"node{package}").symlink_to(system / f"node/node{package}")
         (folder / "physical_package_id").write_text(f"{package}\n")
         (folder / "core_id").write_text(f"{core}\n")
-    for node, listed in enumerate(["0,2", "1,3-3"]):
-        folder = system / f"node/node{node}"
-        folder.mkdir(parents=True)
-        (folder / "cpulist").write_text(f"{listed}\n")
 
 
 def test_neighbours_are_read_from_the_kernels_list(tmp_path):

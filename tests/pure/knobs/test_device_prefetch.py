@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.compile import GraphGradients
-from autotune.knobs.loader import DEVICE_PREFETCH, CopiedAhead
+from autotune.knobs.loader import CopiedAhead
 from autotune.production import Best
 from autotune.training.batches import Batches
 from autotune.values.errors import UsageError
@@ -118,11 +118,11 @@ def test_it_is_in_force_while_batches_are_copied_ahead_and_no_longer():
 
     setup = Setup()
     batches = ahead(iter("abc"), Streams())
-    assert DEVICE_PREFETCH.read_back(setup) is False
+    assert KNOBS["device_prefetch"].read_back(setup) is False
     next(batches)
-    assert DEVICE_PREFETCH.read_back(setup) is True
+    assert KNOBS["device_prefetch"].read_back(setup) is True
     del batches
-    assert DEVICE_PREFETCH.read_back(setup) is False
+    assert KNOBS["device_prefetch"].read_back(setup) is False
 
 
 def test_batches_of_a_timing_pass_through_it_in_every_epoch():

@@ -1,4 +1,4 @@
-"""Allocators that are preloaded, and huge pages: found, composed with what is set, read back."""
+"""Allocators that are preloaded: found, composed with what is set, read back."""
 
 import ctypes.util
 import os
@@ -14,7 +14,7 @@ from needs import missing
 
 CPU = cpu_machine()
 PACKAGES = {"jemalloc": "libjemalloc2", "tcmalloc": "libtcmalloc-minimal4"}
-ALLOCATOR, PAGES = KNOBS["cpu_allocator"], KNOBS["huge_pages"]
+ALLOCATOR = KNOBS["cpu_allocator"]
 
 
 @pytest.fixture
@@ -73,28 +73,3 @@ def test_a_process_reads_the_allocator_in_use_from_its_own_memory(allocator):
 def test_the_c_librarys_own_allocator_is_none_of_them():
     if "LD_PRELOAD" not in os.environ:
         assert allocator_in_use() is None
-
-
-@pytest.mark.parametrize(
-    ("enabled", "obstacle"),
-    [
-        ("always [madvise] never", None),
-        ("[always] madvise never", None),
-        ("always madvise [never]", "enabled says never"),
-        (None, "this kernel has no transparent huge pages"),
-    ],
-)
-def test_huge_pages_need_a_kernel_that_gives_them(enabled, obstacle, tmp_path):
-    place = tmp_path / "sys/kernel/mm/transparent_hugepage/enabled"
-    if enabled is not None:
-        place.parent.mkdir(parents=True)
-        place.write_text(f"{enabled}\n")
-    found = process._huge_pages_obstacle(tmp_path)
-    assert found is None if obstacle is None else (found or "").endswith(obstacle)
-
-
-def test_huge_pages_of_the_users_environment_are_part_of_the_baseline(monkeypatch):
-    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
-    assert PAGES.resolve(False, CPU) is False
-    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "1")
-    assert PAGES.resolve(False, CPU) is True

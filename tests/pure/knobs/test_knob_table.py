@@ -22,9 +22,10 @@ _ELSEWHERE = {
 """Knobs that gain on none of the studies, each with why it is in these spaces all the same."""
 
 _NOT_OFFERED = {
-    "huge_pages": "it gains on one study, by 6 %; on the others it is worth 0.87 to 1.04"
+    "huge_pages": "it is the variable THP_MEM_ALLOC_ENABLE of the full space",
+    "omp_wait_policy": "it is the variable OMP_WAIT_POLICY of the space of CPUs",
 }
-"""Knobs that gain on a study and are in `full` alone all the same."""
+"""Settings that gain on a study and are no knobs."""
 
 
 def gains():

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from autotune.process.common.imports import AfterImport
-from autotune.process.common.patches import undo_all
+from autotune.process.common.imports import AfterImport, undo_all
 from autotune.scripting.wrappers import change_optimizers, in_float32, under_autocast
 
 Model = TypeVar("Model", bound=nn.Module)

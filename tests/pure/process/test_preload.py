@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.process.child.preload import (
+from autotune.process.child.warm_host import (
     preload,
     sets_environment,
     sets_variables_before_torch,

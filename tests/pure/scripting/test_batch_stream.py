@@ -13,11 +13,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.process.common.patches import undo_all
+from autotune.process.common.imports import undo_all
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.loaders import TrainingLoaders
-from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.steps import ModelCalls
+from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 
 SECONDS = 0.02
 """Time of an evaluation for each batch; it looks at two at least."""

@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import read_space
 from autotune.context.script_loss import loss_seconds
-from autotune.process.common.patches import undo_all
+from autotune.process.common.imports import undo_all
 from autotune.scripting.losses import LossRecorder, StepLoss, falls, fault_of, mean_of_last
-from autotune.scripting.steps import Steps
+from autotune.scripting.observed_training import Steps
 from autotune.values.outcome import no_fall
 from factories import written
 

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from autotune.scripting.observation import some_steps
-from autotune.scripting.timed import ScriptStages
+from autotune.scripting.observation import some_steps, stages_of
 from autotune.training.batches import Batches
 from autotune.training.profiling import copy_seconds
 
@@ -54,7 +53,7 @@ def loader(workers=0, dataset=None):
 
 
 def timed(script, feeds, batches_per_step=1):
-    requests = ScriptStages(script.batches, script.clock, CPU).timing(feeds, 4, batches_per_step)
+    requests = stages_of(script.batches, script.clock, CPU, feeds, 4, batches_per_step)
     while True:
         try:
             steps = next(requests)

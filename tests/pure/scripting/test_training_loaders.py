@@ -9,12 +9,11 @@ from torch.utils.data import DataLoader
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.loader import PinMemory
-from autotune.process.common.patches import undo_all
+from autotune.process.common.imports import undo_all
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import TrainingLoaders
-from autotune.scripting.observed_training import ObservedTraining
-from autotune.scripting.steps import ModelCalls
+from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 from autotune.scripting.wrappers import under_autocast
 
 FAILED = {}

@@ -13,8 +13,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.launched import Place, note_of
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, outcome_of_ranks
-from autotune.training.ranks import world
-from autotune.training.ranks.world import Lap, slowest
+from autotune.training import ranks as world
+from autotune.training.ranks import Lap, slowest
 from autotune.training.training_setup import WholeSteps
 from autotune.values.outcome import Crashed, Probed, TimedOut, UserError, outcome_to_json
 from command_line import command

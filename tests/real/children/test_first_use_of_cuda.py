@@ -1,26 +1,19 @@
 """CUDA is asked for the first time in a known place, with a known current device."""
 
 import pytest
-import torch
 
-import autotune
-from autotune import production
-from autotune.configuration.best_config import write_best
 from autotune.configuration.job import Inspect
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.training_config import TrainingConfig
-from autotune.training import before_fork, inspection
+from autotune.training import before_fork
 from autotune.values.outcome import Observed
 from children import printed
-from factories import TINY_CONV, best_config, cuda_machine, written
+from factories import TINY_CONV, written
 from scripted_runner import FACTS, ScriptedRunner, events_of, unstored_in
 
-CONFIG = TrainingConfig.of({"batch_size": 8, "num_threads": 1})
 ASKS = """
 import os, sys
 import torch
 from autotune.configuration.job import Inspect, Job
-from autotune.process.child import inspecting
 from autotune.training import inspection
 
 def seen(wanted):
@@ -29,7 +22,7 @@ def seen(wanted):
 
 inspection.resolve_device = seen
 threads = torch.get_num_threads()
-found = inspecting.inspect(Job(Inspect({visible!r}), "auto", {model!r}))
+found = inspection.inspect(Job(Inspect({visible!r}), "auto", {model!r}))
 print(found.machine.default_num_threads == threads, torch.get_num_threads())
 """
 USES = """
@@ -81,30 +74,6 @@ def test_code_that_names_no_device_gets_the_one_of_the_trial(tmp_path):
 def test_a_process_that_uses_a_driver_is_not_forked(device, monkeypatch):
     monkeypatch.setattr(before_fork, "_open_files", lambda: {3: device})
     assert before_fork.fork_obstacle() == f"an import opened {device}"
-
-
-@pytest.mark.filterwarnings("ignore::autotune.MismatchWarning")
-@pytest.mark.parametrize(
-    ("gpus", "in_use", "asks"),
-    [
-        (("Test GPU",), False, False),
-        (None, False, False),
-        (("Test GPU",), True, True),
-        ((), False, True),
-    ],
-    ids=["a GPU", "no list", "in use", "no driver"],
-)
-def test_settings_in_force_leave_cuda_to_the_launcher(gpus, in_use, asks, tmp_path, monkeypatch):
-    """A launcher that forks its workers fails after the first use of CUDA."""
-    best = best_config(CONFIG, CONFIG)
-    machine = best.machine.model_copy(update={"device": cuda_machine().device_name})
-    write_best(best.model_copy(update={"machine": machine}), tmp_path / "best.yaml")
-    asked = []
-    monkeypatch.setattr(production, "nvidia_gpus", lambda: gpus)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
-    monkeypatch.setattr(inspection, "accelerator_name", lambda: asked.append("now") or "Test GPU")
-    autotune.load(tmp_path / "best.yaml").apply_to_process()
-    assert bool(asked) is asks
 
 
 def test_a_host_in_which_a_gpu_is_open_forks_nobody(tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ if os.environ.get("OMP_WAIT_POLICY"):
 def test_an_environment_that_forks_cannot_use_leaves_the_plain_host_its_dataset(own_host, tmp_path):
     model, launched = workload(tmp_path, LEAVES_A_THREAD), []
     for number, policy in enumerate((None, "active", None)):
-        job = job_for(model, {"omp_wait_policy": policy})
+        job = job_for(model, {"env.OMP_WAIT_POLICY": policy})
         assert isinstance(own_host.run(job, tmp_path / str(number)), outcomes.Measured)
         launched.append(launch_of(tmp_path / str(number)))
     assert launched[::2] == ["forked\n"] * 2

@@ -117,10 +117,10 @@ def test_the_last_environment_has_a_host_of_its_own_beside_the_plain_one(runner,
     policies = (None, "active", None, "active", "passive", "active", None)
     found = []
     for policy in policies:
-        job = job_for(model, {"omp_wait_policy": policy})
+        job = job_for(model, {"env.OMP_WAIT_POLICY": policy})
         outcome = ended_as(UserError, runner.run(job, tmp_path / "trial"))
         found.append(literal_eval(outcome.detail.removeprefix("ValueError: ")))
-    assert [seen for seen, _ in found] == [policy and policy.upper() for policy in policies]
+    assert [seen for seen, _ in found] == list(policies)
     assert [found.index(one) for one in found] == [0, 1, 0, 1, 4, 5, 0]
     assert len(psutil.Process().children()) == before + 2
 
@@ -128,9 +128,9 @@ def test_the_last_environment_has_a_host_of_its_own_beside_the_plain_one(runner,
 def test_a_process_without_a_host_has_the_memory_of_hosts_with_variables(runner, tmp_path):
     before = len(psutil.Process().children())
     for number, policy in enumerate((None, "active")):
-        runner.run(job_for(PLAIN, {"omp_wait_policy": policy}), tmp_path / str(number))
+        runner.run(job_for(PLAIN, {"env.OMP_WAIT_POLICY": policy}), tmp_path / str(number))
     assert len(psutil.Process().children()) == before + 2
-    runner.run(job_for(PLAIN, {"omp_wait_policy": "active"}, host=None), tmp_path / "round")
+    runner.run(job_for(PLAIN, {"env.OMP_WAIT_POLICY": "active"}, host=None), tmp_path / "round")
     assert len(psutil.Process().children()) == before + 1
 
 
@@ -144,7 +144,7 @@ def test_a_killed_host_of_one_environment_leaves_that_of_the_other(runner, tmp_p
     source = "import os\nraise ValueError(os.getppid())\n"
     first, _ = says(source, tmp_path, runner)
     killer = "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)\n"
-    settings = {"omp_wait_policy": "active"}
+    settings = {"env.OMP_WAIT_POLICY": "active"}
     job = job_for(written(tmp_path, killer, "model.py"), settings)
     assert isinstance(runner.run(job, tmp_path / "killed"), Lost)
     assert isinstance(runner.run(job_for(PLAIN, settings), tmp_path / "again"), Measured)

@@ -18,6 +18,7 @@ def build_dataset():
     dataset.transform = lambda points: points
     return dataset
 """
+SPAWNS = 'import multiprocessing\nmultiprocessing.set_start_method("spawn", force=True)\n'
 # Says where workers are, and where the process that trains.
 TELLS = """
 import os
@@ -37,38 +38,29 @@ def compute_loss(model, batch):
 """
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        late({"loader_start_method": "forkserver"}),
-        {"loader_start_method": "spawn"},
-        late({"in_order": False}),
-    ],
-    ids=lambda settings: next(iter(settings)),
-)
 @pytest.mark.parametrize("warm", [late(False), True])
-def test_a_trial_trains_with_its_kind_of_workers(settings, warm, tmp_path):
-    settings = {"num_workers": 1, "persistent_workers": True, **settings}
-    measured(run_child(tmp_path, job(WORKLOADS / "plain.py", settings), warm))
+@pytest.mark.parametrize("method", [None, "spawn", late("forkserver")])
+def test_a_trial_trains_with_the_users_kind_of_workers(method, warm, tmp_path):
+    settings = {"num_workers": 1, "persistent_workers": True, "in_order": False}
+    text = f"import multiprocessing\nmethod = {method!r}\n"
+    text += "if method: multiprocessing.set_start_method(method, force=True)\n"
+    measured(run_child(tmp_path, job(model_of(tmp_path, text), settings), warm))
 
 
 def test_a_dataset_that_cannot_be_pickled_makes_an_infeasible_trial_that_says_why(tmp_path):
-    path = model_of(tmp_path, LAMBDA)
-    forked = {"num_workers": 1, "persistent_workers": True}
-    measured(run_child(tmp_path, job(path, forked)))
-    outcome = run_child(tmp_path, job(path, {**forked, "loader_start_method": "spawn"}))
+    settings = {"num_workers": 1, "persistent_workers": True}
+    measured(run_child(tmp_path, job(model_of(tmp_path, LAMBDA), settings)))
+    outcome = run_child(tmp_path, job(model_of(tmp_path, LAMBDA + SPAWNS), settings))
     assert isinstance(outcome, Rejected), outcome
     assert "the dataset cannot be sent to DataLoader workers" in outcome.detail
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
-@pytest.mark.parametrize("method", [None, late("spawn")])
-def test_workers_load_on_other_cores_than_training(method, tmp_path):
+def test_workers_load_on_other_cores_than_training(tmp_path):
     settings = {
         "num_workers": 1,
         "persistent_workers": True,
         "cpu_affinity": "workers_apart",
-        "loader_start_method": method,
         "num_threads": 64,
     }
     measured(run_child(tmp_path, job(model_of(tmp_path, TELLS), settings)))
@@ -112,18 +104,16 @@ GUARD = '\n\nif __name__ == "__main__":\n    main()\n'
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be shared out")
-@pytest.mark.parametrize("method", [None, late("spawn")])
-def test_workers_of_a_script_load_on_other_cores(method, tmp_path):
+def test_workers_of_a_script_load_on_other_cores(tmp_path):
     script = written(tmp_path, SCRIPT_TELLS + GUARD, "train.py")
     settings = {"num_workers": 1, "cpu_affinity": "workers_apart"}
-    done = succeeded(run(tmp_path, script, num_threads=64, loader_start_method=method, **settings))
+    done = succeeded(run(tmp_path, script, num_threads=64, **settings))
     assert "the script's own function ran" in done.stdout
     told = dict(line.rsplit(" ", 2)[:2] for line in done.stdout.splitlines() if " on " in line)
     assert told["loads on"] != told["trains on"]
     applied, *_ = report_of(done)
     assert "cpu_affinity=workers_apart" in applied
     assert "num_threads=64" not in applied
-    assert ("loader_start_method=spawn" in applied) is (method == "spawn")
 
 
 def test_settings_of_the_loop_and_of_the_course_of_training_are_left_to_the_script(tmp_path):

@@ -138,8 +138,7 @@ def test_they_are_counted_before_the_first_trial(workload, name, launcher, tmp_p
         assert seen.workload.baseline["batch_size"] == 16, "of each process"
         assert seen.loss is not None
         assert seen.loss.doubt == ""
-        assert seen.workload.ranks is not None
-        assert not seen.workload.ranks.graph_obstacle
+        assert seen.workload.comm_dtypes is not None
         assert "ddp_bucket_mb" not in seen.fixed
 
 

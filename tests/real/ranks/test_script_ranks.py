@@ -11,7 +11,7 @@ from factories import written
 from needs import installed
 
 OF_MODEL = ("compile_mode", "amp_dtype", "channels_last", "num_threads")
-OF_DDP = ("ddp_bucket_mb", "gradient_as_bucket_view", "static_graph", "ddp_comm_dtype")
+OF_DDP = ("ddp_bucket_mb", "gradient_as_bucket_view", "ddp_comm_dtype")
 NETWORK = """
 class Network(nn.Module):
     def __init__(self):
@@ -101,7 +101,7 @@ def test_a_script_that_compiles_around_or_within_ddp_is_seen_to_do_so(
 
 
 def test_settings_of_ddp_reach_it(ask):
-    settings = {"ddp_bucket_mb": 5, "gradient_as_bucket_view": True, "static_graph": True}
+    settings = {"ddp_bucket_mb": 5, "gradient_as_bucket_view": True}
     settings |= {"ddp_comm_dtype": "bfloat16"}
     measured(ask("ddp_loop.py", *LONG, task=Measure(QUICK), settings=dict(settings), asked=OF_DDP))
 

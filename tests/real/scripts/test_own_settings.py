@@ -8,7 +8,7 @@ from asked_scripts import LONG, SCRIPTS, observed
 from autotune.configuration.best_config import write_best
 from autotune.configuration.job import Measure
 from autotune.knobs.base import spelled
-from autotune.process.common.patches import undo_all
+from autotune.process.common.imports import undo_all
 from autotune.scripting.wrappers import change_compilation
 from autotune.values.outcome import Measured, NotApplied
 from children import QUICK, autotune, measured

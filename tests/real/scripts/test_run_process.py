@@ -101,10 +101,10 @@ def test_workers_import_nothing_of_ours(tmp_path, start):
 
 
 def test_print_command_is_a_line_for_a_shell_that_does_the_same(tmp_path):
-    settings = {"omp_wait_policy": "passive"}
+    settings = {"env.OMP_WAIT_POLICY": "passive"}
     script = SCRIPTS / "leaves.py"
     shown = run(tmp_path, "--print-command", script, *ODD, **settings)
-    assert shown.stdout.startswith("env OMP_WAIT_POLICY=PASSIVE ")
+    assert shown.stdout.startswith("env OMP_WAIT_POLICY=passive ")
     done = subprocess.run(
         shown.stdout, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
     )

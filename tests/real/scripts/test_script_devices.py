@@ -96,7 +96,7 @@ def test_a_device_is_named_as_the_search_itself_sees_it(visible, devices, entrie
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     named = devices_of(devices)
-    alone = seen_alone(named)
+    alone = tuple(map(seen_alone, named))
     assert [device.visible for device in alone] == entries
     assert {device.torch_name for device in alone} == {"cuda:0"}
     assert [device.locks() for device in alone] == [device.locks() for device in named]
@@ -114,7 +114,7 @@ def test_a_device_to_which_no_process_can_be_kept_is_refused(visible, device, sa
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(UsageError, match=said):
-        seen_alone([Device(device)])
+        seen_alone(Device(device))
 
 
 @pytest.mark.usefixtures("devices_to_itself")

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[3] / "autotune"
 # A folder imports only from those before it. The child never imports the parent, nor the reverse.
 FOLDERS = {
     "both": "values process.common knobs calling configuration",
-    "child": "training.ranks training numerics scripting process.child",
+    "child": "training numerics scripting process.child",
     "parent": "process sampling study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
     "console report dashboard export commands",

@@ -14,10 +14,9 @@ TREES = {
 RUN_WHAT_THEY_READ = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 # Whose import is the point: the user's own model.py, and what it imports; a command's module.
 IMPORTERS = {
-    *("cli.py", "training/workload.py", "process/child/preload.py"),
-    *("process/child/warm_host.py", "scripting/program.py", "scripting/run.py"),
+    *("cli.py", "training/workload.py", "process/child/warm_host.py", "scripting/run.py"),
 }
-RUNS_SCRIPTS = "scripting/program.py"
+RUNS_SCRIPTS = "scripting/run.py"
 BY_NAME = {"__import__", "import_module", "spec_from_file_location", "run_path", "run_module"}
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 STARTERS = {"subprocess.Popen", "subprocess.run", "subprocess.check_output", "psutil.Popen"}

@@ -85,7 +85,7 @@ def test_the_arguments_of_a_training_script_reach_search_and_workers(script, tmp
         file = tmp_path / f"{name}.told"
         assert wait_until(file.exists, seconds=20)
         _, *told_words = file.read_text().split()
-        context = cli.commands[name].make_context(name, told_words)
+        context = cli.get_command(None, name).make_context(name, told_words)
         assert context.params["study"] == "train"
         assert context.params["storage"] == environ["AUTOTUNE_STORAGE"]
         assert list(context.meta.values()) == [("--epochs", "9")]

@@ -107,7 +107,6 @@ def test_transformers_takes_the_settings_of_several_processes(tmp_path):
     best = on_four_gpus().model_copy(update={"machine": on_cpu().machine})
     arguments = training_arguments(file_of(tmp_path, best, "hf"))
     assert arguments.ddp_bucket_cap_mb == 50
-    assert arguments.ddp_broadcast_buffers is False
     assert arguments.ddp_find_unused_parameters is False
 
 

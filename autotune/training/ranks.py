@@ -8,6 +8,7 @@ nothing is sent.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,16 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
-from torch import distributed
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from autotune.process.common import patches
+from autotune.knobs.ranks import COMM_DTYPE
+from autotune.process.common.imports import replace
+from autotune.values.errors import UsageError
 
 Told = TypeVar("Told")
+# Relative; a mean of a few numbers of equal size is rounded by less in bfloat16.
+_ROUNDING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +114,6 @@ class World:
             distributed.barrier(group=self.control)
         return steps
 
-    def slowest(self, own_seconds: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the slowest process's seconds of each event; every process has to call it."""
-        return tuple(map(max, zip(*self.shares(own_seconds), strict=False)))
-
     def on_first(self, action: Callable[[], Told]) -> Told:
         """Return the result of `action` on rank 0; only it calls it, and the others wait."""
         return self.told(action() if self.rank == 0 else None)  # type: ignore[return-value]
@@ -124,11 +126,16 @@ def device_of_rank(device: str) -> str:
     """Return the device of this process: one accelerator for each rank on this host, or the CPU.
 
     A launcher may let each process see only its own.
+
+    Raises:
+        UsageError: there are fewer devices than processes.
     """
-    kind = torch.device(device).type
+    kind, count = torch.device(device).type, torch.accelerator.device_count()
     if kind == "cpu":
         return device
-    own = os.environ["LOCAL_RANK"] if torch.accelerator.device_count() > 1 else "0"
+    own = int(os.environ["LOCAL_RANK"]) if count > 1 else 0
+    if own >= count:
+        raise UsageError(f"process {own} has no device: there are {count} ({kind}). Start fewer.")
     return f"{kind}:{own}"
 
 
@@ -189,7 +196,7 @@ def before_parting(last: Callable[[], None]) -> None:
         original(group)
 
     for holder in (distributed, distributed.distributed_c10d):
-        patches.replace(holder, "destroy_process_group", parting)
+        replace(holder, "destroy_process_group", parting)
 
 
 def _size() -> int | None:
@@ -197,3 +204,45 @@ def _size() -> int | None:
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     return distributed.get_world_size()
+
+
+def comm_dtypes(device: torch.device) -> tuple[str, ...]:
+    """Return the formats in which torch's compression hooks average gradients on this backend.
+
+    Each is tried with a real exchange, so every process of the default group has to call it.
+    """
+    offered = (str(value) for value in COMM_DTYPE.values.options if value is not None)
+    return tuple(name for name in offered if _averages(name, device))
+
+
+def _averages(name: str, device: torch.device) -> bool:
+    model = nn.Linear(1, 1, bias=False, device=device)
+    ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+    try:
+        COMM_DTYPE.on_ddp(name, ddp)
+        # The gradient is the input: 1 on rank 0, 2 on rank 1.
+        ddp(torch.full((1, 1), distributed.get_rank() + 1.0, device=device)).sum().backward()
+        found = float(model.weight.grad)  # type: ignore[arg-type]
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    return math.isclose(found, (distributed.get_world_size() + 1) / 2, rel_tol=_ROUNDING)
+
+
+def epochs_obstacle(batches: Sequence[int | None]) -> str:
+    """Return which processes have fewer batches in an epoch than others; "" if all have as many.
+
+    In the user's own loop the others would wait for them for ever.
+
+    Args:
+        batches: those of each process in the last epoch that ended, by rank; None if none did in as
+            many steps.
+    """
+    if len(set(batches)) == 1:
+        return ""
+    fewest = min(count for count in batches if count is not None)
+    short = " and ".join(f"rank {rank}" for rank, count in enumerate(batches) if count == fewest)
+    told = ", ".join(f"rank {n}: {'more' if c is None else c}" for n, c in enumerate(batches))
+    return (
+        f"{short} has fewer batches in an epoch than others ({told}), which would wait for ever. "
+        "Give each process equally many samples"
+    )

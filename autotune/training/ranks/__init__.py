@@ -1,1 +1,0 @@
-"""Training in several processes: what they decide together, and what each of them gets."""
