@@ -311,7 +311,7 @@ class TrialDetails:
     """Seconds of the whole trial, its accuracy probes included; of the baseline, those of all its
     processes."""
     foreseen: bool = False
-    """True if the trial was not run, because the memory prediction exceeds the limit."""
+    """True if the trial was not run, because its batches would not fit into /dev/shm."""
     not_applied: str | None = None
     """Knob whose value did not take effect."""
     samples_per_second: float | None = None

@@ -389,7 +389,7 @@ class OutOfMemory:
     peak_bytes: int | None = None
     """Most bytes observed in use; None if unknown."""
     foreseen: bool = False
-    """True: not run, because the memory prediction exceeds the limit."""
+    """True: not run, because its batches would not fit into /dev/shm."""
     during: str = ""
     """Phase in which memory ran out, if not training; see `process.common.trial_folder`."""
     kind: Literal["out_of_memory"] = "out_of_memory"

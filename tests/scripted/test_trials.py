@@ -5,38 +5,18 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.job import Measure
-from autotune.values.outcome import Inspected, Measured, OutOfMemory
+from autotune.values.outcome import Inspected, Measured
 from covering import covers
-from factories import GIB, cpu_machine, measurement
+from factories import cpu_machine
 from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, trials_of, unstored_in
 
 MANY = "batch_size: [8, 16, 32, 64, 128, 256, 512, 1024]\n"
 WORKERS = "num_workers: [0, 1]\n"
 
 
-def test_a_batch_size_that_will_not_fit_is_not_run(tmp_path):
-    def grows(config, phase):
-        peak = GIB + batch_of(config) * GIB // 64  # 512 would take nine of eight GiB
-        if peak > 7 * GIB:
-            return OutOfMemory("host", "killed", peak)
-        return Measured(replace(measurement(100), peak_memory_bytes=peak))
-
-    runner = ScriptedRunner(grows)
-    trials = trials_of(events_of(unstored_in(tmp_path, space=MANY, trials=8), runner))
-    verdicts = {batch_of(t.config): t.verdict for t in trials}
-    assert not verdicts[512].feasible
-    not_run = {batch for batch in verdicts if verdicts[batch].reason.startswith("not run: about")}
-    assert not_run, "no prediction was made"
-    assert not not_run & set(runner.batches("trial"))
-    assert all(verdicts[batch].margins["memory"] > 0 for batch in not_run)
-    assert all(GIB + batch * GIB // 64 > 7 * GIB for batch in not_run)
-
-
 @covers("U12")
 def test_batches_that_would_not_fit_into_shared_memory_are_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "autotune.searching.trials.memory_prediction.free_shared_bytes", lambda: 1 << 20
-    )
+    monkeypatch.setattr("autotune.searching.trials.trials.free_shared_bytes", lambda: 1 << 20)
     facts = replace(FACTS, sample_bytes=1 << 12)
     runner = ScriptedRunner(inspected=Inspected(cpu_machine(), facts))
     space = "batch_size: [8, 64]\nnum_workers: [0, 2]\n"

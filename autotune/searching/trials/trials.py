@@ -7,12 +7,14 @@ breaker and the request to stop, which are safe to share.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from statistics import fmean
 from types import MappingProxyType
@@ -32,7 +34,6 @@ from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted, War
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import process_seconds
 from autotune.searching.trials.drift import drift_now, time_candidate_again
-from autotune.searching.trials.memory_prediction import foresee
 from autotune.searching.trials.trial_plan import (
     deadline,
     modes_put_off,
@@ -44,10 +45,12 @@ from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.storage import GRACE_SECONDS, check_still_there
 from autotune.study.study import INTERRUPTED
 from autotune.values.errors import TooManyLostError, UsageError
-from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome
-from autotune.values.text import readable
+from autotune.values.outcome import Failure, Lost, Measured, OutOfMemory, TrialOutcome
+from autotune.values.text import readable, size
 
 _MOST_LOST_IN_A_ROW = 3
+# Allocation is in pages, and a batch holds more than its samples.
+_SHARED_SAFETY = 1.2
 
 
 class Breaker:
@@ -233,9 +236,8 @@ def _run_trial(
 
 def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[TrialOutcome, float]:
     """Time a configuration in a process of its own; return the outcome and the seconds taken."""
-    foreseen = foresee(search, config)
-    if foreseen is not None:
-        return foreseen, 0.0
+    if (too_large := out_of_shared_memory(search, config)) is not None:
+        return too_large, 0.0
     speed = drift_now(search)
     start = time.monotonic()
     job = search.context.job(
@@ -247,6 +249,33 @@ def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[T
         taken = max(taken, process_seconds(outcome.measurement))
         outcome = Measured(search.comparable(outcome.measurement, speed))
     return outcome, taken
+
+
+def out_of_shared_memory(search: SearchRun, config: TrainingConfig) -> OutOfMemory | None:
+    """Return the OOM of /dev/shm, through which workers pass batches, that is sure to come.
+
+    Containers keep it small. None if there is room, or if it does not exist.
+    """
+    queued = int(config["num_workers"] or 0) * int(config["prefetch_factor"] or 0)
+    needed = queued * int(config["batch_size"] or 1) * search.context.facts.sample_bytes
+    free = free_shared_bytes()
+    if free is None or _SHARED_SAFETY * needed <= free:
+        return None
+    return OutOfMemory(
+        "shared",
+        f"not run: {queued} batches in the loader's queue take {size(needed)} of /dev/shm, "
+        f"where {size(free)} are free",
+        needed,
+        foreseen=True,
+    )
+
+
+def free_shared_bytes() -> int | None:
+    """Return the free bytes of /dev/shm; None where it does not exist."""
+    try:
+        return shutil.disk_usage(Path("/", "dev", "shm")).free
+    except OSError:
+        return None
 
 
 def _judge(

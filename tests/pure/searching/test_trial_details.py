@@ -1,4 +1,4 @@
-"""What a search stores of its trials and foretells from them: details, memory, drift."""
+"""What a search stores of its trials and foretells from them: details and drift."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,6 @@ import pytest
 
 from autotune.searching.run.search_run import details_of
 from autotune.searching.trials.drift import drift
-from autotune.searching.trials.memory_prediction import expected_bytes
 from autotune.study.facts import TrialDetails
 from autotune.values.outcome import Crashed, Measured, OutOfMemory
 from factories import measurement
@@ -74,30 +73,6 @@ def test_a_measurement_that_is_none_is_left_out():
     assert (
         TrialDetails.of({"details": {"stored_measurement": {"blocks": "many"}}}).measurement is None
     )
-
-
-def test_memory_grows_along_the_line_through_what_was_measured():
-    assert expected_bytes([(16, 1600), (32, 2600)], 64) == 4600
-
-
-def test_one_batch_size_makes_no_line():
-    assert expected_bytes([(16, 1600), (16, 1700)], 64) is None
-
-
-def test_nothing_is_foretold_far_beyond_what_was_measured():
-    assert expected_bytes([(16, 1600), (32, 2600)], 256) is None
-
-
-def test_nothing_is_foretold_of_sizes_that_were_measured_or_lie_between():
-    assert expected_bytes([(16, 1600), (64, 2600)], 32) is None
-
-
-def test_sizes_that_do_not_lie_on_a_line_give_a_lower_prediction():
-    straight = expected_bytes([(16, 1600), (32, 2600), (48, 3600)], 64)
-    crooked = expected_bytes([(16, 1600), (32, 2000), (48, 3600)], 64)
-    assert straight == 4600
-    assert crooked is not None
-    assert crooked < straight
 
 
 @pytest.mark.parametrize(("rate", "speed"), [(100.5, 1.0), (98.0, 1.0), (80.0, 0.8), (130.0, 1.3)])

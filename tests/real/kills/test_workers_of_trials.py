@@ -5,8 +5,8 @@ import json
 import pytest
 
 from autotune.values.outcome import Rejected
-from children import WORKLOADS, measured, model_of, run_child, succeeded
 from children import job_for as job
+from children import measured, model_of, run_child, succeeded
 from factories import written
 from held import CORES
 from tiers import late
