@@ -19,7 +19,7 @@ from random import Random
 from statistics import median
 
 from autotune import __version__
-from autotune.accuracy.accuracy_verdict import MOST_SEEDS, AccuracyProber, probe_samples, probe_task
+from autotune.accuracy.accuracy_verdict import AccuracyProber, probe_samples, probe_task
 from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker
 from autotune.accuracy.script_quality import FirstLossChecker
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
@@ -40,6 +40,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
+from autotune.values.statistics import LOOKS
 from benchmarks.table import Header, Row, append_answer, probed, start_table
 
 _FIRST_RUNS = 3
@@ -47,7 +48,7 @@ _FIRST_RUNS = 3
 _BASELINE_EVERY = 20
 _MOST = 20_000
 _MOST_LOST_IN_A_ROW = 5
-_ALL_SEEDS = tuple(range(MOST_SEEDS))
+_ALL_SEEDS = tuple(range(LOOKS[-1]))
 _TIMING = Measure(MeasurePlan(looks=(6,), precision=0.0))
 
 

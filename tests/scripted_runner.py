@@ -12,7 +12,7 @@ from autotune.configuration import job as tasks
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
 from autotune.knobs.base import Value
-from autotune.searching.run.events import Event, TrialEnded
+from autotune.searching.run.events import Event, Noted, TrialEnded
 from autotune.searching.search import search
 from autotune.study.finished import FinishedTrial
 from autotune.values import outcome as outcomes
@@ -229,6 +229,12 @@ def events_of(options: SearchOptions, runner: ScriptedRunner) -> list[Event]:
 def trials_of(events: Iterable[Event]) -> list[FinishedTrial]:
     """The trials that ended, your own settings first."""
     return [event.trial for event in events if isinstance(event, TrialEnded)]
+
+
+def left_out(events: Iterable[Event]) -> list[str]:
+    """Return what a search said that it does not try."""
+    told = [event.text.partition("left out: ") for event in events if isinstance(event, Noted)]
+    return [what for _, mark, what in told if mark]
 
 
 def _phase(job: tasks.Job, folder: Path) -> Phase:

@@ -14,13 +14,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.accuracy.numerics_verdict import (
-    NUMERICS,
-    NumericsChecker,
-    NumericsFault,
-)
+from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker, NumericsFault
 from autotune.configuration.constraints import AccuracyRule
-from autotune.configuration.evidence import EvidenceKind
+from autotune.configuration.evidence import UNCHANGED, EvidenceKind
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -28,14 +24,7 @@ from autotune.process.common.trial_folder import EVALUATION
 from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import (
-    Failure,
-    Lost,
-    OutOfMemory,
-    Probed,
-    as_failure,
-    describe,
-)
+from autotune.values.outcome import Failure, Lost, OutOfMemory, Probed, as_failure, describe
 from autotune.values.statistics import LOOKS, Decision
 from autotune.values.text import as_file_name
 
@@ -168,12 +157,15 @@ class AccuracyProber:
         return probe_seconds(self.context) if known is None else known
 
     def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
-        """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known."""
+        """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known.
+
+        Without a quality, training may not change.
+        """
+        if not self.context.judge.has_quality:
+            return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
         own = self.context.baseline
         qualities = self._probed(own, max(seeds, len(self.known(own))))
-        if not isinstance(qualities, tuple):
-            return qualities
-        return self._rule_of(qualities)
+        return self._rule_of(qualities) if isinstance(qualities, tuple) else qualities
 
     def _rule_of(self, baseline: tuple[float, ...]) -> AccuracyRule:
         """Return the accuracy rule for these qualities of the baseline, one per seed."""
@@ -292,21 +284,14 @@ class AccuracyProber:
             training: text from `training_of`; "" for one to come, without known seeds.
             least: the fewest seeds of each to count, unless the training is decided.
         """
-        look = self._next_look(training)
-        if not look:
-            return 0
-        both = (self._known(self._own), self._known(training))
-        return sum(max(0, max(look, least) - len(known)) for known in both)
-
-    def _next_look(self, training: str) -> int:
-        """Return the number of seeds at which a training may be decided next; 0 if at none."""
+        own, theirs = self._known(self._own), self._known(training)
         if self.decision_so_far(training) != "undecided":
             return 0
-        own, theirs = self._known(self._own), self._known(training)
         if not len(SEEDS) <= len(theirs) <= len(own):
-            return next(look for look in LOOKS if look >= len(theirs))
-        wanted = self._rule_of(own).seeds_wanted(theirs)
-        return wanted if wanted > len(theirs) else 0
+            look = next(look for look in LOOKS if look >= len(theirs))
+        elif (look := self._rule_of(own).seeds_wanted(theirs)) <= len(theirs):
+            return 0
+        return sum(max(0, max(look, least) - len(known)) for known in (own, theirs))
 
     def _known(self, training: str) -> tuple[float, ...]:
         return tuple(self.study.notes.qualities.get(training, ()))
@@ -368,15 +353,22 @@ class AccuracyProber:
         return config.replace(**{name: baseline[name] for name in (*names, *exact)})
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
-        """Return the quality for the first `seeds` seeds; known seeds are not probed again."""
+        """Return the quality for the first `seeds` seeds; known seeds are not probed again.
+
+        A script has a process for each seed.
+        """
         trained = self.training_equivalent(config)
         key = trained.quality_key()
         have = self._known(key)
         if len(have) >= seeds:
             return have[:seeds]
+        until = seeds if self.context.observed is None else len(have) + 1
+        # A metric that a script prints is not available before its training.
+        is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
+        gains = is_loss and self.context.options.accuracy.tolerance.relative
         task = replace(
-            probe_task(self.context, self.samples, tuple(range(len(have), seeds))),
-            untrained=not have and self._needs_untrained(key),
+            probe_task(self.context, self.samples, tuple(range(len(have), until))),
+            untrained=gains and not have and key == self._own,
         )
         job, start = self.context.job(task, trained), time.monotonic()
         name = f"{as_file_name(key)}-seed{len(have)}"
@@ -392,15 +384,5 @@ class AccuracyProber:
                 taken = max(outcome.seconds, time.monotonic() - start)
                 seconds = taken / len(outcome.qualities)
                 self.study.notes.seed_seconds = round(seconds, 3)
-            return have
+            return have if len(have) >= seeds else self._probed(config, seeds)
         return as_failure(outcome)
-
-    def _needs_untrained(self, key: str) -> bool:
-        """Return whether this is the baseline's training, and its loss before training is needed.
-
-        A metric that a script prints is not available before its training.
-        """
-        is_own = key == self._own
-        is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
-        tolerance = self.context.options.accuracy.tolerance
-        return is_own and is_loss and tolerance.relative

@@ -13,15 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
+from autotune.accuracy import numerics_verdict
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.numerics_verdict import (
-    NUMERICS,
-    NumericsChecker,
-    NumericsFault,
-    numerics_fault,
-)
-from autotune.configuration.constraints import UNNOTICED, AccuracyRule
-from autotune.configuration.evidence import UNCHANGED
+from autotune.configuration.constraints import UNNOTICED
 from autotune.configuration.job import FIRST_SEED, TakeFirstSteps
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
@@ -59,11 +53,11 @@ _UNKNOWN = 1.0
 # other settings of a model take effect by the third.
 _AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
 _OPTIMIZER = "optimizer_impl"
-_NUMERICS = tuple(name for name in NUMERICS if not is_harmless(KNOBS[name]))
+_NUMERICS = tuple(name for name in numerics_verdict.NUMERICS if not is_harmless(KNOBS[name]))
 
 
 @dataclass(frozen=True)
-class FirstLossChecker(NumericsChecker):
+class FirstLossChecker(numerics_verdict.NumericsChecker):
     """Compares the first steps of a script with the untouched script's, with equal loaders.
 
     The seed is the same, so that both train on the same samples from the same weights. Random
@@ -118,15 +112,19 @@ class FirstLossChecker(NumericsChecker):
             return None if is_judged and not isinstance(own, Lost) else as_failure(own)
         return super()._found(tested, reference)
 
-    def _fault_of(self, gated: Gated, lower_precision: bool) -> NumericsFault | None:
+    def _fault_of(
+        self, gated: Gated, lower_precision: bool
+    ) -> numerics_verdict.NumericsFault | None:
         is_judged = self.context.judge.has_quality
         if not is_judged and gated.gradient_error > UNNOTICED:
             off = gated.gradient_error
-            return NumericsFault(
+            return numerics_verdict.NumericsFault(
                 _UNTOLD if off == _UNKNOWN else _UNJUDGED.format(off=100 * off), margin=1.0
             )
         # With a quality metric, gradients only decide whether it is needed.
-        return numerics_fault(replace(gated, gradient_error=0.0), lower_precision, _WORDS)
+        return numerics_verdict.numerics_fault(
+            replace(gated, gradient_error=0.0), lower_precision, _WORDS
+        )
 
     def computes_alike(self, config: TrainingConfig, unchecked: bool = False) -> bool:
         """Return whether the gradients are known to be the untouched script's. Runs nothing.
@@ -141,7 +139,10 @@ class FirstLossChecker(NumericsChecker):
         if not (isinstance(known, FirstLosses | ObservedLoss) and known.sums.gradients):
             return False
         parts = {tested, *self._parts(config)} - {reference}
-        notes = (self.study.notes.numerics_checks.get(part.note_key(NUMERICS)) for part in parts)
+        notes = (
+            self.study.notes.numerics_checks.get(part.note_key(numerics_verdict.NUMERICS))
+            for part in parts
+        )
         return all(
             found.gradient_error <= UNNOTICED
             if isinstance(found, Gated)
@@ -261,12 +262,6 @@ def _gated(
 class ScriptProber(AccuracyProber):
     """Probes a script by running it until its loss is known, or until it prints its metric."""
 
-    def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
-        """Return the rule from the untouched script; without a quality, training may not change."""
-        if self.context.judge.has_quality:
-            return super().rule(seeds)
-        return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
-
     @property
     def numerics(self) -> FirstLossChecker:
         """Compares the first steps of this script."""
@@ -295,12 +290,3 @@ class ScriptProber(AccuracyProber):
     def _probed_as(self, config: TrainingConfig, computes_alike: bool) -> TrainingConfig:
         names = [knob.name for knob in ALL_KNOBS if is_harmless(knob)]
         return self._as_baseline(config, (*names, *(_NUMERICS if computes_alike else ())))
-
-    def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
-        """Return the quality for each seed, each from a process of its own."""
-        qualities: tuple[float, ...] | Failure = ()
-        for number in range(1, seeds + 1):
-            qualities = super()._probed(config, number)
-            if not isinstance(qualities, tuple):
-                break
-        return qualities

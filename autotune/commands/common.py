@@ -150,7 +150,7 @@ def options_of(
         model_path=model,
         study=study,
         folder=folder,
-        storage=storage or storage_in(folder),
+        storage=storage or f"sqlite:///{folder / 'study.db'}",
         out=out or folder / BEST,
         **{_RENAMED.get(name, name): value for name, value in flags.items()},
     )
@@ -159,11 +159,6 @@ def options_of(
 def study_folder(study: str) -> Path:
     """Return the directory of a study's files."""
     return Path("studies") / folder_name(study)
-
-
-def storage_in(folder: Path) -> str:
-    """Return the URL of the storage in a study's folder."""
-    return f"sqlite:///{folder / 'study.db'}"
 
 
 def check_model(model: Path) -> None:

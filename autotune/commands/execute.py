@@ -10,14 +10,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import MappingProxyType
 
-from autotune.console.interrupts import interrupts
-from autotune.console.live import display
-from autotune.console.progress import kept_files
 from autotune.context.options import SearchOptions
 from autotune.process.devices import Device, DeviceRunner, shared_cores
 from autotune.process.runner import Runner, SubprocessRunner
 from autotune.process.stop import Stop
-from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.study.storage import check_storage, is_server
 from autotune.values.errors import TooManyLostError, WorkloadError
 
@@ -80,23 +76,3 @@ def search_runners(
         pairs = zip(chosen, own, strict=True)
         runners = [DeviceRunner(runner, device, stop) for device, runner in pairs]
         yield runners[0], dict(zip(chosen[1:], runners[1:], strict=True))
-
-
-def execute_worker(options: WorkerOptions, quiet: bool) -> None:
-    """Run trials of a study that another process searches, until none is left.
-
-    Each event is a line on stderr unless `quiet`.
-
-    Raises:
-        AutotuneError: see `autotune.searching.trials.workers.join`.
-        KeyboardInterrupt, SystemExit: the worker was stopped.
-    """
-    stop, device = Stop(), options.device
-    with (
-        interrupts(stop),
-        display("none" if quiet else "plain") as show,
-        kept_files(options.folder) as keep,
-        one_runner(options.folder, keep, environ=device.environ, stop=stop) as runner,
-    ):
-        for event in join(options, DeviceRunner(runner, device, stop), stop):
-            show(event)

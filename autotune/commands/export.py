@@ -7,16 +7,18 @@ from pathlib import Path
 import click
 
 from autotune.commands import common
+from autotune.configuration.best_config import read_best
+from autotune.configuration.mismatch import edited
+from autotune.export import FORMATS
+from autotune.export import export as exported_as
 from autotune.values.errors import UsageError
-
-_FORMATS = ("hf", "accelerate", "lightning", "torchrun", "env", "json", "python")
 
 
 @click.command(
     params=[
         click.Argument(["best"], type=common.PATH),
         common.option(
-            "--format form", "Write for this tool.", click.Choice(_FORMATS), required=True
+            "--format form", "Write for this tool.", click.Choice([*FORMATS]), required=True
         ),
         common.flag("--strict", "Fail if the format cannot carry every setting. Default: warn."),
         common.option("--out", "Write to this new file. Default: stdout.", common.PATH),
@@ -25,10 +27,6 @@ _FORMATS = ("hf", "accelerate", "lightning", "torchrun", "env", "json", "python"
 )
 def export(best: Path, form: str, strict: bool, out: Path | None, force: bool) -> None:
     """Write the settings of BEST for another tool."""
-    from autotune.configuration.best_config import read_best
-    from autotune.configuration.mismatch import edited
-    from autotune.export import export as exported_as
-
     answer = read_best(best)
     for text in edited(answer):
         common.say(f"edited since the search: {text}")

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import click
@@ -324,8 +323,12 @@ def run_search(
     """
     last: Answered | NothingFeasible | None = None
     stop = stop or Stop()
+    check_storage(options.study.storage)
+    place, database = options.study.folder, file_of(options.study.storage)
+    if database is not None and database.parent.is_dir():
+        place = database.resolve().parent  # an SQLite file allows one writer
     with (
-        study_lock(_folder_to_lock(options)),
+        study_lock(place),
         display(progress) as show,
         kept_files(options.study.folder) as keep,
         execute.search_runners(options, devices, stop, keep) as (runner, extra_devices),
@@ -336,15 +339,6 @@ def run_search(
                 last = event
     assert last is not None
     return last
-
-
-def _folder_to_lock(options: SearchOptions) -> Path:
-    """Return the directory of the study, or of its SQLite file, which allows one writer."""
-    check_storage(options.study.storage)
-    database = file_of(options.study.storage)
-    if database is None or not database.parent.is_dir():
-        return options.study.folder
-    return database.resolve().parent
 
 
 def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:

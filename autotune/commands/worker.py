@@ -8,6 +8,13 @@ import click
 
 from autotune.commands import common
 from autotune.commands import script_options as scripts
+from autotune.commands.execute import one_runner
+from autotune.console.interrupts import interrupts
+from autotune.console.live import display
+from autotune.console.progress import kept_files
+from autotune.process.devices import Device, DeviceRunner, devices_of, seen_alone
+from autotune.process.stop import Stop
+from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.values.errors import UsageError
 
 
@@ -38,10 +45,6 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
     Arguments of a training script go after `--`, as for the search. --model may also be an
     installed command, or with -m a module. The search's --map applies.
     """
-    from autotune.commands.execute import execute_worker
-    from autotune.process.devices import Device, devices_of, seen_alone
-    from autotune.searching.trials.workers import WorkerOptions
-
     model, script = scripts.called_script(flags.pop("model"), flags)
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
@@ -50,3 +53,23 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
     folder = common.study_folder(study)
     options = WorkerOptions(study, storage, model, folder, device_of_trials, script)
     execute_worker(options, quiet)
+
+
+def execute_worker(options: WorkerOptions, quiet: bool) -> None:
+    """Run trials of a study that another process searches, until none is left.
+
+    Each event is a line on stderr unless `quiet`.
+
+    Raises:
+        AutotuneError: see `autotune.searching.trials.workers.join`.
+        KeyboardInterrupt, SystemExit: the worker was stopped.
+    """
+    stop, device = Stop(), options.device
+    with (
+        interrupts(stop),
+        display("none" if quiet else "plain") as show,
+        kept_files(options.folder) as keep,
+        one_runner(options.folder, keep, environ=device.environ, stop=stop) as runner,
+    ):
+        for event in join(options, DeviceRunner(runner, device, stop), stop):
+            show(event)

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from autotune.comparison import rounds as paired
 from autotune.comparison.race import with_rounds
-from autotune.comparison.rounds import (
-    Conditions,
-    Course,
-    PairedComparison,
-    Participant,
-    Repeats,
-    Results,
-    disturbance_in,
-    orders,
-    play_round,
-    time_in_round,
-)
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.inspection import (
-    inspect,
-    inspection,
-    inspection_of_device,
-    observation,
-    observe,
-)
-from autotune.context.options import Resources
+from autotune.context.inspection import inspect_workload, observation, observe
+from autotune.context.options import Resources, WorkloadOptions
 from autotune.context.own_knobs import flags_in
 from autotune.context.ranks import check_room
 from autotune.context.script_ways import call, known_maps, out_of_reach, with_proposed
@@ -86,7 +68,7 @@ class ComparisonOptions:
         """Return the device and the processes of each timing."""
         return Resources(self.device, processes=self.processes, launch=self.launch)
 
-    def is_met(self, comparison: PairedComparison) -> bool:
+    def is_met(self, comparison: paired.PairedComparison) -> bool:
         """Return whether the comparison bears out A.
 
         Against the workload's own settings, A must keep its confirmed speed-up. Against another
@@ -112,7 +94,7 @@ def side_of(best: Path | None) -> Side:
     return Side(str(best), answer.training_config, confirmed)
 
 
-def still_holds(comparison: PairedComparison, confirmed: Interval | None) -> bool:
+def still_holds(comparison: paired.PairedComparison, confirmed: Interval | None) -> bool:
     """Return whether rounds against the workload's own settings bear out a confirmed speed-up.
 
     The speed-up is gone if the whole interval lies below the confirmed one. It is also gone if the
@@ -135,7 +117,7 @@ def compare(
     runner: Runner,
     folder: Path,
     tell: Callable[[Observed, Sequence[str]], None] = lambda *_: None,
-) -> Iterator[PairedComparison]:
+) -> Iterator[paired.PairedComparison]:
     """Yield the paired comparison of A with B after each round; only the last one decides.
 
     A disturbed round is void and repeated, at most as often as there are rounds. When no repeat is
@@ -152,14 +134,14 @@ def compare(
     if found.observed is not None:
         tell(found.observed, found.notes)
     a, b, course = _prepare(options, found, runner, folder)
-    comparison, places = PairedComparison(), orders(2, options.seed)
-    repeats: Repeats[Results] = Repeats(options.rounds)
+    comparison, places = paired.PairedComparison(), paired.orders(2, options.seed)
+    repeats: paired.Repeats[paired.Results] = paired.Repeats(options.rounds)
     for number in count():
         order = [(b, a)[place] for place in next(places)]
-        results = play_round(course, order, number)
+        results = paired.play_round(course, order, number)
         for one, side in ((b, options.b), (a, options.a)):
             _check(results.get(one.name), side, course.folder / f"{number}-{one.name}")
-        disturbance = disturbance_in(results)
+        disturbance = paired.disturbance_in(results)
         counting = repeats.admit(results, disturbance)
         if not counting:
             comparison = comparison.repeating(disturbance)
@@ -201,46 +183,40 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
         UsageError: a side has settings that cannot reach the workload.
     """
     check_room(options.resources)
-    job = replace(inspection(options.device, options.model_path), fresh_data=options.fresh_data)
-    job = options.resources.started(job)
     observed, script = None, options.script
     notes: tuple[str, ...] = ()
     if script is not None:
         observing = observation(options.model_path, script, _DEADLINE_SECONDS)
         observed = observe(runner, options.resources.started(observing), folder / "script")
         script, notes = _mapped(options, script, observed)
-        job = inspection_of_device(observed)
-        job = options.resources.started(job) if options.launch else job
-    started = time.monotonic()
-    inspected = inspect(runner, job, folder / "inspect")
-    host_seconds = max(0.0, time.monotonic() - started - inspected.dataset_seconds)
-    if observed is not None:
-        host_seconds = max(host_seconds, observed.import_seconds)  # its host is warm by now
+    workload = WorkloadOptions(options.model_path, fresh_data=options.fresh_data)
+    inspected, host_seconds = inspect_workload(
+        workload, options.resources, observed, runner, folder / "inspect"
+    )
     if inspected.is_shared:
         host_seconds += inspected.dataset_seconds
-    facts = inspected.workload if observed is None else observed.workload
+    facts = inspected.workload
     assert facts is not None
     own = TrainingConfig.of(facts.baseline).resolved(inspected.machine)
     if options.a.config is not None and options.a.config["deterministic"]:
         own = own.replace(deterministic=True)  # as when A was confirmed
     found = _Found(inspected.machine, own, host_seconds, observed, script, notes)
-    if observed is None:
-        _check_own(options, facts)
-    else:
-        _check_reach(options, found, observed)
+    _check_sides(options, found, facts)
     return found
 
 
 def _prepare(
     options: ComparisonOptions, found: _Found, runner: Runner, folder: Path
-) -> tuple[Participant, Participant, Course]:
+) -> tuple[paired.Participant, paired.Participant, paired.Course]:
     """Return both sides and the setup of their rounds."""
     a, b = (
-        Participant(name, (side.config or found.own).resolved(found.machine))
+        paired.Participant(name, (side.config or found.own).resolved(found.machine))
         for name, side in (("a", options.a), ("b", options.b))
     )
 
-    def timed(config: TrainingConfig, place: Path, conditions: Conditions) -> Measurement | Failure:
+    def timed(
+        config: TrainingConfig, place: Path, conditions: paired.Conditions
+    ) -> Measurement | Failure:
         job = Job(
             task=Measure(conditions.plan),
             device=found.machine.device,
@@ -252,12 +228,12 @@ def _prepare(
             fresh_data=options.fresh_data,
             script=found.call(config),
         )
-        return time_in_round(runner, options.resources.started(job), place)
+        return paired.time_in_round(runner, options.resources.started(job), place)
 
     return (
         a,
         b,
-        Course(
+        paired.Course(
             time=timed,
             worth=lambda _, run: run.samples_per_second,
             baseline=b,
@@ -268,16 +244,6 @@ def _prepare(
     )
 
 
-def _own_flags(options: ComparisonOptions) -> dict[str, str]:
-    """Return the file that names each flag of the user's own."""
-    return {
-        name.removeprefix("flags."): side.label
-        for side in (options.b, options.a)
-        if side.config is not None
-        for name in flags_in(dict(side.config.own))
-    }
-
-
 def _mapped(
     options: ComparisonOptions, script: ScriptOptions, observed: Observed
 ) -> tuple[ScriptOptions, tuple[str, ...]]:
@@ -286,10 +252,15 @@ def _mapped(
     Raises:
         UsageError: a flag is named that the script does not have.
     """
-    own, today = _own_flags(options), TrainingConfig.of(observed.workload.baseline)
+    today = TrainingConfig.of(observed.workload.baseline)
+    sides = {side.label: side.config for side in (options.b, options.a) if side.config is not None}
+    own = {
+        name.removeprefix("flags."): label
+        for label, config in sides.items()
+        for name in flags_in(dict(config.own))
+    }
     script, lacking = known_maps(script, observed.surroundings, own)
-    configs = [side.config for side in (options.a, options.b) if side.config is not None]
-    changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in configs)]
+    changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in sides.values())]
     script, doubts = with_proposed(script, observed, changed, own)
     taken = (
         f"setting {flag.knob} through the script's {flag.name} (--no-map prevents it)"
@@ -298,28 +269,22 @@ def _mapped(
     return script, (*lacking, *taken, *doubts)
 
 
-def _check_reach(options: ComparisonOptions, found: _Found, observed: Observed) -> None:
-    """Raise an error if settings cannot reach the script; all are named."""
-    assert found.script is not None
-    faults = [
-        f"{side.label}: {setting} cannot be applied to {options.model_path}: {why}."
-        for side in (options.a, options.b)
-        if side.config is not None
-        for setting, why in out_of_reach(
-            side.config.resolved(found.machine), found.own, found.script, observed
-        )
-    ]
-    if faults:
-        raise UsageError("\n".join(faults))
-
-
-def _check_own(options: ComparisonOptions, facts: WorkloadFacts) -> None:
-    """Raise an error if the workload cannot take some of the user's own knobs."""
+def _check_sides(options: ComparisonOptions, found: _Found, facts: WorkloadFacts) -> None:
+    """Raise an error if settings cannot reach the workload; all are named."""
     faults = []
     for side in (options.a, options.b):
-        own = {} if side.config is None else dict(side.config.own)
-        faults += [f"{side.label}: {fault}" for _, fault in unknown_options(own, facts.signatures)]
-        faults += [f"{side.label}: {name} is for training scripts." for name in flags_in(own)]
+        if side.config is None:
+            continue
+        if found.observed is None or found.script is None:
+            own = dict(side.config.own)
+            wrong = [fault for _, fault in unknown_options(own, facts.signatures)]
+            wrong += [f"{name} is for training scripts." for name in flags_in(own)]
+        else:
+            config = side.config.resolved(found.machine)
+            out = out_of_reach(config, found.own, found.script, found.observed)
+            path = options.model_path
+            wrong = [f"{setting} cannot be applied to {path}: {why}." for setting, why in out]
+        faults += [f"{side.label}: {fault}" for fault in wrong]
     if faults:
         raise UsageError("\n".join(faults))
 

@@ -24,17 +24,9 @@ from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.runner import Runner
 from autotune.sampling.acquisition import Posterior
+from autotune.values import statistics
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome, as_failure
-from autotune.values.statistics import (
-    CONFIDENCE,
-    Interval,
-    Part,
-    log_deviation,
-    ratio_interval,
-    ratio_of,
-    student,
-)
 
 T = TypeVar("T")
 PLAN = MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5)
@@ -67,12 +59,12 @@ class PairedComparison:
     """Timings of the reference, one per round."""
     candidate: tuple[Measurement, ...] = ()
     """Timings of the candidate, one per round."""
-    costs: tuple[Part, ...] = ()
+    costs: tuple[statistics.Part, ...] = ()
     """Seconds of a sample on both sides, the reference's first, a pair per round.
 
     Where the time of a run is the objective, that run's start is in them.
     """
-    confidence: float = CONFIDENCE
+    confidence: float = statistics.CONFIDENCE
     repeated: tuple[str, ...] = ()
     """Disturbance of each round that was void and repeated."""
 
@@ -84,12 +76,12 @@ class PairedComparison:
     @property
     def ratio(self) -> float:
         """The speed-up: the reference's seconds in all rounds over the candidate's."""
-        return ratio_of(self.costs)
+        return statistics.ratio_of(self.costs)
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> statistics.Interval:
         """Confidence interval of the speed-up, see `ratio_interval`."""
-        return ratio_interval(self.costs, self.confidence)
+        return statistics.ratio_interval(self.costs, self.confidence)
 
     @property
     def is_faster(self) -> bool:
@@ -104,8 +96,12 @@ class PairedComparison:
             deviations: standard errors by which the speed-up may be underestimated.
         """
         known = len(self.costs)
-        error = log_deviation(self.costs) if known > 1 else 0.0
-        coming = student((1 + self.confidence) / 2, rounds - 1) * error * math.sqrt(known / rounds)
+        error = statistics.log_deviation(self.costs) if known > 1 else 0.0
+        coming = (
+            statistics.student((1 + self.confidence) / 2, rounds - 1)
+            * error
+            * math.sqrt(known / rounds)
+        )
         return math.log(self.ratio) + deviations * error > coming
 
     @property
@@ -121,7 +117,9 @@ class PairedComparison:
         """Largest peak memory of the candidate in any round, in bytes."""
         return max(run.peak_memory_bytes for run in self.candidate)
 
-    def after(self, baseline: Measurement, candidate: Measurement, costs: Part) -> PairedComparison:
+    def after(
+        self, baseline: Measurement, candidate: Measurement, costs: statistics.Part
+    ) -> PairedComparison:
         """Return the comparison with one more round."""
         return replace(
             self,
@@ -204,7 +202,9 @@ class Course:
     """Plan of the first timing."""
     samples: Samples = field(default_factory=Samples)
 
-    def costs(self, candidate: TrainingConfig, timed: Measurement, reference: Measurement) -> Part:
+    def costs(
+        self, candidate: TrainingConfig, timed: Measurement, reference: Measurement
+    ) -> statistics.Part:
         """Return the seconds of a sample of the baseline and of `candidate` in a round."""
         return 1 / self.worth(self.baseline.config, reference), 1 / self.worth(candidate, timed)
 

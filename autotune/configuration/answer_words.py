@@ -226,9 +226,3 @@ def _runs_until(seconds: float, run: PredictedRun) -> str | None:
         return f"in the first run: {total}, instead of {span(run.baseline_seconds)}"
     runs = math.ceil(seconds / saved)
     return f"after {runs} runs (the search took {span(seconds)}, each run saves {span(saved)})"
-
-
-def start_text(seconds: tuple[float, float]) -> str:
-    """Return how much of a search's seconds its script's starts took, as text."""
-    whole, start = seconds
-    return f"{span(start)} of {span(whole)} went into starting the script"

@@ -11,14 +11,7 @@ from typing import Any
 
 from autotune.comparison.compare import ComparisonOptions
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.answer_words import (
-    Fact,
-    fact_lines,
-    facts,
-    headline,
-    pays_back_text,
-    searched_facts,
-)
+from autotune.configuration import answer_words
 from autotune.configuration.training_config import render
 from autotune.console.event_lines import round_line, void_line
 from autotune.console.plan_lines import command_words
@@ -35,16 +28,19 @@ def answer_lines(event: Answered | NothingFeasible) -> list[str]:
         reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
         return ["Nothing is feasible, not even your settings; best.yaml was not written:", *reasons]
     best = event.best
-    searched = searched_facts(best.evidence.searched, best.changed)
-    return [headline(best), *fact_lines([*facts(best), *searched, *_of_the_search(event)])]
+    searched = answer_words.searched_facts(best.evidence.searched, best.changed)
+    return [
+        answer_words.headline(best),
+        *answer_words.fact_lines([*answer_words.facts(best), *searched, *_of_the_search(event)]),
+    ]
 
 
-def _of_the_search(event: Answered) -> Iterator[Fact]:
+def _of_the_search(event: Answered) -> Iterator[answer_words.Fact]:
     """Yield facts that only the search knows, and how to train with the result."""
     best, own = event.best, event.best.evidence.baseline.config
     for why, names in by_reason(event.own_settings).items():
         yield "not varied", f"{render({name: own.get(name) for name in names})}: {why}"
-    if (text := pays_back_text(best, event.seconds)) is not None:
+    if (text := answer_words.pays_back_text(best, event.seconds)) is not None:
         yield "pays back", text
     if event.remark is not None:
         yield "note", event.remark

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.console.plan_lines import plan_lines
 from autotune.context.search_context import SearchContext
 from autotune.searching.run import events
-from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.diagnosis import Diagnosis, limits_of
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
@@ -34,8 +35,8 @@ class EventLines:
             case events.Planned(context, finished_before):
                 before = [f"continuing after {finished_before} finished trials"]
                 return plan_lines(context) + before * (finished_before > 0)
-            case events.StagesTimed() | events.StagesUnknown():
-                return self._stages(event)
+            case events.StagesTimed(diagnosis, space):
+                return self._stages(diagnosis, space)
             case events.TrialStarted() | events.Answered() | events.NothingFeasible():
                 return []  # shown when it ends; the result follows on stdout
             case events.PhaseStarted("diagnosis", detail) | events.StepStarted(detail):
@@ -54,7 +55,7 @@ class EventLines:
                 self._timed = config
                 return [round_line(ratios, interval, disturbed) + whose]
             case _:
-                return [_remark_line(event)]
+                return [_remark(event)]
 
     def differences(self, config: TrainingConfig) -> str:
         """Return the settings that differ from the user's, as text."""
@@ -79,22 +80,21 @@ class EventLines:
         settings = self.differences(trial.config)
         rate, memory = trial.details.samples_per_second, trial.details.peak_memory_bytes
         columns = [f"{trial.number:4d}", f"{rate:9.1f}/s" if rate else f"{'-':>11}"]
-        if baseline.details.tokens_per_second is not None:
-            tokens = trial.details.tokens_per_second
+        own, run = baseline.details.measurement, trial.details.measurement
+        if own is not None and own.token_count is not None:
+            tokens = None if run is None else run.tokens_per_second
             columns.append(f"{tokens:9.0f} tokens/s" if tokens else f"{'-':>18}")
         gain = gain_text(trial, baseline)
         columns += [gain, f"{size(memory) if memory else '-':>9}", settings, verdict_text(trial)]
         return "  ".join(columns)
 
-    def _stages(self, event: events.StagesTimed | events.StagesUnknown) -> list[str]:
+    def _stages(self, diagnosis: Diagnosis, space: SearchSpace) -> list[str]:
         """Return lines on the bottleneck and on knobs left out."""
-        if isinstance(event, events.StagesUnknown):
-            return [f"\nno diagnosis, searching all settings: {event.reason}"]
         assert self.context is not None
-        space, known = event.space, self.context.space.notes
+        known = self.context.space.notes
         notes = [f"  {note}" for note in space.notes if note not in known]
         left = [f"  {space.size} configurations remain"] if notes else []
-        return [*stage_lines(event.diagnosis), *notes, *left]
+        return [*stage_lines(diagnosis), *notes, *left]
 
 
 def waiting_line(seconds: float, what: str) -> str:
@@ -104,7 +104,7 @@ def waiting_line(seconds: float, what: str) -> str:
 
 def stage_lines(diagnosis: Diagnosis) -> list[str]:
     """Return the samples/s of each phase of a step by itself, and the bottleneck."""
-    limits = diagnosis.limits()
+    limits = limits_of(diagnosis.stages)
     width = max(map(len, limits))
     bottleneck = "" if diagnosis.doubt else f"the bottleneck is {diagnosis.bound}; "
     return [
@@ -124,8 +124,9 @@ def bound_lines(diagnosis: Diagnosis) -> list[str]:
         if diagnosis.bound == "launching":
             line += ": it waits for kernel launches. Larger batches or CUDA graphs can help"
         lines.append(f"{line}.")
-    if (share := diagnosis.exchange_share) is not None:
-        lines.append(f"The gradient all-reduce takes {100 * share:.2g} % of a step.")
+    if (exchange := diagnosis.stages.exchange_seconds) is not None:
+        percent = 100 * exchange / diagnosis.stages.compute_seconds
+        lines.append(f"The gradient all-reduce takes {percent:.2g} % of a step.")
     return lines
 
 
@@ -145,7 +146,8 @@ def verdict_text(trial: FinishedTrial) -> str:
     """Return the verdict on a trial, with remarks on its timing."""
     if not trial.verdict.feasible:
         return f"infeasible: {trial.verdict.reason}"
-    stopped = STOPPED_EARLY in (trial.details.flags or ())
+    run = trial.details.measurement
+    stopped = run is not None and STOPPED_EARLY in run.flags
     return ", ".join(
         ["stopped early, clearly slower" if stopped else "ok", *conditions(trial.details)]
     )
@@ -157,46 +159,19 @@ def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
     return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"
 
 
-_Remark = (
-    events.CandidateRefused
-    | events.CandidateSetAside
-    | events.CostsMeasured
-    | events.LeftOut
-    | events.RoundVoid
-    | events.TrialsEnded
-    | events.Warned
-)
-
-
-def _remark_line(event: _Remark) -> str:
+def _remark(event: events.Event) -> str:
     """Return the line of an event that takes one."""
     match event:
         case events.CandidateRefused(trial, reason):
             return f"  trial {trial.number} not confirmed: {reason}"
         case events.CandidateSetAside(trial, other):
             return f"  confirming trial {other.number} instead of trial {trial.number}"
-        case events.CostsMeasured():
-            return _costs_line(event)
-        case events.LeftOut(note):
-            return f"  left out: {note}"
+        case events.Noted(text):
+            return f"  {text}"
         case events.RoundVoid(number, disturbance):
             return void_line(number, disturbance)
         case events.TrialsEnded(reason):
             return f"stopping trials: {reason}"
         case events.Warned(warning):
             return f"warning: {warning}"
-
-
-def _costs_line(event: events.CostsMeasured) -> str:
-    """Return a line on the seconds of a trial, a confirmation round and a seed of quality."""
-    parts, shared = {"start": event.start_seconds, "timing": event.timing_seconds}, ""
-    if event.is_dataset_shared:
-        shared = f"; the dataset is built once, in {event.dataset_seconds:.1f} s"
-    elif event.dataset_seconds:
-        parts = {"dataset": event.dataset_seconds, **parts}
-    told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
-    seed = "" if event.seed_seconds is None else f", a short training {span(event.seed_seconds)}"
-    return (
-        f"  a trial takes about {span(sum(parts.values()))} ({told}), a confirmation round "
-        f"{span(event.round_seconds)}{seed}{shared}"
-    )
+    raise AssertionError(f"no line for {event}")

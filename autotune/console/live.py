@@ -60,9 +60,8 @@ def display(mode: Mode) -> Iterator[Show]:
         return
     console = Console(stderr=True, highlight=False)
     drawn = {"rich"} if os.environ.get("CI") else {"rich", "auto"}
-    is_drawn = mode in drawn and _can_draw(console)
     progress: LiveProgress | PlainProgress = PlainProgress()
-    if is_drawn:
+    if mode in drawn and _can_draw(console):
         progress = LiveProgress(console)
     waiting = Waiting(progress.wait)
 

@@ -53,13 +53,16 @@ def plan_lines(context: SearchContext) -> list[str]:
     budget = f"{min(context.trials, space.size)} trials"
     if context.time_budget_seconds is not None:
         budget += f" or {span(context.time_budget_seconds)}"
+    runs = written_lines(options.workload, context.observed, context.processes)
+    if runs:  # of a script
+        runs.insert(1, f"  {estimate(context)}")
     return [
         f"study {options.study.name} in {options.study.folder}",
         f"device {context.machine.device} ({context.machine.device_name}), "
         f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}" + several,
         f"memory limit {size(context.memory_limit_bytes)}",
         *_observed_lines(context),
-        *_runs_lines(context),
+        *runs,
         f"your settings: {_own_settings(context)}",
         f"objective: {objective}",
         f"search space {options.sampling.space}: {space.size} configurations",
@@ -113,14 +116,6 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         yield "quality metric: its training loss, the tensor on which it calls backward()"
     elif context.judge.name_a_metric:
         yield context.judge.name_a_metric
-
-
-def _runs_lines(context: SearchContext) -> list[str]:
-    """Return the lines on the runs of a script, before the first trial; none for a model.py."""
-    lines = written_lines(context.options.workload, context.observed, context.processes)
-    if lines and context.observed is not None:
-        lines.insert(1, f"  {estimate(context)}")
-    return lines
 
 
 def written_lines(

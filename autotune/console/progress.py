@@ -37,17 +37,15 @@ def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
     try:
         yield place
     finally:
+        kept = sorted(
+            Path("/", one.relative_to(place)) for one in place.rglob("*") if one.is_file()
+        )
+        names = ", ".join(os.path.relpath(path) for path in kept[:_MOST_NAMES])
+        more = f" and {len(kept) - _MOST_NAMES} more" if len(kept) > _MOST_NAMES else ""
+        said = f"Files that the script changed or deleted are backed up in {place}: {names}{more}"
         if place.is_dir():
             with suppress(OSError):  # the terminal may be gone
-                to_stderr(_kept_line(place))
-
-
-def _kept_line(place: Path) -> str:
-    """Return a line on the directory of kept files, with the first names."""
-    kept = sorted(Path("/", path.relative_to(place)) for path in place.rglob("*") if path.is_file())
-    names = ", ".join(os.path.relpath(path) for path in kept[:_MOST_NAMES])
-    more = f" and {len(kept) - _MOST_NAMES} more" if len(kept) > _MOST_NAMES else ""
-    return f"Files that the script changed or deleted are backed up in {place}: {names}{more}"
+                to_stderr(said)
 
 
 def to_stderr(line: str) -> None:

@@ -16,7 +16,7 @@ from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
 from autotune.process.common.interpreter import how_to_get, is_installed
-from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.diagnosis import Diagnosis, limits_of
 from autotune.values.machine import Machine
 from autotune.values.outcome import Profiled, WorkloadFacts
 from autotune.values.text import clean, size
@@ -89,7 +89,7 @@ def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Pr
     """
     lines = list(notes)
     if diagnosis is not None:
-        limits, samples = diagnosis.limits(), diagnosis.stages.samples
+        limits, samples = limits_of(diagnosis.stages), diagnosis.stages.samples
         rows = [(name, f"{rate:.1f}", f"{samples / rate:.5f}") for name, rate in limits.items()]
         print_rows(rows, ("phase by itself", diagnosis.rate_unit, "seconds per batch"))
         bound, reached, share = diagnosis.bound, diagnosis.reached, diagnosis.reached_share

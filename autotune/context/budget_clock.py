@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe, TakeFirstSteps
 from autotune.process.runner import Runner
-from autotune.values.outcome import Lost, Measured, Observed, Probed, TimedOut, TrialOutcome
+from autotune.values.outcome import Lost, Measured, TimedOut, TrialOutcome
 
 OUT_OF_TIME = "the time budget ended while it ran"
 """Detail of a process that the budget cut off, which says nothing about its configuration."""
@@ -54,23 +54,6 @@ class Clock:
         return max(_LEAST_SECONDS, _SHARE_OF_ONE * self.seconds)
 
 
-@dataclass
-class ScriptStarts:
-    """Seconds of a search in which the processes of a script started, before they trained."""
-
-    seconds: float = 0.0
-
-    def add(self, job: Job, outcome: TrialOutcome) -> None:
-        """Add the start of a job's process, as far as its outcome shows it."""
-        if job.script is None:
-            return
-        match outcome:
-            case Measured(run):
-                self.seconds += run.start_seconds + run.build_seconds
-            case Probed() | Observed():
-                self.seconds += outcome.start_seconds
-
-
 _PATIENT = (Measure, Inspect, Observe, TakeFirstSteps)
 
 
@@ -85,7 +68,6 @@ class BudgetedRunner:
 
     runner: Runner
     clock: Clock
-    starts: ScriptStarts = field(default_factory=ScriptStarts)
     _longest_timing: float = 0.0
     _cut_off: dict[str, float] = field(default_factory=dict)
     """By task and configuration, the deadline that was too short."""
@@ -105,7 +87,6 @@ class BudgetedRunner:
         if deadline <= self._cut_off.get(known, 0.0):
             return Lost(OUT_OF_TIME)
         outcome = self.runner.run(replace(job, deadline_seconds=deadline), folder)
-        self.starts.add(job, outcome)
         if isinstance(outcome, Measured):
             self._longest_timing = max(self._longest_timing, time.monotonic() - start)
         patience = own if isinstance(job.task, _PATIENT) else job.deadline_seconds

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from autotune.calling.arguments import files_digest
 from autotune.configuration.job import Inspect, Job, Observe, Profile
 from autotune.configuration.script import ScriptOptions
 from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.context.options import Resources, WorkloadOptions
 from autotune.context.ranks import check_launched
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.process.runner import Runner
@@ -40,16 +42,41 @@ _MOST_WORDS = 300
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def inspection_of_device(observed: outcomes.Observed, deadline_seconds: float = 300.0) -> Job:
-    """Return the job that inspects the device on which a script was seen to train."""
-    job = inspection(observed.device, None, deadline_seconds)
-    return replace(job, task=Inspect(observed.visible_devices, processes=observed.processes))
-
-
 def inspection(device: str, model_path: Path | None, deadline_seconds: float = 300.0) -> Job:
     """Return the job that inspects a device and, with a path, a workload."""
     path = None if model_path is None else str(model_path.resolve())
     return Job(Inspect(), device, path, deadline_seconds=deadline_seconds)
+
+
+def inspect_workload(
+    workload: WorkloadOptions,
+    resources: Resources,
+    observed: outcomes.Observed | None,
+    runner: Runner,
+    folder: Path,
+    deadline_seconds: float = 300.0,
+) -> tuple[outcomes.Inspected, float]:
+    """Inspect machine and workload; for an observed script only the machine, on its device.
+
+    Return also the seconds of a start: those of the child, without building the dataset, or if they
+    are more, those until the script had imported torch, since its host is warm by now.
+    """
+    if observed is None:
+        job = inspection(resources.device, workload.model_path, deadline_seconds)
+        task = Inspect(baseline=workload.baseline)
+        job = replace(job, task=task, fresh_data=workload.fresh_data)
+    else:
+        job = inspection(observed.device, None, deadline_seconds)
+        task = Inspect(observed.visible_devices, processes=observed.processes)
+        job = replace(job, task=task)
+    if observed is None or resources.launch:  # which may show a script other devices
+        job = resources.started(job)
+    started = time.monotonic()
+    found = inspect(runner, job, folder)
+    seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
+    if observed is None:
+        return found, seconds
+    return replace(found, workload=observed.workload), max(seconds, observed.import_seconds)
 
 
 def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
@@ -114,7 +141,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     raise WorkloadError(
-        f"{job.model_path}, run as a training script: {_reason(outcome, job, folder)}"
+        f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
         f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
@@ -183,8 +210,7 @@ def _known_loss(folder: Path, source: str) -> outcomes.ObservedLoss | None:
     return loss if loss is not None and loss.source == source else None
 
 
-def _reason(outcome: outcomes.TrialOutcome, job: Job, folder: Path) -> str:
-    stepped = TrialFolder(folder).phase == FIRST_STEPS
+def _reason(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
     match outcome:
         case outcomes.TimedOut(_, limit):
             lacks = "too few steps to be timed" if stepped else "no training step"

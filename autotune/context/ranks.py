@@ -7,17 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotune.configuration.job import (
-    CountFlops,
-    Diagnose,
-    Gate,
-    Job,
-    Measure,
-    Probe,
-    Profile,
-    TakeFirstSteps,
-    Task,
-)
+from autotune.configuration import job as jobs
 from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
@@ -28,7 +18,14 @@ from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
 from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
 
-_OF_ALL = (Measure, Probe, TakeFirstSteps, Diagnose, CountFlops, Profile)
+_OF_ALL = (
+    jobs.Measure,
+    jobs.Probe,
+    jobs.TakeFirstSteps,
+    jobs.Diagnose,
+    jobs.CountFlops,
+    jobs.Profile,
+)
 
 
 def check_room(resources: Resources) -> None:
@@ -74,7 +71,7 @@ def _check_launcher(command: str) -> None:
         )
 
 
-def check_launched(job: Job, outcome: TrialOutcome) -> None:
+def check_launched(job: jobs.Job, outcome: TrialOutcome) -> None:
     """Check that the launcher of a job, if it has one, has started its processes.
 
     Raises:
@@ -92,18 +89,13 @@ def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOpt
 
 
 def check_held(options: SearchOptions) -> None:
-    """Check that the processes can share an effective batch, before anything is run.
+    """Check that the processes can share an effective batch, as far as their number is known.
 
     Raises:
         UsageError: they cannot share it evenly.
     """
     held, processes = options.workload.effective_batch, options.resources.processes
-    if type(held) is int and options.resources.launch is None:
-        _check_share(held, processes)
-
-
-def _check_share(held: int, processes: int) -> None:
-    if held % processes:
+    if type(held) is int and processes and held % processes:
         raise UsageError(
             f"--effective-batch {held}: {processes} processes cannot share it evenly. Give a "
             f"multiple of {processes}."
@@ -122,13 +114,13 @@ def held_by_each(options: SearchOptions, baseline: TrainingConfig) -> int | None
     held = workload.held_batch(baseline)
     if held is None or type(workload.effective_batch) is not int:
         return held
-    _check_share(held, processes)
+    check_held(options)
     return held // processes
 
 
-def is_of_all(task: Task, config: TrainingConfig) -> bool:
+def is_of_all(task: jobs.Task, config: TrainingConfig) -> bool:
     """Return whether all processes of a trial carry out a task together, not only one."""
-    if isinstance(task, Gate):
+    if isinstance(task, jobs.Gate):
         return config["ddp_comm_dtype"] is not None
     return isinstance(task, _OF_ALL)
 

@@ -8,8 +8,8 @@ not a sum, nor a loss that compares samples of a batch with each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import stdev
@@ -21,17 +21,11 @@ from autotune.configuration.script import Judge, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SearchSpace, SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
+from autotune.context.ranks import held_by_each
 from autotune.knobs import knob_named
+from autotune.knobs.base import Value
 from autotune.process.runner import Runner
-from autotune.values.outcome import (
-    LOOK_SECONDS,
-    LOOK_SHARE,
-    FirstLosses,
-    Observed,
-    ObservedLoss,
-    as_failure,
-    describe,
-)
+from autotune.values import outcome as outcomes
 
 _FEWEST_SECONDS = 3.0
 # Steps with the other batch size: the first loss is compared; the second step shows accumulation.
@@ -55,11 +49,11 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
     if script.metric is not None or script.only_exact or not changes_training:
         return 0.0
     if budget is None:
-        return LOOK_SECONDS
-    return min(LOOK_SECONDS, max(_FEWEST_SECONDS, LOOK_SHARE * budget))
+        return outcomes.LOOK_SECONDS
+    return min(outcomes.LOOK_SECONDS, max(_FEWEST_SECONDS, outcomes.LOOK_SHARE * budget))
 
 
-def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:
+def judging(script: ScriptOptions, observed: outcomes.Observed) -> ScriptOptions:
     """Return the options with the training loss as the judge, or why it cannot be."""
     if script.metric is not None or script.only_exact or observed.loss is None:
         return script
@@ -70,77 +64,71 @@ def judging(script: ScriptOptions, observed: Observed) -> ScriptOptions:
     return replace(script, found=judge)
 
 
-@dataclass(frozen=True)
-class OtherBatches:
-    """A look at the first losses of a script with another batch size."""
-
-    runner: Runner
-    options: SearchOptions
-    file: SpaceFile
-    held: int | None
-    """Samples of every optimizer step, if these are held."""
-
-    @property
-    def script(self) -> ScriptOptions:
-        """Options of the script that may be judged."""
-        script = self.options.workload.script
-        assert script is not None
-        return script
-
-    def judging(self, observed: Observed, baseline: TrainingConfig, folder: Path) -> ScriptOptions:
-        """Return the options with how the loss of other batch sizes is read, or refused."""
-        mapped = [flag.knob for flag in self.script.flags if flag.knob in BATCH_KNOBS]
-        judge = self.script.judge
-        if judge.loss is None or observed.loss is None or not mapped:
-            return self.script
-        own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
-        apart = {
-            config: abs(math.log(size / (_FACTOR * own)))
-            for config in self._candidates(baseline, mapped)
-            if (size := int(config["batch_size"] or 1)) <= (most or size)
-        }
-        if not apart:
-            return self.script
-        other = min(apart, key=apart.__getitem__)
-        job = Job(
-            TakeFirstSteps(_OTHER_STEPS),
-            device="auto",
-            model_path=str(self.options.workload.model_path.resolve()),
-            config=other.as_dict(),
-            script=self.script.call(other),
-            deadline_seconds=self.options.budget.trial_timeout_seconds,
+def judging_batches(
+    options: SearchOptions,
+    file: SpaceFile,
+    observed: outcomes.Observed,
+    baseline: TrainingConfig,
+    runner: Runner,
+    folder: Path,
+) -> SearchOptions:
+    """Return the options with how a script's loss of other batch sizes is read, or refused."""
+    script = options.workload.script
+    assert script is not None
+    mapped = [flag.knob for flag in script.flags if flag.knob in BATCH_KNOBS]
+    if script.judge.loss is None or observed.loss is None or not mapped:
+        return options
+    own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
+    offers = {name: file.offers.get(name, ()) if name in mapped else () for name in BATCH_KNOBS}
+    apart = {
+        config: abs(math.log(size / (_FACTOR * own)))
+        for config in _candidates(baseline, offers, held_by_each(options, baseline))
+        if (size := int(config["batch_size"] or 1)) <= (most or size)
+    }
+    if not apart:
+        return options
+    other = min(apart, key=apart.__getitem__)
+    job = Job(
+        TakeFirstSteps(_OTHER_STEPS),
+        device="auto",
+        model_path=str(options.workload.model_path.resolve()),
+        config=other.as_dict(),
+        script=script.call(other),
+        deadline_seconds=options.budget.trial_timeout_seconds,
+    )
+    outcome = runner.run(options.resources.started(job), folder)
+    settings = render(other.differences(baseline))
+    if isinstance(outcome, outcomes.FirstLosses):
+        readings: tuple[Literal["mean", "sum"], ...] = ("mean", "sum")
+        for loss in readings:
+            if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
+                found = replace(script.judge, loss=loss)
+                return of_script(options, replace(script, found=found))
+        reason = (
+            f"the first loss goes from {observed.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
+            f"with {settings}, so it is not a per-sample mean: use --metric-regex"
         )
-        outcome = self.runner.run(self.options.resources.started(job), folder)
-        settings = render(other.differences(baseline))
-        if isinstance(outcome, FirstLosses):
-            readings: tuple[Literal["mean", "sum"], ...] = ("mean", "sum")
-            for loss in readings:
-                if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
-                    return replace(self.script, found=replace(judge, loss=loss))
-            reason = (
-                f"the first loss goes from {observed.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
-                f"with {settings}, so it is not a per-sample mean: use --metric-regex"
-            )
-        else:
-            reason = f"{settings} fails: {describe(as_failure(outcome))}"
-        return replace(self.script, refusal=reason)
-
-    def _candidates(self, baseline: TrainingConfig, mapped: list[str]) -> Iterator[TrainingConfig]:
-        offered = {
-            name: self.file.offers.get(name, ()) if name in mapped else () for name in BATCH_KNOBS
-        }
-        sizes, counts = (offered[name] or (baseline[name],) for name in BATCH_KNOBS)
-        for size in (int(size or 1) for size in sizes):
-            if self.held is not None:
-                counts = (self.held // size,) if self.held % size == 0 else ()
-            other = [count for count in counts if count != baseline["accumulation_steps"]]
-            for count in other or counts:
-                config = baseline.replace(batch_size=size, accumulation_steps=count)
-                if config != baseline:
-                    yield config
+    else:
+        reason = f"{settings} fails: {outcomes.describe(outcomes.as_failure(outcome))}"
+    return of_script(options, replace(script, refusal=reason))
 
 
-def _agrees(own: ObservedLoss, other: FirstLosses, as_sum: bool) -> bool:
+def _candidates(
+    baseline: TrainingConfig, offers: Mapping[str, Sequence[Value]], held: int | None
+) -> Iterator[TrainingConfig]:
+    """Yield the offered batches; `held` are the samples of every step, None if these vary."""
+    sizes, counts = (offers[name] or (baseline[name],) for name in BATCH_KNOBS)
+    for size in (int(size or 1) for size in sizes):
+        if held is not None:
+            counts = (held // size,) if held % size == 0 else ()
+        other = [count for count in counts if count != baseline["accumulation_steps"]]
+        for count in other or counts:
+            config = baseline.replace(batch_size=size, accumulation_steps=count)
+            if config != baseline:
+                yield config
+
+
+def _agrees(own: outcomes.ObservedLoss, other: outcomes.FirstLosses, as_sum: bool) -> bool:
     """Return True if the first losses are the same number, the chance of a batch aside."""
     first, found = own.first[0], other.losses[0]
     if as_sum:

@@ -262,8 +262,14 @@ def reachable(
         for name, values in file.offers.items()
         if name not in obstacles
     }
-    taken = list(_taken(script, obstacles))
-    if _may_share(observed) and "compile_mode" in offers and "compile_dynamic" not in offers:
+    taken = [
+        f"searching {flag.knob} through the script's {flag.name} (--no-map prevents it)"
+        for flag in script.proposed
+        if flag in script.flags and not script.refuses(flag.knob) and flag.knob not in obstacles
+    ]
+    # Code that the script compiles for each shape might be compiled once.
+    may_share = observed.recompilations > 0 and "compile_dynamic" in observed.own
+    if may_share and "compile_mode" in offers and "compile_dynamic" not in offers:
         offers["compile_dynamic"] = (None, True)
         taken.append("searching compile_dynamic: the script's code is compiled again and again")
     own = TrainingConfig.of(observed.workload.baseline)
@@ -275,21 +281,9 @@ def reachable(
     return replace(file, offers=offers), (*taken, *_kept(worth_a_note, own))
 
 
-def _may_share(observed: Observed) -> bool:
-    """Return True if code that the script compiles for each shape might be compiled once."""
-    return observed.recompilations > 0 and "compile_dynamic" in observed.own
-
-
 def _unscaled(observed: Observed) -> tuple[Value, ...]:
     """Return float16 unless the script scales its loss and switches autocast on itself."""
     return () if observed.scales and "amp_dtype" in observed.own else (_SCALED,)
-
-
-def _taken(script: ScriptOptions, obstacles: Mapping[str, str]) -> Iterator[str]:
-    """Yield a note on each flag that is searched although no `--map` names it."""
-    for flag in script.proposed:
-        if flag in script.flags and not script.refuses(flag.knob) and flag.knob not in obstacles:
-            yield f"searching {flag.knob} through the script's {flag.name} (--no-map prevents it)"
 
 
 def _kept(obstacles: Mapping[str, str], own: TrainingConfig) -> Iterator[str]:

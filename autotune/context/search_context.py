@@ -5,52 +5,25 @@ It is determined once, before the first trial, and does not change during the se
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.configuration import search_space
 from autotune.configuration.constraints import Objective
-from autotune.configuration.job import Inspect, Job, Task
+from autotune.configuration.job import Job, Task
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Judge
-from autotune.configuration.search_space import (
-    SearchSpace,
-    SpaceFile,
-    find_space,
-    narrow,
-    read_space,
-)
 from autotune.configuration.training_config import TrainingConfig, lr_factor
-from autotune.context.inspection import (
-    inspect,
-    inspection,
-    inspection_of_device,
-    observation,
-    observe,
-)
+from autotune.context import ranks, script_loss
+from autotune.context.inspection import inspect_workload, observation, observe
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs
-from autotune.context.ranks import (
-    check_held,
-    check_room,
-    held_by_each,
-    is_of_all,
-    space_of_each,
-    with_ranks,
-)
-from autotune.context.script_loss import (
-    OtherBatches,
-    judging,
-    loss_seconds,
-    of_script,
-    without_needless_loss,
-)
 from autotune.context.script_ways import call, reachable, with_maps
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.study.identity import FORMAT
 from autotune.values.machine import Machine
-from autotune.values.outcome import Inspected, Observed, WorkloadFacts
+from autotune.values.outcome import Observed, WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +34,7 @@ class SearchContext:
     machine: Machine
     facts: WorkloadFacts
     baseline: TrainingConfig
-    space: SearchSpace
+    space: search_space.SearchSpace
     trials: int
     """Total number of trials, the baseline included."""
     memory_limit_bytes: int
@@ -152,7 +125,7 @@ class SearchContext:
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
         workload, script, seen = self.options.workload, self.options.workload.script, self.observed
-        all_train = is_of_all(task, config)
+        all_train = ranks.is_of_all(task, config)
         config = config if all_train else config.alone
         job = Job(
             task=task,
@@ -181,20 +154,24 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         NotSearchedEnoughError: the time budget is too short for the inspection.
         OSError: the study's folder cannot be made.
     """
-    check_room(options.resources)
-    file = read_space(find_space(options.sampling.space))
+    ranks.check_room(options.resources)
+    file = search_space.read_space(search_space.find_space(options.sampling.space))
     check_own_knobs(file, options.workload)
-    check_held(options)
+    ranks.check_held(options)
     if folder is None:
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"
     options, observed, notes = _observed(options, runner, folder, file)
-    inspected, start_seconds = _inspected(options, observed, runner, folder)
-    options = with_ranks(options, observed or inspected)
+    inspected, start_seconds = inspect_workload(
+        options.workload,
+        options.resources,
+        observed,
+        runner,
+        folder,
+        options.budget.trial_timeout_seconds,
+    )
+    options = ranks.with_ranks(options, observed or inspected)
     facts, workload = inspected.workload, options.workload
-    if observed is not None:
-        start_seconds = max(start_seconds, observed.import_seconds)  # its host is warm by now
-        facts = observed.workload
     assert facts is not None
     options.accuracy.check(facts, workload.model_path)
     options.objective.for_workload(facts)
@@ -205,19 +182,22 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     baseline = baseline.resolved(inspected.machine)
     if baseline["deterministic"]:  # as --deterministic asks
         facts = replace(facts, fills_memory=True)
-    held = held_by_each(options, baseline)
+    held = ranks.held_by_each(options, baseline)
     if observed is not None:
-        look = OtherBatches(runner, options, file, held)
-        script = look.judging(observed, baseline, folder / "batches")
-        options = of_script(options, script)
+        options = script_loss.judging_batches(
+            options, file, observed, baseline, runner, folder / "batches"
+        )
+        assert options.workload.script is not None
         file, kept = reachable(
-            file, script, observed, options.resources.processes, held is not None
+            file, options.workload.script, observed, options.resources.processes, held is not None
         )
         notes = (*notes, *kept)
-    file, lost = space_of_each(file, options, inspected.machine, facts.dataset_samples, held)
-    space = narrow(file, inspected.machine, facts, baseline, held).noted((*notes, *lost))
+    file, lost = ranks.space_of_each(file, options, inspected.machine, facts.dataset_samples, held)
+    space = search_space.narrow(file, inspected.machine, facts, baseline, held).noted(
+        (*notes, *lost)
+    )
     return SearchContext(
-        options=without_needless_loss(options, space),
+        options=script_loss.without_needless_loss(options, space),
         machine=inspected.machine,
         facts=facts,
         baseline=baseline,
@@ -235,7 +215,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
 
 
 def _observed(
-    options: SearchOptions, runner: Runner, folder: Path, file: SpaceFile
+    options: SearchOptions, runner: Runner, folder: Path, file: search_space.SpaceFile
 ) -> tuple[SearchOptions, Observed | None, tuple[str, ...]]:
     """Observe the unmodified script; without one, nothing is observed.
 
@@ -250,29 +230,8 @@ def _observed(
     script = workload.script
     if script is None:
         return options, None, ()
-    seconds = loss_seconds(script, file, time_budget_of(options))
+    seconds = script_loss.loss_seconds(script, file, time_budget_of(options))
     job = options.resources.started(observation(workload.model_path, script, deadline))
     observed = observe(runner, job, folder / "script", seconds)
-    mapped, notes = with_maps(workload, judging(script, observed), file, observed)
+    mapped, notes = with_maps(workload, script_loss.judging(script, observed), file, observed)
     return replace(options, workload=mapped), observed, notes
-
-
-def _inspected(
-    options: SearchOptions, observed: Observed | None, runner: Runner, folder: Path
-) -> tuple[Inspected, float]:
-    """Inspect machine and workload; for a script only the machine, on the script's device.
-
-    Return also the seconds that the child took, without building the dataset.
-    """
-    workload, deadline = options.workload, options.budget.trial_timeout_seconds
-    job = inspection(options.resources.device, workload.model_path, deadline)
-    task = Inspect(baseline=workload.baseline)
-    job = replace(job, task=task, fresh_data=workload.fresh_data)
-    job = options.resources.started(job)
-    if observed is not None:
-        job = inspection_of_device(observed, deadline)
-        if options.resources.launch:  # which may show it other devices
-            job = options.resources.started(job)
-    started = time.monotonic()
-    found = inspect(runner, job, folder)
-    return found, max(0.0, time.monotonic() - started - found.dataset_seconds)

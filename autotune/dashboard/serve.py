@@ -28,9 +28,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
 from autotune.report.data import read_report
-from autotune.report.headline import headline, next_step
-from autotune.study.archive import StudyPlace, study_names
-from autotune.study.storage import disconnect, existing
+from autotune.report.terminal import headline, next_step
+from autotune.study.archive import StudyPlace
+from autotune.study.storage import disconnect, existing, storage_errors
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 from autotune.values.text import clean
 
@@ -94,11 +94,12 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
             f"{place.answer} has no trials. Name the directory of its study, the study.db or a "
             "storage URL."
         )
-    names = study_names(place.url)
-    if not names:
-        raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")
     storage = existing(place.url, Shown)
     try:
+        with storage_errors(place.url):
+            names = sorted(optuna.get_all_study_names(storage))
+        if not names:
+            raise StorageError(f"{place.shown} holds no study. `autotune search` makes one.")
         for name in names:
             _write_note(place, name, storage)
         first = "/dashboard"

@@ -48,10 +48,8 @@ def export(best: BestConfig, form: str) -> Exported:
     if exported.dropped:
         lines.append("not carried, set these yourself:")
         lines += [f"  {way}" for way in exported.dropped.values()]
-    header = "".join(f"# {_one_line(line)}\n" for line in lines)
+    # Other characters could end a comment in some language.
+    header = "".join(
+        f"# {''.join(one if one.isprintable() else '?' for one in line)}\n" for line in lines
+    )
     return Exported(header + exported.text, exported.dropped, exported.use)
-
-
-def _one_line(text: str) -> str:
-    """Replace the characters that could end a comment in any language."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -7,15 +7,7 @@ from typing import Any
 
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.export.form import (
-    PROCESSES,
-    Exported,
-    carried_flags,
-    handler_fields,
-    is_half_on_cpu,
-    left_out,
-    own_words,
-)
+from autotune.export import form
 from autotune.knobs.base import Value
 from autotune.values.strict_yaml import dump
 
@@ -30,13 +22,17 @@ _IN_USE = "the command after `use:` has it"
 _OWN_THREADS = "accelerate launch chooses the number itself unless OMP_NUM_THREADS is exported"
 
 
-def to_accelerate(best: BestConfig) -> Exported:
+def to_accelerate(best: BestConfig) -> form.Exported:
     """Return a file for all processes; it cannot carry batch size and loader."""
     config = best.training_config
-    mode, refused = config["compile_mode"], is_half_on_cpu(best)
+    mode, refused = config["compile_mode"], form.is_half_on_cpu(best)
+    starts_all = _starts_all(best)
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
-        **_processes(best),
+        # MULTI_GPU starts several on a CPU, too: MULTI_CPU asks for mpirun.
+        "distributed_type": "MULTI_GPU" if starts_all else "NO",
+        "num_processes": best.processes if starts_all else 1,
+        "num_machines": 1,
         "machine_rank": 0,
         "use_cpu": best.machine.device == "cpu",
         "debug": False,
@@ -44,7 +40,7 @@ def to_accelerate(best: BestConfig) -> Exported:
     }
     carried = {"compile_mode"} | (set() if refused else {"amp_dtype"})
     carried |= set() if config["compile_dynamic"] is None else {"compile_dynamic"}
-    carried |= {PROCESSES} if _starts_all(best) else set()
+    carried |= {form.PROCESSES} if starts_all else set()
     if mode is not None:
         values["dynamo_config"] = {
             "dynamo_backend": "INDUCTOR",
@@ -56,29 +52,15 @@ def to_accelerate(best: BestConfig) -> Exported:
     instead |= _handler(config)
     instead |= {"accumulation_steps": _IN_USE, "compile_dynamic": _OWN_SHAPES}
     instead |= {knob.name: _IN_USE for knob, value in config.items() if knob.environ(value)}
-    instead |= {f"flags.{name}": _IN_USE for name in carried_flags(best)}
+    instead |= {f"flags.{name}": _IN_USE for name in form.carried_flags(best)}
     in_force: dict[str, Value] = {"num_threads": "its own", "compile_dynamic": False}
-    dropped = left_out(best, carried, in_force, instead)
-    return Exported(dump(values), dropped, _launch(best))
+    dropped = form.left_out(best, carried, in_force, instead)
+    return form.Exported(dump(values), dropped, _launch(best))
 
 
 def _starts_all(best: BestConfig) -> bool:
     """Return True if `accelerate launch` starts several processes that train as measured."""
     return best.processes is not None and best.config.get("sharding") is None
-
-
-def _processes(best: BestConfig) -> dict[str, Any]:
-    """Return how many processes train together.
-
-    MULTI_GPU starts several on a CPU, too: MULTI_CPU asks for mpirun.
-    """
-    if not _starts_all(best):
-        return {"distributed_type": "NO", "num_processes": 1, "num_machines": 1}
-    return {
-        "distributed_type": "MULTI_GPU",
-        "num_processes": best.processes,
-        "num_machines": 1,
-    }
 
 
 def _launch(best: BestConfig) -> str:
@@ -91,12 +73,12 @@ def _launch(best: BestConfig) -> str:
     pairs += [f"{_USE_CPU}=true"] if several and best.machine.device == "cpu" else []
     words = [*(["env", *pairs] if pairs else []), "accelerate launch --config_file FILE"]
     words += [] if threads is None else [f"--num_cpu_threads_per_process {threads}"]
-    return " ".join((*words, "train.py", *map(shlex.quote, own_words(best))))
+    return " ".join((*words, "train.py", *map(shlex.quote, form.own_words(best))))
 
 
 def _handler(config: TrainingConfig) -> dict[str, str]:
     """Return by knob how to set it in Accelerate: all are arguments of one handler."""
-    fields = handler_fields(config)
+    fields = form.handler_fields(config)
     words = ", ".join(f"{name}={code}" for name, code in fields.values())
     whole = f"Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({words})])"
     first = next(iter(fields), None)

@@ -20,7 +20,11 @@ def to_hf(best: BestConfig) -> Exported:
     use = "HfArgumentParser(TrainingArguments).parse_yaml_file(FILE)"
     if "optim" in merged:
         use += "; leave out optim if yours is not AdamW"
-    instead = _on_the_handler(best)
+    # On the handler that the Trainer makes itself.
+    instead = {
+        knob: f"trainer.accelerator.ddp_handler.{name} = {code}, before trainer.train()"
+        for knob, (name, code) in handler_fields(best.training_config).items()
+    }
     if best.training_config["optimizer_impl"] is None:
         instead["optimizer_impl"] = _UNFUSED
     left = left_out(best, words.keys(), {"optimizer_impl": "fused"}, instead)
@@ -73,12 +77,3 @@ def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
             (knob,) = (name for name, one in DDP_ARGUMENTS.items() if one == argument)
             words[knob] = {f"ddp_{argument}": value}
     return words
-
-
-def _on_the_handler(best: BestConfig) -> dict[str, str]:
-    """Return knob to the line that sets it on the handler that the Trainer makes itself."""
-    fields = handler_fields(best.training_config)
-    return {
-        knob: f"trainer.accelerator.ddp_handler.{name} = {code}, before trainer.train()"
-        for knob, (name, code) in fields.items()
-    }

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.configuration.best_config import BestConfig
-from autotune.export.form import (
-    PROCESSES,
-    Exported,
-    ddp_arguments,
-    is_half_on_cpu,
-    left_out,
-)
+from autotune.export import form
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
 from autotune.knobs.ranks import COMM_HOOKS, DDP_ARGUMENTS
@@ -24,7 +18,7 @@ _FLOAT16_ON_CPU = (
 )
 
 
-def to_lightning(best: BestConfig) -> Exported:
+def to_lightning(best: BestConfig) -> form.Exported:
     """Return a section for each call: Trainer, DataLoader, the optimizer, functions of torch.
 
     `benchmark` is always written, because Lightning's own choice depends on `deterministic`.
@@ -32,23 +26,23 @@ def to_lightning(best: BestConfig) -> Exported:
     config = best.training_config
     loader = {n: v for k in ALL_KNOBS for n, v in k.loader_kwargs(config[k.name]).items()}
     optimizer = {n: v for k in ALL_KNOBS for n, v in k.optimizer_kwargs(config[k.name]).items()}
-    silent = is_half_on_cpu(best)
+    silent = form.is_half_on_cpu(best)
     sections: dict[str, dict[str, Any]] = {
         "trainer": _trainer(best, _PRECISION[None if silent else config["amp_dtype"]]),
         "dataloader": loader,
         "optimizer": optimizer,
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
     }
-    ranks = {} if best.processes is None else ddp_arguments(config)
+    ranks = {} if best.processes is None else form.ddp_arguments(config)
     if best.processes is not None and not ranks and not config["sharding"]:
         sections["trainer"]["strategy"] = "ddp"
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
     carried |= {"accumulation_steps", "cudnn_benchmark", "deterministic", "optimizer_impl"}
-    carried |= {*_IN_TORCH, *DDP_ARGUMENTS, PROCESSES}
+    carried |= {*_IN_TORCH, *DDP_ARGUMENTS, form.PROCESSES}
     carried |= set() if silent else {"amp_dtype"}
     instead = {"ddp_comm_dtype": _hook(best)}
     instead |= {"amp_dtype": _FLOAT16_ON_CPU} if silent else {}
-    dropped = left_out(best, carried, instead=instead)
+    dropped = form.left_out(best, carried, instead=instead)
     use = (
         "Trainer(**trainer), DataLoader(dataset, **dataloader), the optimizer(**optimizer), and of "
         "torch set_num_threads, set_float32_matmul_precision, compile(model, mode=compile_mode)"
@@ -56,7 +50,7 @@ def to_lightning(best: BestConfig) -> Exported:
     if ranks:
         sections["strategy"] = ranks
         use = f"strategy=DDPStrategy(**strategy) for the trainer; {use}"
-    return Exported(dump({name: s for name, s in sections.items() if s}), dropped, use)
+    return form.Exported(dump({name: s for name, s in sections.items() if s}), dropped, use)
 
 
 def _trainer(best: BestConfig, precision: str) -> dict[str, Any]:

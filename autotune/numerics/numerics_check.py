@@ -29,16 +29,6 @@ from autotune.configuration.job import Gate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.torch_private import draw_as_eager_does, is_dropout, map_leaves
 from autotune.numerics import trajectory
-from autotune.numerics.trajectory import (
-    DiskStore,
-    Load,
-    Snapshot,
-    Tensors,
-    distance,
-    norm,
-    share,
-    snapshot,
-)
 from autotune.process.common.trial_folder import NUMERICS_CHECK
 from autotune.training.batches import endless
 from autotune.training.quality import NonFiniteLossError
@@ -61,7 +51,7 @@ class TrainingLoops:
 
     loaded: LoadedJob
     dataset: Dataset[Any]
-    store: DiskStore
+    store: trajectory.DiskStore
 
     def setup(self, state: State | None = None) -> TrainingSetup:
         """Return a training loop without dropout, with these weights if any are given."""
@@ -109,11 +99,11 @@ class _Computed:
     """Loss and gradients of one batch, or mean loss and summed gradients of several."""
 
     loss: float
-    gradients: Tensors
+    gradients: trajectory.Tensors
 
     @property
     def is_finite(self) -> bool:
-        return math.isfinite(self.loss) and math.isfinite(norm(self.gradients))
+        return math.isfinite(self.loss) and math.isfinite(trajectory.norm(self.gradients))
 
 
 def compare_splits(loops: TrainingLoops, whole: TrainingConfig, in_double: bool) -> Gated:
@@ -204,7 +194,7 @@ class _Reference:
 
     state: State
     """The model's state_dict, for loading into another model."""
-    before: Snapshot
+    before: trajectory.Snapshot
     """Parameters and buffers before the first step."""
     standard: _Computed
     """Loss and gradients under the reference settings."""
@@ -212,7 +202,7 @@ class _Reference:
     """Relative change of the gradients under another seed."""
     batch_spread: float
     """Relative change of the gradients on another batch."""
-    updated: Tensors
+    updated: trajectory.Tensors
     """The parameters after one update from the gradients of `standard`."""
     in_double: _Computed | None = None
     """Loss and gradients in float64; None if not asked for or if the model does not run in it."""
@@ -230,7 +220,7 @@ def compare(loaded: LoadedJob, task: Gate) -> TrialOutcome:
     """
     loaded.folder.enter_phase(NUMERICS_CHECK)
     with tempfile.TemporaryFile(dir=loaded.folder.path) as file:
-        loops = TrainingLoops(loaded, build_dataset(loaded.workload), DiskStore(file))
+        loops = TrainingLoops(loaded, build_dataset(loaded.workload), trajectory.DiskStore(file))
         reference = TrainingConfig.of(task.reference)
         if reference["batch_size"] != loaded.config["batch_size"]:
             return compare_splits(loops, reference, task.in_double)
@@ -267,8 +257,8 @@ def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
 
 
 def _tested(
-    loops: TrainingLoops, reference: _Reference, used: Sequence[Load]
-) -> tuple[Gated, float, Snapshot]:
+    loops: TrainingLoops, reference: _Reference, used: Sequence[trajectory.Load]
+) -> tuple[Gated, float, trajectory.Snapshot]:
     """Return the errors on the first batch, how much of them is rounding, and the steps' end."""
     seed, store = loops.loaded.job.seed, loops.store
     if reference.seed_spread > _NONDETERMINISM and loops.loaded.config["compile_mode"] is not None:
@@ -284,10 +274,10 @@ def _tested(
     return gated, rounding, trajectory.steps(setup, used, seed, store)
 
 
-def _in_single(loops: TrainingLoops, used: Sequence[Load]) -> _Reference:
+def _in_single(loops: TrainingLoops, used: Sequence[trajectory.Load]) -> _Reference:
     """Compute the reference without float64, for which this model has to be freed first."""
     setup, seed, store = loops.setup(), loops.loaded.job.seed, loops.store
-    state, before = store.put_all(setup.model.state_dict()), snapshot(setup, store)
+    state, before = store.put_all(setup.model.state_dict()), trajectory.snapshot(setup, store)
     standard = _compute(setup, used[0], seed, store)
     return _Reference(
         state=state,
@@ -299,7 +289,9 @@ def _in_single(loops: TrainingLoops, used: Sequence[Load]) -> _Reference:
     )
 
 
-def _compute(setup: TrainingSetup, load: Load, seed: int, store: DiskStore) -> _Computed:
+def _compute(
+    setup: TrainingSetup, load: trajectory.Load, seed: int, store: trajectory.DiskStore
+) -> _Computed:
     """Return loss and gradients; a scaled loss uses the largest scale without overflow.
 
     Raises:
@@ -314,7 +306,7 @@ def _compute(setup: TrainingSetup, load: Load, seed: int, store: DiskStore) -> _
 
 
 def _backward(
-    setup: TrainingSetup, batch: Any, seed: int, store: DiskStore, scale: float = 1.0
+    setup: TrainingSetup, batch: Any, seed: int, store: trajectory.DiskStore, scale: float = 1.0
 ) -> _Computed:
     setup.model.zero_grad(set_to_none=True)
     seed_everything(seed)
@@ -331,7 +323,9 @@ def _backward(
     return computed
 
 
-def _compute_in_double(loops: TrainingLoops, load: Load, state: State) -> _Computed | None:
+def _compute_in_double(
+    loops: TrainingLoops, load: trajectory.Load, state: State
+) -> _Computed | None:
     """Return loss and gradients in float64, without autocast; None if that does not work."""
     config = loops.loaded.config.replace(amp_dtype=None)
     try:
@@ -346,7 +340,9 @@ def _compute_in_double(loops: TrainingLoops, load: Load, state: State) -> _Compu
     return computed if computed.is_finite else None
 
 
-def _update(setup: TrainingSetup, gradients: Tensors, store: DiskStore) -> Tensors:
+def _update(
+    setup: TrainingSetup, gradients: trajectory.Tensors, store: trajectory.DiskStore
+) -> trajectory.Tensors:
     """Return the parameters after the optimizer's first step from these gradients."""
     for name, parameter in setup.model.named_parameters():
         gradient = gradients.get(name)
@@ -354,18 +350,10 @@ def _update(setup: TrainingSetup, gradients: Tensors, store: DiskStore) -> Tenso
             None if gradient is None else torch.empty_like(parameter).copy_(gradient).detach()
         )
     setup.optimizer.step()
-    return snapshot(setup, store).weights
+    return trajectory.snapshot(setup, store).weights
 
 
-def _update_error(reference: _Reference, updated: Tensors) -> float:
-    """Return the distance of two updates, less rounding, relative to the reference's update."""
-    before = reference.before.weights
-    rounding = math.hypot(*(torch.finfo(p.dtype).eps * norm({"": p}) for p in before.values()))
-    off = distance(updated, reference.updated) - rounding
-    return share(max(0.0, off), distance(reference.updated, before))
-
-
-def _gated(reference: _Reference, computed: _Computed, updated: Tensors) -> Gated:
+def _gated(reference: _Reference, computed: _Computed, updated: trajectory.Tensors) -> Gated:
     """Return the errors on one batch; those of the first steps are 0 until they are filled in."""
     standard, seed_spread = reference.standard, reference.seed_spread
     in_double = reference.in_double
@@ -373,10 +361,15 @@ def _gated(reference: _Reference, computed: _Computed, updated: Tensors) -> Gate
     if in_double is not None and draws and _distance(standard, in_double) > seed_spread / 2:
         in_double = None  # as far off as another seed: on a GPU it draws other numbers
     best_known = in_double or standard
+    before = reference.before.weights
+    eps = (torch.finfo(p.dtype).eps * trajectory.norm({"": p}) for p in before.values())
+    off = trajectory.distance(updated, reference.updated) - math.hypot(*eps)  # less rounding
     return Gated(
         loss_error=_loss_distance(computed, best_known),
         gradient_error=_distance(computed, best_known),
-        update_error=_update_error(reference, updated),
+        update_error=trajectory.share(
+            max(0.0, off), trajectory.distance(reference.updated, before)
+        ),
         reference_loss_error=_loss_distance(standard, best_known),
         reference_gradient_error=_distance(standard, best_known),
         seed_spread=seed_spread,
@@ -386,8 +379,11 @@ def _gated(reference: _Reference, computed: _Computed, updated: Tensors) -> Gate
 
 
 def _loss_distance(computed: _Computed, best_known: _Computed) -> float:
-    return share(abs(computed.loss - best_known.loss), abs(best_known.loss))
+    return trajectory.share(abs(computed.loss - best_known.loss), abs(best_known.loss))
 
 
 def _distance(computed: _Computed, best_known: _Computed) -> float:
-    return share(distance(computed.gradients, best_known.gradients), norm(best_known.gradients))
+    return trajectory.share(
+        trajectory.distance(computed.gradients, best_known.gradients),
+        trajectory.norm(best_known.gradients),
+    )

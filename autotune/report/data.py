@@ -21,11 +21,10 @@ from autotune.report.effects import Effect, effects_of
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.study.archive import Archive, StudyPlace, read_archive
-from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog, Confirmation
+from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.identity import Identity
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Diagnosed
 from autotune.values.statistics import Interval
 
 Standing = Literal["baseline", "answer", "feasible", "refused", "memory", "accuracy", "failed"]
@@ -164,7 +163,8 @@ class ReportData:
             parts["trials: starting, quality, drift"] = max(0.0, seconds - sum(parts.values()))
             for name, part in parts.items():
                 spent[name] += part
-        spent["confirmation"] = 0.0 if self.confirmation is None else self.confirmation.seconds
+        confirmation = self.archive.notes.confirmation
+        spent["confirmation"] = 0.0 if confirmation is None else confirmation.seconds
         return [Phase(name, seconds) for name, seconds in spent.items() if seconds > 0]
 
     @cached_property
@@ -207,21 +207,11 @@ class ReportData:
             return self.best.constraints.memory.limit_bytes
         return self.identity.memory_limit_bytes
 
-    @cached_property
-    def stages(self) -> Diagnosed | None:
-        """Return the time of each phase by itself, with the user's settings; None if unknown."""
-        return self.archive.notes.diagnosis
-
-    @cached_property
-    def confirmation(self) -> Confirmation | None:
-        """Return the confirmation's seconds and its log of candidates; None without one."""
-        return self.archive.notes.confirmation
-
     def candidate_log(self, trial: FinishedTrial) -> CandidateLog:
         """Return the outcome of a trial in the confirmation; empty if it was no candidate."""
-        if self.confirmation is None:
-            return CandidateLog()
-        return self.confirmation.candidates.get(trial.number, CandidateLog())
+        confirmation = self.archive.notes.confirmation
+        logs = {} if confirmation is None else confirmation.candidates
+        return logs.get(trial.number, CandidateLog())
 
     def standing(self, trial: FinishedTrial) -> Standing:
         """Return the trial's kind in the report."""
@@ -249,12 +239,11 @@ class ReportData:
         None if a rate is missing, or if the objective is the time of a run.
         """
         reference = self.baseline.verdict.value if self.baseline else None
-        bounds = trial.details.samples_per_second_ci95
-        if not reference or not bounds or not trial.verdict.value or "run_time" in self.objective:
+        run = trial.details.measurement
+        if not reference or run is None or not trial.verdict.value or "run_time" in self.objective:
             return None
-        speed = trial.details.machine_speed or 1.0
-        low, high = (bound / speed / reference for bound in bounds)
-        return low, high
+        low, high = run.samples_per_second_interval
+        return low / run.machine_speed / reference, high / run.machine_speed / reference
 
     def differences(self, config: TrainingConfig) -> dict[str, Any]:
         """Return the settings of a configuration that differ from the user's."""

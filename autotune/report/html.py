@@ -18,8 +18,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.report import charts
 from autotune.report.data import ReportData
 from autotune.report.effects import Effect
-from autotune.report.headline import headline, next_step
-from autotune.report.terminal import row_of
+from autotune.report.terminal import headline, next_step, row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.study.finished import FinishedTrial
 from autotune.values.strict_yaml import dump
@@ -57,8 +56,7 @@ def page(data: ReportData) -> str:
     return _template().render(
         data=data,
         best=best,
-        figure=_figure(data),
-        lead=_lead(data),
+        **_hero(data),
         changes=_changes(data),
         next_step=next_step(data),
         history=charts.history(data),
@@ -86,21 +84,14 @@ def _template() -> Template:
     return environment.get_template("page.html")
 
 
-def _figure(data: ReportData) -> str:
-    """Return the largest text of the page."""
-    if data.best is None:
-        return "No result yet"
-    if data.best.keeps_baseline:
-        return "Keep your settings"
-    return f"{data.best.evidence.speedup.ratio:.2f}×"  # noqa: RUF001 (a multiplication sign)
-
-
-def _lead(data: ReportData) -> str:
-    """Return the headline, without what the figure says of it already."""
+def _hero(data: ReportData) -> dict[str, str]:
+    """Return the largest text of the page, and the headline without what that says already."""
     first, _, words = headline(data).partition(": ")
     if data.best is not None and not data.best.keeps_baseline:
-        return first.partition(" ")[2]
-    return words[:1].upper() + words[1:]
+        ratio = f"{data.best.evidence.speedup.ratio:.2f}×"  # noqa: RUF001 (a multiplication sign)
+        return {"figure": ratio, "lead": first.partition(" ")[2]}
+    figure = "No result yet" if data.best is None else "Keep your settings"
+    return {"figure": figure, "lead": words[:1].upper() + words[1:]}
 
 
 def _changes(data: ReportData) -> list[Change]:
@@ -142,9 +133,10 @@ def _stages(data: ReportData) -> list[Stage]:
 
     There are none if no phase was timed.
     """
-    if data.stages is None:
+    stages = data.archive.notes.diagnosis
+    if stages is None:
         return []
-    found = [Stage("your settings", *one, "stage") for one in limits_of(data.stages).items()]
+    found = [Stage("your settings", *one, "stage") for one in limits_of(stages).items()]
     best = data.best
     if best is not None:
         own = best.evidence.baseline.samples_per_second

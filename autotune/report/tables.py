@@ -15,30 +15,24 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData, failure_kind
 from autotune.study.finished import FinishedTrial
+from autotune.values.text import readable
 
 SCHEMA_VERSION = 1
-_NUMBERS = (
-    "samples_per_second",
-    "samples_per_second_ci95",
-    "tokens_per_second",
-    "joules_per_sample",
-    "machine_speed",
-    "peak_memory_bytes",
-    "quality",
-    "compile_seconds",
-    "seconds",
-)
+_OF_RUN = ("tokens_per_second", "joules_per_sample", "machine_speed", "compile_seconds")
+_OF_TRIAL = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
 
 def json_text(data: ReportData) -> str:
     """Return result, trials, effects, failures and time as JSON; non-finite numbers are null."""
+    # As `autotune search --json` words it; "none" without a confirmation.
+    answer = "none" if data.best is None else "keep" if data.best.keeps_baseline else "faster"
     told = {
         "schema_version": SCHEMA_VERSION,
         "study": data.archive.name,
         "storage": data.archive.storage,
         "objective": data.objective,
         "remarks": list(data.remarks),
-        "answer": _answer(data),
+        "answer": answer,
         "best": data.best,
         "searched": data.searched,
         "leader": None if data.incumbent is None else data.incumbent.number,
@@ -55,31 +49,33 @@ def json_text(data: ReportData) -> str:
             for one in data.archive.open
         ],
         "effects": data.effects,
-        "confirmation": data.confirmation or {},
+        "confirmation": data.archive.notes.confirmation or {},
         "failures": data.failures,
         "phases": data.phases,
     }
     return TypeAdapter(Any).dump_json(told, indent=1).decode() + "\n"
 
 
-def _answer(data: ReportData) -> str:
-    """Return the result as `autotune search --json` words it; "none" without a confirmation."""
-    if data.best is None:
-        return "none"
-    return "keep" if data.best.keeps_baseline else "faster"
-
-
 def _trial(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
+    details, run = trial.details, trial.details.measurement
     return {
         "number": trial.number,
         "config": trial.config.as_dict(),
         "feasible": trial.verdict.feasible,
+        "outcome": details.outcome,
         "value": trial.verdict.value,
         "ratio_to_baseline": data.ratio(trial),
+        "samples_per_second_ci95": run and [*map(readable, run.samples_per_second_interval)],
+        **{name: getattr(details, name) for name in _OF_TRIAL},
+        **{name: run and _readable(getattr(run, name)) for name in _OF_RUN},
         "margins": dict(trial.verdict.margins),
+        "flags": run and run.flags,
         "reason": trial.verdict.reason,
-        **{name: getattr(trial.details, name) for name in ("outcome", *_NUMBERS, "flags")},
     }
+
+
+def _readable(number: float | None) -> float | None:
+    return None if number is None else readable(number)
 
 
 def csv_text(data: ReportData) -> str:
@@ -109,25 +105,23 @@ def csv_text(data: ReportData) -> str:
 
 
 def _row(data: ReportData, trial: FinishedTrial, settings: Sequence[str]) -> dict[str, Any]:
-    """Return the cells of a trial with a verdict, by their columns."""
-    details, verdict = trial.details, trial.verdict
-    low, high = details.samples_per_second_ci95 or (None, None)
+    """Return the cells of a trial with a verdict, by their columns: those of JSON, flat."""
+    told = _trial(data, trial)
+    low, high = told["samples_per_second_ci95"] or (None, None)
     return {
         "trial": trial.number,
         "state": "finished",
-        "outcome": "measured" if verdict.feasible else failure_kind(trial),
-        "feasible": verdict.feasible,
+        "outcome": "measured" if trial.verdict.feasible else failure_kind(trial),
+        "feasible": told["feasible"],
         **_cells(trial.config, settings),
-        "value": verdict.value,
-        "ratio_to_baseline": data.ratio(trial),
-        "samples_per_second": details.samples_per_second,
+        **{name: told[name] for name in ("value", "ratio_to_baseline", _OF_TRIAL[0])},
         "samples_per_second_low": low,
         "samples_per_second_high": high,
-        **{name: getattr(details, name) for name in _NUMBERS[2:]},
-        **{f"{name}_margin": verdict.margins.get(name) for name in CONSTRAINTS},
+        **{name: told[name] for name in (*_OF_RUN, *_OF_TRIAL[1:])},
+        **{f"{name}_margin": told["margins"].get(name) for name in CONSTRAINTS},
         "pareto_best": trial in data.pareto_best,
-        "flags": " ".join(details.flags or ()),
-        "reason": verdict.reason,
+        "flags": " ".join(told["flags"] or ()),
+        "reason": told["reason"],
     }
 
 

@@ -1,16 +1,17 @@
-"""Report on stdout: a table in a terminal, plain lines in a pipe."""
+"""Report on stdout: a table in a terminal, plain lines in a pipe; the result in one sentence."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from autotune.configuration.answer_words import fact_lines
+from autotune.configuration import answer_words
 from autotune.configuration.training_config import render
+from autotune.console.answer_lines import how_to_use
 from autotune.console.tables import folded, print_rows
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
-from autotune.report.headline import headline, next_step
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
 from autotune.values.text import clean, size, span
@@ -26,32 +27,69 @@ _MARKS: dict[str, str] = {
 _UNKNOWN = "-"
 
 
+def headline(data: ReportData) -> str:
+    """Return the result in one sentence, or how far the search is."""
+    if data.best is not None:
+        return answer_words.headline(data.best)
+    running = [trial for trial in data.archive.open if trial.state == "running"]
+    state = "A trial is running, or was killed." if running else "The search can be continued."
+    if not data.trials:
+        return f"No result yet: no trial has ended. {state}"
+    incumbent = data.incumbent
+    if incumbent is None:
+        return "No result: no trial is feasible, not even your own settings."
+    if len(data.trials) == 1:
+        return f"No result yet: only your own settings were measured. {state}"
+    if incumbent is data.baseline:
+        tried = f"none of {len(data.trials)} trials is faster than your settings"
+        return f"No result yet: {tried}. {state}"
+    ratio = data.ratio(incumbent)
+    factor = "" if ratio is None else f", {ratio:.2f}x your settings"
+    return (
+        f"No result yet: trial {incumbent.number} is the fastest of {len(data.trials)}{factor}. "
+        f"Nothing is confirmed. {state}"
+    )
+
+
+def next_step(data: ReportData) -> tuple[str, list[str]]:
+    """Return what to do now: a sentence, and commands of which one follows it."""
+    best, path = data.best, data.path
+    if best is None:
+        return "Run the same autotune search command again: it continues.", []
+    if best.keeps_baseline:
+        return "Nothing, or search longer: the same command with a longer --time-budget.", []
+    if path is None:
+        return "Train with the best.yaml that the search wrote.", []
+    is_script = best.provenance.arguments_sha256 is not None
+    words = f"{shlex.quote(best.provenance.model)} ARGUMENTS" if is_script else None
+    return "Train with the result:", how_to_use(path, words)
+
+
 def show_report(data: ReportData) -> None:
     """Print the result, the trials, the failures and the time by phase."""
-    _say(before_table(data))
-    shown = _chosen_trials(data)
-    if shown:
-        _print_trials(data, shown)
-    _say(after_table(data, len(shown)))
-
-
-def before_table(data: ReportData) -> list[str]:
-    """Return lines on the study and its result."""
     archive = data.archive
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
-    # The throughputs of trials are not those of the confirmation.
-    caption = ["In the search:"] if data.trials else []
     text, commands = next_step(data)
     then = ("next", f"{text} {', or '.join(commands)}".strip())
-    return [*lines, *fact_lines([*data.facts, then]), "", *caption]
+    _say([*lines, *answer_words.fact_lines([*data.facts, then]), ""])
+    shown = _chosen_trials(data)
+    if shown:
+        _say(["In the search:"])  # the throughputs of trials are not those of the confirmation
+        headers = ("trial", data.rate_unit, "speed-up", "memory", "settings")
+        cells = [row_of(data, trial) for trial in shown]
+        # The remarks stand behind the settings.
+        rows = [
+            (*map(row.__getitem__, _NUMBERS), "; ".join(filter(None, row[-2:]))) for row in cells
+        ]
+        print_rows(rows, headers, len(_NUMBERS))
+    if hidden := len(data.trials) - len(shown):
+        _say([f"{hidden} slower or infeasible trials are not shown; --csv has them all."])
+    _say(_after_table(data))
 
 
-def after_table(data: ReportData, shown: int) -> list[str]:
-    """Return lines on hidden and running trials, failures and time by phase."""
+def _after_table(data: ReportData) -> list[str]:
+    """Return lines on running trials, effects, failures and time by phase."""
     lines = []
-    if shown < len(data.trials):
-        hidden = len(data.trials) - shown
-        lines.append(f"{hidden} slower or infeasible trials are not shown; --csv has them all.")
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
         lines.append(f"unfinished (running or killed): trial {', '.join(running)}")
@@ -91,7 +129,7 @@ def _chosen_trials(data: ReportData) -> list[FinishedTrial]:
 def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     """Return a trial as the cells of a row."""
     details, ratio = trial.details, data.ratio(trial)
-    rate, bounds = details.samples_per_second, details.samples_per_second_ci95
+    rate, run = details.samples_per_second, details.measurement
     memory, seconds = details.peak_memory_bytes, details.seconds
     mark, reason = _MARKS.get(data.standing(trial), ""), trial.verdict.reason
     log = data.candidate_log(trial)
@@ -100,21 +138,13 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     return (
         str(trial.number),
         _UNKNOWN if rate is None else f"{rate:.1f}",
-        _UNKNOWN if bounds is None else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
+        _UNKNOWN if run is None else "{:.1f} to {:.1f}".format(*run.samples_per_second_interval),
         _UNKNOWN if ratio is None else f"{ratio:.2f}x",
         _UNKNOWN if memory is None else size(memory),
         _UNKNOWN if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",
         "; ".join(filter(None, (": ".join(filter(None, said)), *conditions(details)))),
     )
-
-
-def _print_trials(data: ReportData, shown: Sequence[FinishedTrial]) -> None:
-    """Print a row for each trial, with the remarks behind its settings."""
-    cells = (row_of(data, trial) for trial in shown)
-    rows = [(*(row[at] for at in _NUMBERS), "; ".join(filter(None, row[-2:]))) for row in cells]
-    headers = ("trial", data.rate_unit, "speed-up", "memory", "settings")
-    print_rows(rows, headers, len(_NUMBERS))
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -53,11 +53,18 @@ class MemoryModel:
             return
         self._own = rows[known][0]
         logs = np.log(peaks[known])
-        self._slope = self._slope_of(rows[known], logs - logs[0])
+        # The effect of a batch doubling, by Bayesian linear regression.
+        doublings, prior = self._doublings(rows[known]), (_NOISE / _DOUBTS) ** 2
+        gain = doublings @ (logs - logs[0])
+        self._slope = float((_DOUBLING * prior + gain) / (prior + doublings @ doublings))
         self._fit(rows[known], logs)
         ran_out = np.isposinf(peaks)
         if ran_out.any():
-            more = mean_above_zero(*self._predicted(rows[ran_out]))
+            # The mean of each where it is above the limit: a truncated normal's.
+            mean, deviation = self._predicted(rows[ran_out])
+            z = mean / deviation
+            density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+            more = mean + deviation * density / np.maximum(normal_below(z), 1e-12)
             self._fit(np.concatenate([rows[known], rows[ran_out]]), np.concatenate([logs, more]))
 
     def fits(self, rows: Indices) -> Array:
@@ -66,11 +73,6 @@ class MemoryModel:
             return np.ones(len(rows))
         mean, deviation = self._predicted(rows)
         return normal_below(-mean / np.hypot(deviation, self._surrogate.noise))
-
-    def _slope_of(self, rows: Indices, logs: Array) -> float:
-        """Return the effect of a batch doubling, by Bayesian linear regression."""
-        doublings, prior = self._doublings(rows), (_NOISE / _DOUBTS) ** 2
-        return float((_DOUBLING * prior + doublings @ logs) / (prior + doublings @ doublings))
 
     def _fit(self, rows: Indices, logs: Array) -> None:
         rest = logs - self._trend(rows)
@@ -99,10 +101,3 @@ class MemoryModel:
 
 def _expected(name: str) -> tuple[float, float]:
     return _EXPECTED.get(name, _ELSE if name in KNOBS else _OWN)
-
-
-def mean_above_zero(mean: Array, deviation: Array) -> Array:
-    """Return the mean of each normal variable where it is above zero: a truncated normal's."""
-    z = mean / deviation
-    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return np.asarray(mean + deviation * density / np.maximum(normal_below(z), 1e-12))

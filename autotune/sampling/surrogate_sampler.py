@@ -81,18 +81,15 @@ class Proposals:
         """Return the configuration with the highest acquisition value; None if all are known."""
         told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         told = [one for one in told if self._is_within(one)]
-        running = self._running_beside(study, trial)
+        whole = self._encoding.space.varied().keys()
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        running = [t for t in running if t.number != trial.number and whole <= t.params.keys()]
         return self._chosen(self._seen(told, running), len(told) + len(running))
 
     def gain_per_second(self, told: Sequence[FrozenTrial]) -> float:
         """Return the most that a trial is expected to gain per second, as a logarithm."""
         seen = self._seen([one for one in told if self._is_within(one)], [])
-        acquisition = Acquisition(self._encoding, seen)
-        seconds: dict[bytes, float] = {}
-
-        def worth(rows: Indices) -> Array:
-            return acquisition.improvement(rows) / self._seconds(rows, seconds)
-
+        worth = self._improvement_for_its_cost(Acquisition(self._encoding, seen), power=1.0)
         found = self._best_unknown(worth, seen)
         if found is None or not self._oracle.is_preferred(found):
             return 0.0
@@ -107,23 +104,17 @@ class Proposals:
             return rare or self._best_unknown(acquisition.upper_bound, seen)
         if number % SAVE_EVERY == 0:
             return self._best_unknown(acquisition.improvement, seen)
+        return self._best_unknown(self._improvement_for_its_cost(acquisition, _THRIFT), seen)
+
+    def _improvement_for_its_cost(self, acquisition: Acquisition, power: float) -> Worth:
+        """Return the expected improvement divided by this power of the trial cost."""
         seconds: dict[bytes, float] = {}
-
-        def improvement_for_its_cost(rows: Indices) -> Array:
-            return acquisition.improvement(rows) / self._seconds(rows, seconds) ** _THRIFT
-
-        return self._best_unknown(improvement_for_its_cost, seen)
+        return lambda rows: acquisition.improvement(rows) / self._seconds(rows, seconds) ** power
 
     def _is_within(self, trial: FrozenTrial) -> bool:
         """Return True for a trial of this space, and for the baseline's, which may lie outside."""
         config = config_of(trial.params, self._encoding.space)
         return trial.number == 0 or self._encoding.space.within(config) == config
-
-    def _running_beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
-        """Return the other trials that are running now."""
-        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        whole = self._encoding.space.varied().keys()
-        return [one for one in running if one.number != trial.number and whole <= one.params.keys()]
 
     def _seen(self, told: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> Observations:
         """Encode the finished and running trials; those that run get the median rate.

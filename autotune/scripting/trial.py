@@ -145,15 +145,17 @@ class Trial:
             return outcomes.UserError(str(error), "")
         if found is None:
             return outcomes.UserError("nothing that it printed matches --metric-regex", "")
-        return self._with_start(self._probed(found))
+        return self._probed(found)
 
     def _with_start(self, outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
-        if isinstance(outcome, outcomes.Observed):
-            outcome = replace(outcome, import_seconds=self._start - self._launched)
-        if isinstance(outcome, outcomes.Probed | outcomes.Observed):
-            return replace(outcome, start_seconds=self._trains - self._launched)
-        return outcome
+        if not isinstance(outcome, outcomes.Observed):
+            return outcome
+        return replace(
+            outcome,
+            start_seconds=self._trains - self._launched,
+            import_seconds=self._start - self._launched,
+        )
 
     def _after_step(self, optimizer: Stepper) -> None:
         """Count down the steps that the task asked for, and resume it when they are taken."""

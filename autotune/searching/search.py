@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from autotune.comparison.race import LOOKS
-from autotune.context.budget_clock import BudgetedRunner, Clock, ScriptStarts
+from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
@@ -23,23 +23,17 @@ from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import Confirmed
 from autotune.searching.run import events
 from autotune.searching.run.coverage import FOR_LACK_OF_TIME, end_reason
-from autotune.searching.run.diagnosis import diagnose, noted_diagnosis
+from autotune.searching.run.diagnosis import noted_diagnosis, time_stages
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import RUNS
-from autotune.searching.trials.baseline import (
-    Runs,
-    costs,
-    first_rule,
-    measure_reference,
-    tell_baseline,
-    with_package_seconds,
-)
+from autotune.searching.trials import baseline
 from autotune.searching.trials.trials import ExtraDevices, check_alike, run_together
 from autotune.searching.trials.workers import admit
 from autotune.study.facts import ACCURACY, DIAGNOSIS
 from autotune.study.storage import check_storage, file_of, network_file_system, storage_errors
 from autotune.study.study import open_study
 from autotune.values.measurement import together, uneven_text
+from autotune.values.outcome import Diagnosed, describe
 
 _GAINS_NOTHING = (
     "a short training with your settings gains nothing, so no other batch size or precision "
@@ -74,11 +68,10 @@ def search(
     check_storage(options.study.storage)
     stop = stop or Stop()
     clock = Clock(time_budget_of(options))
-    starts = ScriptStarts()
     files = WorkloadFiles(options.workload.model_path, options.workload.script)
-    runner = UnchangedRunner(StoppableRunner(BudgetedRunner(runner, clock, starts), stop), files)
+    runner = UnchangedRunner(StoppableRunner(BudgetedRunner(runner, clock), stop), files)
     with storage_errors(options.study.storage), stop.comes_first():
-        search = replace(_opened(survey(options, runner), runner, stop, clock), starts=starts)
+        search = _opened(survey(options, runner), runner, stop, clock)
         files.add_imports(search.context)
         others = {one: UnchangedRunner(own, files) for one, own in (extra_devices or {}).items()}
         try:
@@ -108,7 +101,7 @@ def _opened(context: SearchContext, runner: Runner, stop: Stop, clock: Clock) ->
         raise
     context = replace(context, start_seconds=start_seconds)
     may_settle = context.options.budget.trials is None
-    return SearchRun(context, runner, study, may_settle, started=clock.started, stop=stop)
+    return SearchRun(context, runner, study, may_settle, clock, stop)
 
 
 def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.Event, None, None]:
@@ -116,16 +109,13 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     yield events.Planned(search.context, len(study.finished()))
     yield from _warnings(search.context)
     yield from check_alike(search, extra_devices)
-    noted = noted_diagnosis(search.context, study)
-    if noted is not None:
-        search = search.narrowed_by(noted)
-        yield events.StagesTimed(noted, search.context.space)
+    search = yield from _narrowed(search)
     known = known_answer(search)
     if known is not None:
         yield events.TrialsEnded(end_reason(search) or "")
         yield emit(search, known)
         return
-    begun = yield from _measured_baseline(search, is_diagnosed=noted is not None)
+    begun = yield from _measured_baseline(search)
     if isinstance(begun, str):
         yield events.NothingFeasible({f"your settings: {begun}": 1})
         return
@@ -154,9 +144,19 @@ def _tried(
     return reason, (yield from confirmation.run())
 
 
+def _narrowed(search: SearchRun) -> Generator[events.StagesTimed, None, SearchRun]:
+    """Return the search without values that cannot matter by the study's diagnosis, if any."""
+    found = noted_diagnosis(search.context, search.study)
+    if found is None:
+        return search
+    search = search.narrowed_by(found)
+    yield events.StagesTimed(found, search.context.space)
+    return search
+
+
 def _measured_baseline(
-    search: SearchRun, *, is_diagnosed: bool
-) -> Generator[events.Event, None, tuple[SearchRun, Runs] | str]:
+    search: SearchRun,
+) -> Generator[events.Event, None, tuple[SearchRun, baseline.Runs] | str]:
     """Measure the user's settings with their accuracy and their stages, and add the first trial.
 
     Returns:
@@ -166,44 +166,36 @@ def _measured_baseline(
     judged = ", then their quality" if search.context.judge.tries_numerics else ""
     text = f"your settings in {RUNS} processes{judged}"
     yield events.PhaseStarted("baseline", text, search.clock.known_left)
-    runs = yield from measure_reference(search)
+    runs = yield from baseline.measure_reference(search)
     if isinstance(runs, str):
         return runs
-    search = with_package_seconds(search, runs)
+    search = baseline.with_package_seconds(search, runs)
     if uneven := uneven_text(together(run.steps for run in runs)):
         yield events.Warned(f"your settings: {uneven}")
     is_new = not search.study.finished()
     if is_new:
         yield events.StepStarted("accuracy")
     with search.noting_seconds(ACCURACY):
-        rule = first_rule(search, runs)
+        rule = baseline.first_rule(search, runs)
     if isinstance(rule, str):
         return rule
     may_lose = search.context.options.accuracy.tolerance.amount > 0
     if search.context.judge.tries_numerics and may_lose and not search.prober.can_accept:
         yield events.Warned(_GAINS_NOTHING)
-    yield costs(search, runs)
-    if is_new and not is_diagnosed:
-        search = yield from _diagnosed(search)
-    baseline = tell_baseline(search, runs, rule)
-    yield search.trial_ended(baseline)
-    return (search, runs) if baseline.verdict.feasible else baseline.verdict.reason
-
-
-def _diagnosed(
-    search: SearchRun,
-) -> Generator[events.PhaseStarted | events.StagesTimed | events.StagesUnknown, None, SearchRun]:
-    """Time each stage of training, and return the search without values that cannot matter."""
-    left = search.clock.known_left
-    yield events.PhaseStarted("diagnosis", "each phase of a step by itself", left)
-    with search.noting_seconds(DIAGNOSIS):
-        found = diagnose(search.context, search.runner, search.study)
-    if isinstance(found, str):
-        yield events.StagesUnknown(found)
-        return search
-    search = search.narrowed_by(found)
-    yield events.StagesTimed(found, search.context.space)
-    return search
+    yield events.Noted(baseline.costs_text(search, runs))
+    if is_new and search.study.notes.diagnosis is None:
+        left = search.clock.known_left
+        yield events.PhaseStarted("diagnosis", "each phase of a step by itself", left)
+        with search.noting_seconds(DIAGNOSIS):
+            found = time_stages(search.context, search.runner)
+        if isinstance(found, Diagnosed):
+            search.study.notes.diagnosis = found
+            search = yield from _narrowed(search)
+        else:
+            yield events.Noted(f"no diagnosis, searching all settings: {describe(found)}")
+    own = baseline.tell_baseline(search, runs, rule)
+    yield search.trial_ended(own)
+    return (search, runs) if own.verdict.feasible else own.verdict.reason
 
 
 def _warnings(context: SearchContext) -> Iterator[events.Warned]:

@@ -5,30 +5,20 @@ Studies of other programs are refused. Unfinished trials are no fault: a search 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
 
 import optuna
-from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
+from autotune.study import storage as storages
 from autotune.study.facts import CONFIG, NOT_NEEDED, REASON, StudyFacts
 from autotune.study.finished import FinishedTrial, as_known, finished_trial
 from autotune.study.identity import FORMAT
-from autotune.study.storage import (
-    check_storage,
-    disconnect,
-    existing,
-    file_of,
-    is_server,
-    masked,
-    storage_errors,
-)
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 from autotune.values.text import did_you_mean
 
@@ -77,12 +67,21 @@ def read_archive(url: str, name: str | None = None) -> Archive:
             not autotune's.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with _opened(url) as storage:
-        names = optuna.get_all_study_names(storage)
-        chosen = _chosen(names, name, masked(url))
-        study = optuna.load_study(study_name=chosen, storage=storage)
-        trials, notes = study.get_trials(deepcopy=False), StudyFacts(study.user_attrs)
-    _check_format(masked(url), chosen, notes)
+    with storages.storage_errors(url):
+        storage = storages.existing(url)
+        try:
+            names = optuna.get_all_study_names(storage)
+            chosen = _chosen(names, name, storages.masked(url))
+            study = optuna.load_study(study_name=chosen, storage=storage)
+            trials, notes = study.get_trials(deepcopy=False), StudyFacts(study.user_attrs)
+        finally:
+            storages.disconnect(storage)
+    known = notes.attributes.get("identity")
+    if isinstance(known, dict) and known.get("facts", {}).get("format") != FORMAT:
+        raise UsageError(
+            f"{storages.masked(url)}: study {chosen!r} was stored by another version of autotune, "
+            "in another form. Read it with that version, or search again under another name."
+        )
     notes.check()
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     try:
@@ -91,40 +90,10 @@ def read_archive(url: str, name: str | None = None) -> Archive:
         opened = tuple(map(_open, left))
     except (AttributeError, KeyError, TypeError, ValueError, AutotuneError) as error:
         raise UsageError(
-            f"{masked(url)}: study {chosen!r} was not made by autotune: its trials have no "
-            "configuration with constraints. Name a study that `autotune search` made."
+            f"{storages.masked(url)}: study {chosen!r} was not made by autotune: its trials have "
+            "no configuration with constraints. Name a study that `autotune search` made."
         ) from error
-    return Archive(chosen, masked(url), finished, opened, notes)
-
-
-def _check_format(storage: str, name: str, facts: StudyFacts) -> None:
-    known = facts.attributes.get("identity")
-    if isinstance(known, dict) and known.get("facts", {}).get("format") != FORMAT:
-        raise UsageError(
-            f"{storage}: study {name!r} was stored by another version of autotune, in another "
-            "form. Read it with that version, or search again under another name."
-        )
-
-
-def study_names(url: str) -> list[str]:
-    """Return the names of all studies in a storage, sorted.
-
-    Raises:
-        StorageError: the storage cannot be read.
-    """
-    with _opened(url) as storage:
-        return sorted(optuna.get_all_study_names(storage))
-
-
-@contextmanager
-def _opened(url: str) -> Iterator[BaseStorage]:
-    """Open a storage for reading; all its connections are closed afterwards."""
-    with storage_errors(url):
-        storage = existing(url)
-        try:
-            yield storage
-        finally:
-            disconnect(storage)
+    return Archive(chosen, storages.masked(url), finished, opened, notes)
 
 
 def _chosen(names: Sequence[str], name: str | None, storage: str) -> str:
@@ -158,13 +127,13 @@ class StudyPlace:
     @property
     def folder(self) -> Path | None:
         """Return the folder of an SQLite file, with trials and best.yaml; None without a file."""
-        database = file_of(self.url)
+        database = storages.file_of(self.url)
         return None if database is None else database.resolve().parent
 
     @property
     def shown(self) -> str:
         """Return the storage's URL without its password."""
-        return masked(self.url)
+        return storages.masked(self.url)
 
 
 def find_study(study: str | None) -> StudyPlace:
@@ -199,15 +168,15 @@ def find_study(study: str | None) -> StudyPlace:
 
 
 def _from_url(url: str) -> StudyPlace:
-    check_storage(url)
-    if is_server(url):
+    storages.check_storage(url)
+    if storages.is_server(url):
         return StudyPlace(url, None)
-    database = file_of(url)
+    database = storages.file_of(url)
     if database is None:
         _refuse(url, "it is in memory, where no other program can read it")
     if not database.is_file():  # SQLite would make one
         raise StorageError(
-            f"the storage {masked(url)} cannot be used: {database} does not exist. "
+            f"the storage {storages.masked(url)} cannot be used: {database} does not exist. "
             "Check the path; `autotune search` makes a study."
         )
     return StudyPlace(url, _beside(database.parent))

@@ -34,7 +34,7 @@ from autotune.study.identity import Identity
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Diagnosed, TrialOutcome
-from autotune.values.statistics import Decision, Interval
+from autotune.values.statistics import Decision
 from autotune.values.text import fault_of
 
 T = TypeVar("T")
@@ -295,8 +295,6 @@ class StudyFacts:
         return "samples/s" if self.identity is None else f"{self.identity.unit}/s"
 
 
-# JSON has lists in the place of tuples.
-_FROM_LIST = Field(strict=False)
 _SHOWN = ("samples_per_second", "peak_memory_bytes", "quality", "training")
 """Details with an attribute of their own, for readers of Optuna Dashboard's table."""
 
@@ -316,20 +314,8 @@ class TrialDetails:
     """Knob whose value did not take effect."""
     samples_per_second: float | None = None
     """Throughput as measured, not corrected for drift."""
-    samples_per_second_ci95: Annotated[Interval | None, _FROM_LIST] = None
-    """95 % interval of `samples_per_second`."""
-    tokens_per_second: float | None = None
-    """The same throughput in tokens; None where they are not counted."""
-    joules_per_sample: float | None = None
-    """Energy of a sample; None if it was not measured."""
     peak_memory_bytes: int | None = None
     """Peak memory in bytes."""
-    compile_seconds: float | None = None
-    """Seconds that torch.compile reports as its own."""
-    machine_speed: float | None = None
-    """Speed of the machine relative to the start of the search."""
-    flags: Annotated[tuple[str, ...] | None, _FROM_LIST] = None
-    """Remarks on the timing; see `Measurement.flags`."""
     stored_measurement: Mapping[str, Any] | None = None
     """Fields of `measurement` as JSON values, exact."""
     timing_seconds: float | None = None

@@ -71,12 +71,7 @@ def as_known(trial: FinishedTrial, facts: StudyFacts) -> FinishedTrial:
     return replace(trial, details=replace(trial.details, quality=readable(fmean(qualities))))
 
 
-def best_first(trials: Iterable[FinishedTrial]) -> list[FinishedTrial]:
-    """Return the feasible trials with a value, the highest first."""
-    feasible = [t for t in trials if t.verdict.feasible and t.verdict.value is not None]
-    return sorted(feasible, key=lambda t: -(t.verdict.value or 0.0))
-
-
 def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:
     """Return the feasible trial with the highest value; None if there is none."""
-    return next(iter(best_first(trials)), None)
+    feasible = (t for t in trials if t.verdict.feasible and t.verdict.value is not None)
+    return max(feasible, key=lambda t: t.verdict.value or 0.0, default=None)

@@ -125,21 +125,19 @@ class Knowledge:
         """
         if config in self._known or config[MODE] in self._broken_modes:
             return True
-        if (self._worse or self._undecided) and self._is_refused(config):
-            return True
-        if config[MODE] and self._cannot_compile:
+        if self._worse or self._undecided:
+            training = self._trained(config)
+            covered = any(self._covers(one, training) for one in self._worse)
+            if covered or training in self._undecided:
+                return True
+        # A mode left training eager and none ran, so what it calls is at fault.
+        if config[MODE] and not self._ran_modes - {None} and MODE in dict(self._ineffective):
             return True
         if any(config[knob] == value for knob, value in self._ineffective):
             return True
         limits = map(self._too_large.get, (_any_batch(config), _any_batch_of_a_step(config)))
         batch = int(config["batch_size"] or 0)
         return any(limit is not None and limit <= batch for limit in limits)
-
-    def _is_refused(self, config: TrainingConfig) -> bool:
-        training = self._trained(config)
-        return training in self._undecided or any(
-            self._covers(one, training) for one in self._worse
-        )
 
     def _covers(self, one: _Training, other: _Training) -> bool:
         """Return True if `other` is worse where `one` is: it departs as far, in steps as large.
@@ -149,11 +147,6 @@ class Knowledge:
         """
         larger = other.batch >= one.batch >= self._own_batch
         return one.departures <= other.departures and (larger or other.batch == one.batch)
-
-    @property
-    def _cannot_compile(self) -> bool:
-        """True if a compile mode left training eager and none ran: what it calls is at fault."""
-        return not self._ran_modes - {None} and any(knob == MODE for knob, _ in self._ineffective)
 
     def is_given_up(self, config: TrainingConfig) -> bool:
         """Return True if `config` was tried again after it was lost, and lost again."""

@@ -215,32 +215,24 @@ def _survive_power_cuts(connection: sqlite3.Connection, _: object) -> None:
 
 
 def back_up(storage: str) -> None:
-    """Copy an SQLite file to its backup, which is replaced at once.
+    """Copy an SQLite file to its backup, which is replaced at once; others may read it meanwhile.
 
     Raises:
         OSError, sqlite3.Error: it cannot be copied.
     """
-    if (file := file_of(storage)) is not None:
-        new = file.with_name(f"{file.name}.bak.new")
-        new.unlink(missing_ok=True)
-        copy_database(file, new)
-        new.replace(backup_of(file))
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copy an SQLite file in one transaction; other programs may read both meanwhile.
-
-    Raises:
-        sqlite3.Error: one of the files cannot be used.
-    """
+    if (file := file_of(storage)) is None:
+        return
 
     def refuse_to_wait(status: int, *_: int) -> None:
         if status == sqlite3.SQLITE_BUSY:
             raise sqlite3.OperationalError("database is locked")
 
-    files = (sqlite3.connect(path, timeout=PATIENCE_SECONDS) for path in (source, target))
+    new = file.with_name(f"{file.name}.bak.new")
+    new.unlink(missing_ok=True)
+    files = (sqlite3.connect(path, timeout=PATIENCE_SECONDS) for path in (file, new))
     with closing(next(files)) as one, closing(next(files)) as other:
         one.backup(other, progress=refuse_to_wait)
+    new.replace(backup_of(file))
 
 
 def check_still_there(storage: str | None) -> None:
@@ -329,26 +321,17 @@ def study_lock(folder: Path) -> Iterator[None]:
             "Work in a directory that you may write to."
         ) from error
     try:
-        _take_lock(descriptor, folder)
+        content = os.pread(descriptor, _LONGEST_PID, 0)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(
+                f"the study in {folder} is in use by process "
+                f"{content.decode(errors='replace') or 'unknown'}. "
+                "Wait for it, or start another study with --study NAME."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _take_lock(descriptor: int, folder: Path) -> None:
-    content = os.pread(descriptor, _LONGEST_PID, 0)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StorageError(
-            f"the study in {folder} is in use by process "
-            f"{content.decode(errors='replace') or 'unknown'}. "
-            "Wait for it, or start another study with --study NAME."
-        ) from None
-    if content and not content.isdigit():
-        raise StorageError(
-            f"{folder / LOCK_FILE} is not a lock file of autotune. Rename it, or keep the study in "
-            "another directory."
-        )
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)

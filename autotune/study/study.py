@@ -32,25 +32,11 @@ from autotune.configuration.constraints import CONSTRAINTS, VALUE, Objective, Ve
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from autotune.sampling import surrogate_sampler as surrogate
 from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
-from autotune.sampling.surrogate_sampler import (
-    Oracle,
-    Proposals,
-    SurrogateSampler,
-    TrialCost,
-    alike,
-)
+from autotune.study import facts
 from autotune.study import storage as storages
-from autotune.study.facts import (
-    CONFIG,
-    CONSTRAINTS_ATTRIBUTE,
-    NOT_NEEDED,
-    REASON,
-    Plan,
-    StudyFacts,
-    TrialDetails,
-)
 from autotune.study.finished import FinishedTrial, finished_trial
 from autotune.study.identity import Identity, differences
 from autotune.study.knowledge import MODE, Knowledge
@@ -120,7 +106,7 @@ class TuningStudy:
         """True if other processes may work on it at the same time."""
         self._lock = threading.RLock()
         attributes = storage.get_study_user_attrs(self._study_id)
-        self.notes = StudyFacts(attributes, study.set_user_attr)
+        self.notes = facts.StudyFacts(attributes, study.set_user_attr)
         self._running: dict[int, TrainingConfig] = {}
         """Configurations of the trials that this process runs, by number."""
         self._elsewhere: dict[int, TrainingConfig | None] = {}
@@ -143,11 +129,13 @@ class TuningStudy:
         """Name of the study in Optuna."""
         return self._study.study_name
 
-    def use_sampler(self, sampler: BaseSampler | str, seed: int, cost: TrialCost = alike) -> None:
+    def use_sampler(
+        self, sampler: BaseSampler | str, seed: int, cost: surrogate.TrialCost = surrogate.alike
+    ) -> None:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
         if sampler == AUTO:
-            oracle = Oracle(self.is_settled, self.is_worth_a_try, cost)
-            self._study.sampler = SurrogateSampler(
+            oracle = surrogate.Oracle(self.is_settled, self.is_worth_a_try, cost)
+            self._study.sampler = surrogate.SurrogateSampler(
                 self._space, oracle, seed, lambda: self.widened_at is None
             )
             return
@@ -159,15 +147,17 @@ class TuningStudy:
         self._space = space
         self._distributions = distributions_of(space)
 
-    def add(self, config: TrainingConfig, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
+    def add(
+        self, config: TrainingConfig, verdict: Verdict, details: facts.TrialDetails
+    ) -> FinishedTrial:
         """Add a finished trial that was not asked for, in one transaction."""
         with self._lock:
             trial = create_trial(
                 params=params_of(config, self._space.varied()),
                 distributions=self._distributions,
                 value=self._knowledge.stored_value(verdict),
-                user_attrs={CONFIG: config.as_dict(), **_attributes(verdict, details)},
-                system_attrs={CONSTRAINTS_ATTRIBUTE: _margins(verdict)},
+                user_attrs={facts.CONFIG: config.as_dict(), **_attributes(verdict, details)},
+                system_attrs={facts.CONSTRAINTS_ATTRIBUTE: _margins(verdict)},
             )
             trial_id = self._storage.create_new_trial(self._study_id, trial)
             number = self._storage.get_trial_number_from_id(trial_id)
@@ -194,7 +184,7 @@ class TuningStudy:
                 number, config = self.ask(None if queued else fresh)
                 if not self._is_needless(number, config, total, was_queued=bool(queued)):
                     return number, config
-                self.lose(number, NOT_NEEDED)
+                self.lose(number, facts.NOT_NEEDED)
                 if self.exhausted():
                     return None
 
@@ -239,10 +229,10 @@ class TuningStudy:
             number = trial.number
             self._running[number] = config
             self._beat(number)
-            self._storage.set_trial_user_attr(self._id_of(number), CONFIG, config.as_dict())
+            self._storage.set_trial_user_attr(self._id_of(number), facts.CONFIG, config.as_dict())
             return number, config
 
-    def tell(self, number: int, verdict: Verdict, details: TrialDetails) -> FinishedTrial:
+    def tell(self, number: int, verdict: Verdict, details: facts.TrialDetails) -> FinishedTrial:
         """Finish a trial, with its margins as constraints and its details as attributes.
 
         If another process took it for dead and it was failed, it is added as a new one.
@@ -253,7 +243,7 @@ class TuningStudy:
                 for name, value in _attributes(verdict, details).items():
                     self._storage.set_trial_user_attr(trial_id, name, value)
                 self._storage.set_trial_system_attr(
-                    trial_id, CONSTRAINTS_ATTRIBUTE, _margins(verdict)
+                    trial_id, facts.CONSTRAINTS_ATTRIBUTE, _margins(verdict)
                 )
                 self._study.tell(number, self._knowledge.stored_value(verdict))
             except (UpdateFinishedTrialError, ValueError):
@@ -274,7 +264,7 @@ class TuningStudy:
             config = self._running.pop(number, None)
             if config is None:
                 return
-            if reason not in (INTERRUPTED, NOT_NEEDED):
+            if reason not in (INTERRUPTED, facts.NOT_NEEDED):
                 self._knowledge.lost[config] += 1
             self._fail(number, reason)
 
@@ -307,7 +297,7 @@ class TuningStudy:
             for trial in self._study.get_trials(deepcopy=False):
                 self._see(trial)
                 if trial.state == TrialState.RUNNING and trial.number not in self._running:
-                    chosen = trial.user_attrs.get(CONFIG)
+                    chosen = trial.user_attrs.get(facts.CONFIG)
                     config = None if chosen is None else TrainingConfig.of(chosen)
                     self._elsewhere[trial.number] = config
             for number in self._elsewhere.keys() - self._others_seen:
@@ -337,7 +327,7 @@ class TuningStudy:
         with self._lock:
             return all(map(self.is_settled, self._space.configurations()))
 
-    def gain_per_second(self, cost: TrialCost) -> float:
+    def gain_per_second(self, cost: surrogate.TrialCost) -> float:
         """Return the most that one more trial is expected to gain, per second of its cost.
 
         The gain is the logarithm of the rate's, over the best so far, whichever sampler proposes.
@@ -347,8 +337,8 @@ class TuningStudy:
             space = self._space.first if self.widened_at is None else self._space
             known = len(self._knowledge.finished), self.skipped_modes, self.widened_at
             if self._gain is None or self._gain[0] != known:
-                oracle = Oracle(self.is_settled, self.is_worth_a_try, cost)
-                proposals = Proposals(space, oracle, seed=0)
+                oracle = surrogate.Oracle(self.is_settled, self.is_worth_a_try, cost)
+                proposals = surrogate.Proposals(space, oracle, seed=0)
                 told = self._trials(TrialState.COMPLETE)
                 self._gain = known, proposals.gain_per_second(told)
             return self._gain[1]
@@ -361,7 +351,7 @@ class TuningStudy:
     def admit(self, options: Mapping[str, Any], trials: int) -> None:
         """Let workers run trials of a study on a server, judged with these options."""
         if self.is_shared:
-            self.notes.plan = Plan(options, trials)
+            self.notes.plan = facts.Plan(options, trials)
 
     def close(self) -> None:
         """Let no process claim a trial any more.
@@ -422,7 +412,7 @@ class TuningStudy:
     def _fail(self, number: int, reason: str) -> None:
         """Tell Optuna that a trial failed, unless another process has finished it already."""
         with suppress(UpdateFinishedTrialError):
-            self._storage.set_trial_user_attr(self._id_of(number), REASON, reason)
+            self._storage.set_trial_user_attr(self._id_of(number), facts.REASON, reason)
             failed = self._study.tell(number, state=TrialState.FAIL)
             self._see(failed)
             if reason == INTERRUPTED:
@@ -445,8 +435,8 @@ class TuningStudy:
         if trial.state == TrialState.COMPLETE:
             self._knowledge.learn(finished_trial(trial))
             return
-        settings = trial.user_attrs.get(CONFIG)
-        if settings is not None and REASON not in trial.user_attrs:
+        settings = trial.user_attrs.get(facts.CONFIG)
+        if settings is not None and facts.REASON not in trial.user_attrs:
             self._knowledge.died[TrainingConfig.of(settings)] += 1
 
 
@@ -476,19 +466,19 @@ class _Heart:
 
 def _queue_again(study: optuna.Study, failed: FrozenTrial) -> None:
     """Queue the configuration of a trial that was interrupted, or whose process died."""
-    if CONFIG in failed.user_attrs:
+    if facts.CONFIG in failed.user_attrs:
         again = create_trial(
             state=TrialState.WAITING,
             params=failed.params,
             distributions=failed.distributions,
-            user_attrs={CONFIG: failed.user_attrs[CONFIG]},
+            user_attrs={facts.CONFIG: failed.user_attrs[facts.CONFIG]},
         )
         study.add_trial(again)
 
 
-def _attributes(verdict: Verdict, details: TrialDetails) -> dict[str, Any]:
+def _attributes(verdict: Verdict, details: facts.TrialDetails) -> dict[str, Any]:
     """Return the attributes of a finished trial besides its configuration."""
-    return {VALUE: verdict.value, REASON: verdict.reason, **details.as_attributes()}
+    return {VALUE: verdict.value, facts.REASON: verdict.reason, **details.as_attributes()}
 
 
 def _margins(verdict: Verdict) -> list[float]:

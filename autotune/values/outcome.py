@@ -269,8 +269,6 @@ class Probed:
     seconds: float
     untrained: float | None = None
     """Quality of the first seed before training; None if it was not asked for, or not finite."""
-    start_seconds: float = 0.0
-    """Seconds of a script until its training began; 0 for a model.py."""
     kind: Literal["probed"] = "probed"
 
 

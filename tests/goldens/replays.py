@@ -17,20 +17,19 @@ import yaml
 from autotune.configuration.job import Inspect, Job, Probe
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.context.options import SearchOptions
+from autotune.searching.run.diagnosis import limits_of
 from autotune.searching.run.events import (
     Answered,
     CandidateRefused,
     CandidateSetAside,
-    CostsMeasured,
     Event,
-    LeftOut,
+    Noted,
     NothingFeasible,
     PhaseStarted,
     Planned,
     RoundEnded,
     RoundVoid,
     StagesTimed,
-    StagesUnknown,
     StepStarted,
     TrialEnded,
     TrialsEnded,
@@ -190,29 +189,20 @@ def _facts(event: Event) -> Mapping[str, object]:  # noqa: PLR0911 (one for each
         case StagesTimed():
             return {
                 "bound": event.diagnosis.bound,
-                "limits": event.diagnosis.limits(),
+                "limits": limits_of(event.diagnosis.stages),
                 "doubt": event.diagnosis.doubt,
                 "size": event.space.size,
                 "varied": event.space.varied(),
                 "notes": event.space.notes,
             }
-        case StagesUnknown() | TrialsEnded():
+        case TrialsEnded():
             return {"reason": event.reason}
         case PhaseStarted():
             return {"phase": event.phase, "detail": event.detail, "eta": event.eta_seconds}
         case StepStarted():
             return {"detail": event.detail}
-        case CostsMeasured():
-            return {
-                "start": event.start_seconds,
-                "timing": event.timing_seconds,
-                "dataset": event.dataset_seconds,
-                "shared": event.is_dataset_shared,
-                "round": event.round_seconds,
-                "seed": event.seed_seconds,
-            }
-        case LeftOut():
-            return {"note": event.note}
+        case Noted():
+            return {"text": event.text}
         case Warned():
             return {"warning": event.warning}
         case Answered():
@@ -253,7 +243,8 @@ def _facts_of_trial(event: Event) -> Mapping[str, object]:
 
 
 def _trial(trial: FinishedTrial) -> Mapping[str, object]:
-    kept = ("outcome", "seconds", "timing_seconds", "quality", "machine_speed")
+    run = trial.details.measurement
+    kept = ("outcome", "seconds", "timing_seconds", "quality")
     return {
         "number": trial.number,
         "config": trial.config,
@@ -261,4 +252,5 @@ def _trial(trial: FinishedTrial) -> Mapping[str, object]:
         "margins": trial.verdict.margins,
         "reason": trial.verdict.reason,
         **{name: getattr(trial.details, name) for name in kept},
+        "machine_speed": None if run is None else run.machine_speed,
     }

@@ -6,14 +6,13 @@ import pytest
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.devices import Device
-from autotune.searching.run.events import LeftOut
 from autotune.searching.search import search
 from autotune.searching.trials.trials import Breaker
 from autotune.study.knowledge import Knowledge
 from autotune.values.errors import TooManyLostError
 from autotune.values.outcome import Crashed
 from covering import covers
-from scripted_runner import ScriptedRunner, at, batch_of, trials_of, unstored_in
+from scripted_runner import ScriptedRunner, at, batch_of, left_out, trials_of, unstored_in
 from study_factories import CRASHED, HOLDS, OOM, SMALL, trial
 
 MARGINS = {"measured": HOLDS, "out_of_memory": OOM, "crashed": CRASHED}
@@ -140,6 +139,6 @@ def test_a_mode_that_is_left_out_on_all_devices_is_said_once(tmp_path):
     own = {"batch_size": 32}
     options = unstored_in(tmp_path, space=space, trials=12, baseline=own, at_once=2)
     events = list(search(options, runners[0], None, {Device("xpu:1"): runners[1]}))
-    assert len([event for event in events if isinstance(event, LeftOut)]) == 1
+    assert len(left_out(events)) == 1
     tried = [trial.config["compile_mode"] for trial in trials_of(events)]
     assert tried.count("default") in {2, 3}

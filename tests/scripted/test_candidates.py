@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.context.budget_clock import OUT_OF_TIME, Clock
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.sampling.acquisition import Posterior
@@ -44,7 +44,7 @@ def late(search_of):
     """A search whose time is over, with trials 0.5 % and 50 % above the baseline."""
     search = search_of((100.0, 1.0), (100.5, 1.0), (150.0, 1.0))
     context = replace(search.context, time_budget_seconds=1.0)
-    return replace(search, context=context, started=time.monotonic() - 100)
+    return replace(search, context=context, clock=Clock(1.0, time.monotonic() - 100))
 
 
 def test_a_trial_on_a_machine_that_had_slowed_comes_where_its_full_speed_would_be(search_of):

@@ -10,6 +10,7 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.comparison.rounds import PLAN as ROUND
+from autotune.context.budget_clock import Clock
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.events import PhaseStarted, RoundEnded, TrialEnded, TrialStarted
@@ -120,12 +121,14 @@ def with_a_best(nine, folder, seconds, compiling=0.0, budget=1000.0, qualities=(
     study = study_of(nine)
     own, *_, best = nine.configurations()
     add(study, own, 80.0, seconds=1.0)
-    add(study, best, 90.0, seconds=seconds, compile_seconds=compiling)
+    run = asdict(replace(measurement(90.0), compile_seconds=compiling))
+    add(study, best, 90.0, seconds=seconds, stored_measurement=run)
     study.notes.qualities.update(qualities)
     for key, value in {"run_seconds": 1.0, **notes}.items():
         setattr(study.notes, key, value)
     search = session_with(nine, folder, [])
-    return replace(search, study=study, context=replace(search.context, time_budget_seconds=budget))
+    context = replace(search.context, time_budget_seconds=budget)
+    return replace(search, study=study, context=context, clock=Clock(budget))
 
 
 def test_a_compiled_model_is_not_compiled_again_in_every_round(nine, tmp_path):

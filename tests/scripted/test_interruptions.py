@@ -10,7 +10,6 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.stop import Stop
-from autotune.searching.run.events import LeftOut
 from autotune.searching.search import search
 from autotune.values.errors import StorageError, TooManyLostError, UsageError
 from autotune.values.outcome import Crashed, NonFinite, NotApplied, OutOfMemory
@@ -22,6 +21,7 @@ from scripted_runner import (
     changed,
     events_of,
     in_proportion,
+    left_out,
     options_in,
     trials_of,
     unstored_in,
@@ -144,8 +144,8 @@ def test_a_mode_of_compilation_that_never_works_is_left_out(tmp_path):
     tried = [trial.config["compile_mode"] for trial in trials_of(events)]
     assert tried.count("default") == 2
     assert tried.count("lite") > 2, "memory says nothing of the mode"
-    (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
-    assert left_out.startswith("compile_mode=default")
+    (told,) = left_out(events)
+    assert told.startswith("compile_mode=default")
 
 
 def test_a_value_that_did_not_take_effect_is_not_tried_with_others(tmp_path):
@@ -159,8 +159,7 @@ def test_a_value_that_did_not_take_effect_is_not_tried_with_others(tmp_path):
     events = events_of(options, ScriptedRunner(ignores))
     trials = [trial.config for trial in trials_of(events)]
     assert sum(bool(config["optimizer_impl"]) for config in trials) == 1
-    (left_out,) = [event.note for event in events if isinstance(event, LeftOut)]
-    assert left_out == "optimizer_impl=fused, which did not take effect"
+    assert left_out(events) == ["optimizer_impl=fused, which did not take effect"]
     again = events_of(changed(options, trials=14), ScriptedRunner(ignores))
     more = [trial.config for trial in trials_of(again)]
     assert not [config for config in more if config["optimizer_impl"]], "the study remembers"

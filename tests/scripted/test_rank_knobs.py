@@ -14,7 +14,7 @@ from autotune.console.event_lines import bound_lines
 from autotune.context.ranks import space_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding
-from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis
+from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis, limits_of
 from autotune.searching.search import search
 from autotune.values.outcome import Diagnosed, Inspected, Loading
 from factories import IMAGE_FACTS, best_config, cpu_machine, written
@@ -174,9 +174,9 @@ def diagnosis(exchange):
 
 def test_rates_of_the_stages_are_of_all_processes():
     found = diagnosis(0.02)
-    assert found.limits()["compute"] == pytest.approx(640)
+    assert limits_of(found.stages)["compute"] == pytest.approx(640)
     assert found.compute_limit == pytest.approx(640)
-    assert found.limits()["loader, num_workers=0"] == pytest.approx(1280)
+    assert limits_of(found.stages)["loader, num_workers=0"] == pytest.approx(1280)
 
 
 def test_an_exchange_that_takes_next_to_nothing_is_not_worth_a_trial():

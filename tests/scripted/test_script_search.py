@@ -21,7 +21,6 @@ from autotune.scripting.trial import NO_STEP, TOO_FEW
 from autotune.searching.run.events import Answered, Planned
 from autotune.study.archive import find_study
 from autotune.values.errors import (
-    NotSearchedEnoughError,
     StudyMismatchError,
     UsageError,
     WorkloadError,
@@ -33,7 +32,6 @@ from covering import covers
 from factories import written
 from scripted_runner import SEEN_SETTINGS as OWN
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in, unstored_in
-from search_clock import timed_runner
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\namp_dtype: [null, bfloat16, float16]\n"
@@ -409,22 +407,6 @@ def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(tm
     with pytest.raises(WorkloadError, match="Correct it or its arguments") as told:
         events_of(options, ScriptedRunner(measure=ended, observed=SEEN))
     assert "BASELINE" not in str(told.value)
-
-
-def test_a_search_of_a_script_that_was_too_short_says_what_its_starts_took(tmp_path, monkeypatch):
-    def seconds(config, phase):
-        return 60.0 if phase == "trial" else 4.0
-
-    runner = timed_runner(monkeypatch, seconds=seconds, measure=lambda *_: at(100), observed=SEEN)
-    options = unstored_in(
-        tmp_path,
-        "num_workers: [0, 1, 2]\nprefetch_factor: [2, 4]\n",
-        script=ScriptOptions(()),
-        trials=50,
-        time_budget_seconds=200.0,
-    )
-    with pytest.raises(NotSearchedEnoughError, match=r"; 20 s of 3 min \d+ s went into starting"):
-        events_of(options, runner)
 
 
 def test_the_answer_names_settings_that_are_the_script_s_own(tmp_path):

@@ -9,10 +9,11 @@ from autotune.configuration.job import Diagnose
 from autotune.configuration.script import ScriptOptions
 from autotune.console.progress import PlainProgress
 from autotune.report.data import read_report
+from autotune.searching.run.diagnosis import limits_of
 from autotune.searching.run.events import (
     Answered,
+    Noted,
     StagesTimed,
-    StagesUnknown,
 )
 from autotune.study.archive import find_study
 from autotune.values.outcome import Diagnosed, Inspected, Loading, Lost
@@ -152,7 +153,7 @@ def test_a_search_uses_what_was_seen_in_the_observed_run(tmp_path):
     stages = events[-1].best.evidence.baseline.phases
     assert (stages.bottleneck, stages.loading) == ("computing", 160_000)
     report = read_report(find_study(str(tmp_path)))
-    assert report.stages == OF_SCRIPT
+    assert report.archive.notes.diagnosis == OF_SCRIPT
     again = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
     assert any(isinstance(event, StagesTimed) for event in again), "as it was noted"
 
@@ -190,7 +191,9 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
     events = events_of(options, ScriptedRunner(observed=seen))
     timed = next(event for event in events if isinstance(event, StagesTimed))
     assert timed.diagnosis.bound == "computing"
-    assert timed.diagnosis.limits() == pytest.approx({"compute": 160.0, "compute, update": 160_000})
+    assert limits_of(timed.diagnosis.stages) == pytest.approx(
+        {"compute": 160.0, "compute, update": 160_000}
+    )
     assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
     stages = events[-1].best.evidence.baseline.phases
     assert (stages.bottleneck, stages.loading, stages.computing) == ("computing", None, 160.0)
@@ -199,5 +202,6 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
 def test_without_stages_nothing_is_left_out(tmp_path):
     options = unstored_in(tmp_path, WORKERS_AND_THREADS, script=ScriptOptions(()), trials=6)
     events = events_of(options, ScriptedRunner(observed=replace(SEEN, stages=None)))
-    (unknown,) = [event for event in events if isinstance(event, StagesUnknown)]
-    assert "the phases of this script's steps cannot be separated" in unknown.reason
+    notes = [event.text for event in events if isinstance(event, Noted)]
+    why = "the phases of this script's steps cannot be separated"
+    assert f"no diagnosis, searching all settings: {why}" in notes

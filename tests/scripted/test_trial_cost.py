@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.searching.run.events import LeftOut, TrialStarted
+from autotune.searching.run.events import TrialStarted
 from autotune.values.outcome import Inspected, Measured
 from factories import cpu_machine, measurement
-from scripted_runner import FACTS, ScriptedRunner, at, batch_of, events_of, trials_of, unstored_in
+from scripted_runner import (
+    FACTS,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+    left_out,
+    trials_of,
+    unstored_in,
+)
 
 SPACE = "batch_size: [8, 16, 32, 64, 128]\nnum_workers: [0, 1, 2, 4]\n"
 TOO_DEAR = "compiling is expected to take more than a quarter of the time left"
@@ -55,8 +64,7 @@ def test_a_large_model_is_not_compiled_where_little_time_is_left(tensors, compil
     events = events_of(options, runner)
     tried = {event.config["compile_mode"] for event in events if isinstance(event, TrialStarted)}
     assert tried == ({None, "default"} if compiles else {None})
-    said = [event.note for event in events if isinstance(event, LeftOut)]
-    assert said == ([] if compiles else [f"compile_mode=default for now: {TOO_DEAR}"])
+    assert left_out(events) == ([] if compiles else [f"compile_mode=default for now: {TOO_DEAR}"])
 
 
 def test_a_kind_of_training_that_was_probed_is_cheap(tmp_path):

@@ -10,12 +10,8 @@ from autotune.configuration.answer_words import undecided_text
 from autotune.configuration.best_config import BestConfig, Speedup, write_best
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
-from autotune.searching.confirmation.confirm import ConfirmationRun
-from autotune.searching.confirmation.result import (
-    Confirmed,
-    build_answer,
-    not_proven,
-)
+from autotune.searching.confirmation.confirm import ConfirmationRun, State
+from autotune.searching.confirmation.result import Confirmed, build_answer, not_proven
 from autotune.searching.run.coverage import check_enough, end_reason
 from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_run import SearchRun
@@ -78,17 +74,21 @@ def conclude(
         left_open = _left_open(search, undecided)
         check_enough(search, undecided, left_open, cut_short=cut_short)
         _check_calm(search)
-        own = confirmation.baseline_runs if len(confirmation.baseline_runs) >= len(runs) else ()
+        tests = confirmation.tests
+        timed = tuple(run for test in tests for run in test.baseline)
+        rounds = len(timed) if len(timed) >= len(runs) else 0
+        disturbed = [test.disturbed for test in tests if test.disturbed is not None]
         speedup = Speedup(
             ratio=1.0,
             ci95=(1.0, 1.0),
-            rounds=len(own),
-            disturbed_rounds=confirmation.disturbed_rounds,
-            repeated_rounds=confirmation.repeated_rounds,
+            rounds=rounds,
+            disturbed_rounds=sum(disturbed) if disturbed else None,
+            repeated_rounds=sum(len(test.repeated) for test in tests),
         )
-        timed, qualities = own or runs, search.prober.known_rule.baseline
+        timed, qualities = timed if rounds else runs, search.prober.known_rule.baseline
         won = Confirmed(search.baseline, timed, timed, qualities, speedup)
-    won = replace(won, failed=tuple((one.trial, one.reason) for one in confirmation.failed))
+    failed = (one for one in confirmation.candidates if one.state is State.FAILED)
+    won = replace(won, failed=tuple((one.trial, one.reason) for one in failed))
     best = build_answer(search.prober, confirmation.costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -13,15 +13,8 @@ from statistics import median
 import numpy as np
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
+from autotune.comparison import rounds
 from autotune.comparison.race import LOOKS, Standing, race
-from autotune.comparison.rounds import (
-    PLAN,
-    Conditions,
-    Course,
-    PairedComparison,
-    Participant,
-    time_in_round,
-)
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
@@ -78,7 +71,7 @@ class Candidate:
     was_tested: bool = False
     qualities: tuple[float, ...] = ()
     """Quality per accuracy seed; empty until it is known to be accurate enough."""
-    comparison: PairedComparison | None = None
+    comparison: rounds.PairedComparison | None = None
     """Its rounds of a test; None without any."""
     set_aside_for: int | None = None
     """Number of the trial that rounds chose instead; None if they chose this one."""
@@ -86,15 +79,11 @@ class Candidate:
     """Reason why it was refused, failed or is undecided."""
 
     @property
-    def participant(self) -> Participant:
+    def participant(self) -> rounds.Participant:
         """The candidate in rounds."""
-        return Participant(f"trial{self.trial.number:04d}", self.trial.config, self.posterior)
-
-    @property
-    def is_beaten(self) -> bool:
-        """True if it was refused and its rounds do not show that it is faster."""
-        timed = self.comparison
-        return self.state is State.REFUSED and timed is not None and not timed.is_faster
+        return rounds.Participant(
+            f"trial{self.trial.number:04d}", self.trial.config, self.posterior
+        )
 
     def end(self, state: State, reason: str) -> events.CandidateRefused:
         """End in this state, or as undecided if that was for lack of time."""
@@ -107,18 +96,11 @@ class Candidate:
 
         A discarded round leaves no ratio.
         """
-        log = CandidateLog(
-            set_aside_for=self.set_aside_for,
-            refused=self.reason or None,
-        )
-        if self.comparison is not None:
-            low, high = self.comparison.interval
-            log = replace(
-                log,
-                ratios=tuple(round(ratio, 4) for ratio in self.comparison.ratios),
-                ci95=(round(low, 4), round(high, 4)),
-                disturbed=self.comparison.disturbed or None,
-            )
+        log = CandidateLog(set_aside_for=self.set_aside_for, refused=self.reason or None)
+        if (test := self.comparison) is not None:
+            low, high = (round(bound, 4) for bound in test.interval)
+            ratios = tuple(round(ratio, 4) for ratio in test.ratios)
+            log = replace(log, ratios=ratios, ci95=(low, high), disturbed=test.disturbed or None)
         return None if log == CandidateLog() else log
 
 
@@ -131,12 +113,6 @@ class ConfirmationRun:
     """The baseline's processes before the trials."""
     candidates: list[Candidate] = field(default_factory=list)
     """All candidates, the fastest first."""
-    disturbed_rounds: int | None = None
-    """Disturbed rounds of tests that count all the same; None without rounds, or if not known."""
-    repeated_rounds: int = 0
-    """Disturbed rounds that were discarded and repeated."""
-    baseline_runs: tuple[Measurement, ...] = ()
-    """The baseline's processes of all rounds of tests that count."""
     seconds: float = 0.0
     """Seconds that it has taken."""
 
@@ -150,7 +126,8 @@ class ConfirmationRun:
         self.candidates = self._with_earlier(candidates(self.search, self.costs))
         won = yield from self._until_won()
         log = {one.trial.number: log for one in self.candidates if (log := one.log()) is not None}
-        rates = tuple(readable(run.samples_per_second) for run in self.baseline_runs)
+        own = (run for test in self.tests for run in test.baseline)
+        rates = tuple(readable(run.samples_per_second) for run in own)
         self.seconds += time.monotonic() - start
         self.search.study.notes.confirmation = Confirmation(round(self.seconds, 1), log, rates)
         return won
@@ -162,6 +139,11 @@ class ConfirmationRun:
             if (earlier := known.pop(one.trial.number, None)) is not None:
                 earlier.posterior, found[place] = one.posterior, earlier
         return [*found, *(one for one in known.values() if one.state is not State.WAITING)]
+
+    @property
+    def tests(self) -> list[rounds.PairedComparison]:
+        """The rounds of each candidate that was tested, as far as they count."""
+        return [one.comparison for one in self.candidates if one.comparison is not None]
 
     @property
     def costs(self) -> ColdCosts:
@@ -180,18 +162,18 @@ class ConfirmationRun:
 
         One that the trials do not distinguish from a candidate that lost its rounds does not count.
         """
-        beaten = [one.posterior for one in self.candidates if one.is_beaten]
+        refused = (one for one in self.candidates if one.state is State.REFUSED)
+        beaten = [
+            one.posterior
+            for one in refused
+            if one.comparison is not None and not one.comparison.is_faster
+        ]
         return [
             one
             for one in self.candidates
             if one.state is State.UNDECIDED
             and all(posterior.is_clearly_below(one.posterior) for posterior in beaten)
         ]
-
-    @property
-    def failed(self) -> list[Candidate]:
-        """The candidates that could not be probed or timed."""
-        return [one for one in self.candidates if one.state is State.FAILED]
 
     @property
     def _waiting(self) -> list[Candidate]:
@@ -275,10 +257,9 @@ class ConfirmationRun:
         """Let candidates race until one has won or all have lost, or the time is up."""
         members = {one.participant: one for one in entrants}
         course = course_of(self.search, self.costs, entrants)
-        standings = race(course, list(members), self._tested + 1)
         taken: list[float] = []
         since = time.monotonic()
-        for standing in self._watched(standings):
+        for standing in race(course, list(members), self._tested + 1):
             taken.append(time.monotonic() - since)
             yield from _told(standing, members, _seconds_left(standing, taken))
             if standing.winner is not None:
@@ -287,13 +268,10 @@ class ConfirmationRun:
                 comparison = standing.comparisons[standing.winner]
                 return confirmed_by(comparison, won.trial, won.qualities)
             if self.search.clock.is_over and not self._may_finish(standing):
-                for one in map(members.__getitem__, standing.comparisons):
-                    if (
-                        one.state is State.WAITING
-                        and standing.is_test
-                        and standing.rounds >= LOOKS[0]
-                    ):
-                        yield one.end(State.REFUSED, _NOT_DECIDED)
+                if standing.is_test and standing.rounds >= LOOKS[0]:
+                    for one in map(members.__getitem__, standing.comparisons):
+                        if one.state is State.WAITING:
+                            yield one.end(State.REFUSED, _NOT_DECIDED)
                 return None
             since = time.monotonic()
         return None
@@ -312,21 +290,9 @@ class ConfirmationRun:
             and all(comparison.would_win(coming) for comparison in standing.comparisons.values())
         )
 
-    def _watched(self, standings: Iterable[Standing]) -> Iterator[Standing]:
-        """Pass on the states of a race; count disturbed rounds, keep the baseline's runs."""
-        before, earlier = self.disturbed_rounds or 0, self.baseline_runs
-        for standing in standings:
-            if standing.is_test:
-                self.repeated_rounds += bool(standing.void)
-                for comparison in standing.comparisons.values():
-                    self.baseline_runs = (*earlier, *comparison.baseline)
-                    if comparison.disturbed is not None and standing.rounds:
-                        self.disturbed_rounds = before + comparison.disturbed
-            yield standing
-
 
 def _told(
-    standing: Standing, members: Mapping[Participant, Candidate], seconds_left: float
+    standing: Standing, members: Mapping[rounds.Participant, Candidate], seconds_left: float
 ) -> Iterator[events.Event]:
     """Note the state of a race in its candidates, and yield the events of the round."""
     for one in map(members.__getitem__, (*standing.comparisons, *standing.failed)):
@@ -358,10 +324,10 @@ def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
     """Estimate the seconds until best.yaml is written, if the next look decides."""
     if standing.is_test:
         coming = next((look for look in LOOKS if look > standing.rounds), standing.rounds)
-        rounds = 0 if standing.winner else coming - standing.rounds
+        missing = 0 if standing.winner else coming - standing.rounds
     else:
-        rounds = max(0, len(standing.comparisons) + 1 - standing.rounds) + LOOKS[0]
-    return rounds * median(taken) + LIMITS_SECONDS
+        missing = max(0, len(standing.comparisons) + 1 - standing.rounds) + LOOKS[0]
+    return missing * median(taken) + LIMITS_SECONDS
 
 
 def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
@@ -404,28 +370,30 @@ def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
     return sorted(found, key=lambda one: -one.posterior.mean)
 
 
-def course_of(search: SearchRun, costs: ColdCosts, entrants: Sequence[Candidate]) -> Course:
+def course_of(search: SearchRun, costs: ColdCosts, entrants: Sequence[Candidate]) -> rounds.Course:
     """Return the setup of rounds, with the objective and the limits of the search."""
     context = search.context
 
-    def time(config: TrainingConfig, folder: Path, conditions: Conditions) -> Measurement | Failure:
+    def time(
+        config: TrainingConfig, folder: Path, conditions: rounds.Conditions
+    ) -> Measurement | Failure:
         job = context.job(Measure(conditions.plan), config)
         job = replace(job, host=conditions.host, seed=conditions.seed)
-        run = time_in_round(search.runner, job, folder)
+        run = rounds.time_in_round(search.runner, job, folder)
         return search.comparable(run) if isinstance(run, Measurement) else run
 
     def worth(config: TrainingConfig, run: Measurement) -> float:
         fixed = costs.fixed_seconds(config, run)
         return context.objective.worth(run.samples_per_second, fixed)
 
-    return Course(
+    return rounds.Course(
         time=time,
         worth=worth,
-        baseline=Participant("baseline", context.baseline),
+        baseline=rounds.Participant("baseline", context.baseline),
         folder=search.folder("confirm", "-".join(f"{one.trial.number:04d}" for one in entrants)),
         seed=context.options.sampling.seed,
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,
         may_repeat=lambda: not search.clock.is_over,
-        plan=replace(PLAN, least_samples=least_samples(search)),
+        plan=replace(rounds.PLAN, least_samples=least_samples(search)),
     )

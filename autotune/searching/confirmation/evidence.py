@@ -11,18 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import accumulate, combinations
 from statistics import fmean, median
-from typing import Any
 
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
+from autotune.configuration import evidence as parts
 from autotune.configuration.constraints import AccuracyRule
-from autotune.configuration.evidence import (
-    AccuracyEvidence,
-    Arithmetic,
-    DeviceMemoryEvidence,
-    GateEvidence,
-    MemoryEvidence,
-    MemoryGrowth,
-)
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -48,7 +40,7 @@ Point = tuple[float, float]
 
 def memory_evidence(
     context: SearchContext, baseline_runs: Sequence[Measurement], runs: Sequence[Measurement]
-) -> MemoryEvidence:
+) -> parts.MemoryEvidence:
     """Return the memory of a result that `runs` confirmed, with those of the baseline."""
     peak, limit = max(run.peak_memory_bytes for run in runs), context.memory_limit_bytes
     found = [run.longest_among for run in runs if run.longest_among is not None]
@@ -56,30 +48,19 @@ def memory_evidence(
     slowest = max(run.seconds_per_sample for run in (*baseline_runs, *runs))
     seconds = max(_LONGEST_SECONDS, (context.objective.run_samples or 0) * slowest)
     least = (limit - peak) / seconds
-    own, best = (_growth_per_hour(each, least) for each in (baseline_runs, runs))
-    return MemoryEvidence(
+    rates = (bytes_per_second(each) for each in (baseline_runs, runs))
+    own, best = (None if r is None or r < least else readable(_HOUR * r) for r in rates)
+    devices = [run.device_memory for run in runs if run.device_memory is not None]
+    fullest = min(devices, key=lambda memory: memory.free, default=None)
+    return parts.MemoryEvidence(
         peak_bytes=peak,
         limit_bytes=limit,
         margin=round(peak / limit - 1, 4),
-        device=_device_memory(runs),
+        device=None if fullest is None else parts.DeviceMemoryEvidence(**asdict(fullest)),
         longest_of=None if among is None else among.looked_at,
         dataset_samples=None if among is None else among.dataset,
-        growth_per_hour=MemoryGrowth(baseline=own, best=best) if own or best else None,
+        growth_per_hour=parts.MemoryGrowth(baseline=own, best=best) if own or best else None,
     )
-
-
-def _growth_per_hour(runs: Sequence[Measurement], least: float) -> float | None:
-    """Return the bytes an hour by which memory grows; None below `least` bytes per second."""
-    rate = bytes_per_second(runs)
-    return None if rate is None or rate < least else readable(_HOUR * rate)
-
-
-def _device_memory(runs: Sequence[Measurement]) -> DeviceMemoryEvidence | None:
-    """Return the accelerator's memory in the process that left least of it free."""
-    found = [run.device_memory for run in runs if run.device_memory is not None]
-    if not found:
-        return None
-    return DeviceMemoryEvidence(**asdict(min(found, key=lambda memory: memory.free)))
 
 
 def bytes_per_second(runs: Sequence[Measurement]) -> float | None:
@@ -117,7 +98,7 @@ def _theil_sen(points: Sequence[Point]) -> float:
 
 def accuracy_evidence(
     prober: AccuracyProber, config: TrainingConfig, qualities: Sequence[float]
-) -> AccuracyEvidence:
+) -> parts.AccuracyEvidence:
     """Return the accuracy of a configuration from the quality that it had with each seed."""
     rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
@@ -125,10 +106,13 @@ def accuracy_evidence(
     difference, interval = rule.difference(qualities)
     was_trained = prober.needs_probe(config) and len(qualities) > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
-    trained, split_error = prober.training_equivalent(config), prober.numerics.split_error(config)
-    evidence = prober.evidence(config)
+    split_error = prober.numerics.split_error(config)
+    context, evidence = prober.context, prober.evidence(config)
+    changed = prober.training_equivalent(config).differences(context.baseline)
+    whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
+    lengths = {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
     by_gradients = is_script and evidence == "numerical check"
-    return AccuracyEvidence(
+    return parts.AccuracyEvidence(
         evidence=evidence,
         numerical_check=_gate(prober.numerics.gated(config), is_script, by_gradients),
         metric=rule.metric,
@@ -140,13 +124,13 @@ def accuracy_evidence(
         allowed=words + rule.floor_words(len(qualities)),
         margin=round(rule.margin(qualities), 6),
         samples=prober.samples,
-        **_length_of(prober),
+        **lengths,
         smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
         seeds=len(qualities),
-        needs_full_run=_changes_course(prober, trained),
+        needs_full_run=any(context.space.effect(name) == "statistics" for name in changed),
         split_error=None if split_error is None else float(f"{split_error:.3g}"),
         compared_by=_compared_by(prober, rule.baseline[: len(qualities)], by_gradients),
-        not_compared=prober.context.judge.name_a_metric or None,
+        not_compared=context.judge.name_a_metric or None,
     )
 
 
@@ -167,12 +151,6 @@ def _compared_by(
     return f"{what}; it printed the same with {len(baseline)} seeds" if are_equal else what
 
 
-def _changes_course(prober: AccuracyProber, config: TrainingConfig) -> bool:
-    """Return whether a knob that changes the course of training differs from the baseline's."""
-    changed = config.differences(prober.context.baseline)
-    return any(prober.context.space.effect(name) == "statistics" for name in changed)
-
-
 def _exact(difference: float) -> float:
     """Return a difference of qualities without the rounding error of float64."""
     return readable(round(difference, 12))
@@ -185,30 +163,23 @@ def rule_for(prober: AccuracyProber, seeds: int) -> AccuracyRule:
     return rule
 
 
-def _length_of(prober: AccuracyProber) -> dict[str, Any]:
-    """Return the samples of a probe in epochs and as a share of the run, where these are known."""
-    context = prober.context
-    whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
-    return {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
-
-
 def _gate(
     gated: Gated | Failure | None, is_script: bool, by_gradients: bool
-) -> GateEvidence | None:
+) -> parts.GateEvidence | None:
     """Return the errors that a check found; None if there was none, or if it failed."""
     if not isinstance(gated, Gated):
         return None
-    names = ["loss_error"] if is_script else list(GateEvidence.model_fields)
+    names = ["loss_error"] if is_script else list(parts.GateEvidence.model_fields)
     names += ["gradient_error"] if by_gradients else []
     errors = {name: getattr(gated, name) for name in names}
-    return GateEvidence(
+    return parts.GateEvidence(
         **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}
     )
 
 
 def arithmetic_of(
     prober: AccuracyProber, config: TrainingConfig, runs: Sequence[Measurement]
-) -> Arithmetic | None:
+) -> parts.Arithmetic | None:
     """Count the arithmetic of a configuration; None for a script, or if it cannot be counted.
 
     Side effect: notes the machine's rate of matrix products in the study, if it was not known.
@@ -235,25 +206,19 @@ def arithmetic_of(
 
 def used(
     found: CountedFlops, runs: Sequence[Measurement], matmul_flops_per_second: float | None
-) -> Arithmetic:
+) -> parts.Arithmetic:
     """Return the use of the arithmetic.
 
     The rate of matrix products is that of all devices; None if not known.
     """
-    rate = median(run.samples_per_second for run in runs)
-    return Arithmetic(
-        flops_per_sample=found.flops_per_sample,
+    rate, flops = median(run.samples_per_second for run in runs), found.flops_per_sample
+    share = None
+    if flops is not None and matmul_flops_per_second is not None:
+        share = flops * rate / matmul_flops_per_second
+    return parts.Arithmetic(
+        flops_per_sample=flops,
         number_format=found.number_format,
         matmul_flops_per_second=matmul_flops_per_second,
-        mfu=_utilisation(found.flops_per_sample, rate, matmul_flops_per_second),
+        # A share above 1 contradicts the rate.
+        mfu=None if share is None or share > 1 else float(f"{share:.3g}"),
     )
-
-
-def _utilisation(
-    flops: float | None, samples_per_second: float, matmul_flops_per_second: float | None
-) -> float | None:
-    """Return the model FLOPs utilisation; None if unknown, or if a rate above 1 contradicts it."""
-    if flops is None or matmul_flops_per_second is None:
-        return None
-    share = flops * samples_per_second / matmul_flops_per_second
-    return float(f"{share:.3g}") if share <= 1 else None

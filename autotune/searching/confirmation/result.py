@@ -15,19 +15,15 @@ from autotune import __version__
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
 from autotune.comparison.race import LOOKS
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration import best_config, evidence
+from autotune.configuration import best_config
+from autotune.configuration import evidence as parts
 from autotune.configuration.constraints import AccuracyRule, fixed_seconds
 from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import own_files
 from autotune.knobs.own import variables_set
-from autotune.searching.confirmation.evidence import (
-    accuracy_evidence,
-    arithmetic_of,
-    memory_evidence,
-    rule_for,
-)
+from autotune.searching.confirmation import evidence
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.time_budget import compiles_alike
@@ -102,10 +98,10 @@ def build_answer(
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
         constraints=best_config.ConstraintEvidence(
-            memory=memory_evidence(context, won.baseline_runs, won.runs),
-            accuracy=accuracy_evidence(prober, won.trial.config, won.qualities),
+            memory=evidence.memory_evidence(context, won.baseline_runs, won.runs),
+            accuracy=evidence.accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
-        lr_scaling=evidence.LearningRate(
+        lr_scaling=parts.LearningRate(
             rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
         ),
         processes=None if context.processes == 1 else context.processes,
@@ -124,6 +120,7 @@ def build_answer(
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_config.Evidence:
     context = prober.context
     changed = won.trial.config.differences(context.baseline)
+    rule = evidence.rule_for(prober, len(won.qualities))
     return best_config.Evidence(
         objective=context.objective.name,
         unit=None if context.counts_samples else "steps",
@@ -140,14 +137,14 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_
         predicted_run=_predicted_run(context, costs, won),
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
-        not_proven=tuple(not_proven(prober, rule_for(prober, len(won.qualities)), won.trial)),
+        not_proven=tuple(not_proven(prober, rule, won.trial)),
         not_read_back=tuple(variables_set(changed)) or None,
         not_confirmed=tuple(not_confirmed(won.trial, won.failed, context.baseline)),
-        arithmetic=arithmetic_of(prober, won.trial.config, won.runs),
+        arithmetic=evidence.arithmetic_of(prober, won.trial.config, won.runs),
     )
 
 
-def _phases(prober: AccuracyProber) -> evidence.Phases | None:
+def _phases(prober: AccuracyProber) -> parts.Phases | None:
     """Return the stages of the diagnosis; None if it failed or contradicts the training."""
     found = noted_diagnosis(prober.context, prober.study)
     if found is None or found.doubt:
@@ -155,16 +152,16 @@ def _phases(prober: AccuracyProber) -> evidence.Phases | None:
     limits = {stage: round(rate, 1) for stage, rate in found.stage_limits().items()}
     share = found.stages.optimizer_seconds / found.stages.compute_seconds
     busy = None if found.busy_share is None else round(found.busy_share, 4)
-    return evidence.Phases(
+    return parts.Phases(
         bottleneck=found.bound, busy_share=busy, optimizer_share=round(share, 4), **limits
     )
 
 
-def _blocks(won: Confirmed) -> evidence.Blocks:
+def _blocks(won: Confirmed) -> parts.Blocks:
     runs = {id(run): run for run in (*won.baseline_runs, *won.runs)}.values()
     disturbed = [run.disturbed_blocks for run in runs]
     watched = [count for count in disturbed if count is not None]
-    return evidence.Blocks(
+    return parts.Blocks(
         timed=sum(len(run.telling_blocks) for run in runs),
         disturbed=sum(watched) if len(watched) == len(disturbed) else None,
         gpu_clock_mhz=_clocks(won),
@@ -214,11 +211,11 @@ def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
     )
 
 
-def _steps(runs: Sequence[Measurement]) -> evidence.Steps | None:
+def _steps(runs: Sequence[Measurement]) -> parts.Steps | None:
     found = together(run.steps for run in runs)
     if found is None:
         return None
-    return evidence.Steps(
+    return parts.Steps(
         median_seconds=readable(found.median_seconds),
         p99_seconds=readable(found.p99_seconds),
         longest_seconds=readable(found.longest_seconds),
@@ -248,7 +245,7 @@ def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int
 
 def _predicted_run(
     context: SearchContext, costs: ColdCosts, won: Confirmed
-) -> evidence.PredictedRun | None:
+) -> parts.PredictedRun | None:
     """Predict the seconds of the run that is the objective; None if throughput is."""
     samples = context.objective.run_samples
     if samples is None:
@@ -258,7 +255,7 @@ def _predicted_run(
         steady = samples * _seconds_per_sample(runs)
         return round(_fixed_seconds(costs, config, runs) + steady, 1)
 
-    return evidence.PredictedRun(
+    return parts.PredictedRun(
         samples=samples,
         baseline_seconds=seconds(context.baseline, won.baseline_runs),
         best_seconds=seconds(won.trial.config, won.runs),
@@ -273,9 +270,9 @@ def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Meas
     return median(costs.fixed_seconds(config, run) for run in runs)
 
 
-def _machine(context: SearchContext) -> evidence.MachineRecord:
+def _machine(context: SearchContext) -> parts.MachineRecord:
     machine = context.machine
-    return evidence.MachineRecord(
+    return parts.MachineRecord(
         device=machine.device_name if machine.has_accelerator else machine.device,
         cpu=machine.host.cpu_name or platform.machine(),
         cores=machine.host.usable_cores,
@@ -287,25 +284,18 @@ def _machine(context: SearchContext) -> evidence.MachineRecord:
     )
 
 
-def _imports(context: SearchContext) -> dict[str, str]:
-    """Return eight hex digits of each file that was imported, by its path from the model's."""
-    folder = context.options.workload.model_path.resolve().parent
-    return {
-        os.path.relpath(path, folder): digest[:DIGITS]
-        for path, digest in own_files(context).items()
-    }
-
-
 def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenance:
     place, model = context.options.study, context.options.workload.model_path
-    script = context.options.workload.script
+    script, folder = context.options.workload.script, model.resolve().parent
+    files = own_files(context).items()
+    imports = {os.path.relpath(path, folder): digest[:DIGITS] for path, digest in files}
     return best_config.Provenance(
         study=place.name,
         storage=masked(place.storage),
         trial=won.trial.number,
         model=str(model),
         model_sha256=sha256_of(model),
-        imports=_imports(context) or None,
+        imports=imports or None,
         maps=(tuple(flag.text for flag in script.flags) or None) if script else None,
         autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -314,11 +304,11 @@ def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenanc
 
 def not_proven(
     prober: AccuracyProber, rule: AccuracyRule, won: FinishedTrial
-) -> list[evidence.NotProven]:
+) -> list[parts.NotProven]:
     """Return the fastest trial of each undecided training that is faster than the result."""
     trials = [one for one in prober.study.finished() if _worth(one) > _worth(won)]
     trials.sort(key=_worth, reverse=True)
-    found: dict[str, evidence.NotProven] = {}
+    found: dict[str, parts.NotProven] = {}
     for trial in trials:
         training = prober.training_of(trial.config)
         # The time may have ended before the baseline had the last seeds, too.
@@ -327,7 +317,7 @@ def not_proven(
             continue
         if prober.decision_so_far(training) == "undecided":
             bound = rule.bound(qualities)
-            found[training] = evidence.NotProven(
+            found[training] = parts.NotProven(
                 trial=trial.number,
                 changed=trial.config.differences(prober.context.baseline),
                 quality=readable(fmean(qualities)),
@@ -340,10 +330,10 @@ def not_proven(
 
 def not_confirmed(
     won: FinishedTrial, failed: Iterable[tuple[FinishedTrial, str]], baseline: TrainingConfig
-) -> list[evidence.NotConfirmed]:
+) -> list[parts.NotConfirmed]:
     """Return the failed candidates whose trials were faster than that of the result."""
     return [
-        evidence.NotConfirmed(
+        parts.NotConfirmed(
             trial=one.number, changed=one.config.differences(baseline), reason=reason
         )
         for one, reason in failed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.configuration.answer_words import start_text
 from autotune.configuration.evidence import Searched
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
@@ -89,19 +88,11 @@ def check_enough(
     seconds = _to_go_on(search, missing)
     why = "; ".join(filter(None, (why, left_open)))
     raise NotSearchedEnoughError(
-        f"not searched enough: {why}{_starts(search)}. Finished trials are kept. Rerun the command "
-        f"with --time-budget {flag_of_seconds(seconds)} or more to continue. best.yaml was not "
-        "written.",
+        f"not searched enough: {why}. Finished trials are kept. Rerun the command with "
+        f"--time-budget {flag_of_seconds(seconds)} or more to continue. best.yaml was not written.",
         measured=measured,
         seconds=seconds,
     )
-
-
-def _starts(search: SearchRun) -> str:
-    """Return how much of this run the starts of the script took; empty for a model.py."""
-    if search.context.observed is None:
-        return ""
-    return f"; {start_text((max(0.0, search.clock.elapsed), search.starts.seconds))}"
 
 
 def _to_go_on(search: SearchRun, missing: int) -> float:

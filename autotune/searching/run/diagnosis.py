@@ -22,7 +22,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
-from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure, describe
+from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
@@ -94,10 +94,6 @@ class Diagnosis:
         cores = max(1, self.machine.host.usable_cores // self.stages.processes)
         return min((self.load_seconds / cores, *(one.seconds for one in self.stages.loading)))
 
-    def limits(self) -> dict[str, float]:
-        """Return the baseline's samples per second of each stage by itself that takes any time."""
-        return limits_of(self.stages)
-
     @property
     def bound(self) -> Stage:
         """The stage that training waits for with the user's own settings."""
@@ -157,13 +153,6 @@ class Diagnosis:
         )
 
     @property
-    def exchange_share(self) -> float | None:
-        """Share of a step that exchanging gradients adds; None for one process or if not known."""
-        if self.stages.exchange_seconds is None:
-            return None
-        return self.stages.exchange_seconds / self.stages.compute_seconds
-
-    @property
     def compute_limit(self) -> float:
         """Samples per second of computing by itself, with the baseline's settings."""
         return self.stages.samples / self.stages.compute_seconds
@@ -183,7 +172,9 @@ class Diagnosis:
         if self.machine.has_accelerator and copying < NEGLIGIBLE * fastest:
             share = _share(stages.transfer_seconds, stages.compute_seconds)
             found |= dict.fromkeys(COPY, f"copying takes {share} of computing")
-        if self._is_loader_bound():
+        # On a CPU, workers and computing share the cores.
+        loader_bound = self.fastest_load_seconds > (1 + 2 * _NOISE) * stages.compute_seconds
+        if self.machine.has_accelerator and loader_bound:
             why = (
                 f"the loader makes {stages.samples / self.fastest_load_seconds:.4g} samples/s "
                 f"at most, less than the {self.compute_limit:.4g} that computing reaches"
@@ -240,7 +231,9 @@ class Diagnosis:
 
         `offered` are the compile modes of the space.
         """
-        most = self.most_workers()
+        # More workers gain nothing even with the fastest computation.
+        needed = _SPARE * self._at_most(self.load_seconds) / self.fastest_compute_seconds
+        most = 2 * math.ceil(needed)
         found: dict[str, tuple[Useless, str]] = {
             "num_workers": (lambda value: int(value or 0) > most, f"no faster than {most}")
         }
@@ -253,15 +246,6 @@ class Diagnosis:
             why = f"launching a step takes {_share(launch, compute)} of computing it"
             found["compile_mode"] = (lambda value: value in graphs, why)
         return found
-
-    def _is_loader_bound(self) -> bool:
-        """Return whether loading is slower than computing with any number of workers.
-
-        It is False on a CPU, where workers and computing share the cores.
-        """
-        if not self.machine.has_accelerator:
-            return False
-        return self.fastest_load_seconds > (1 + 2 * _NOISE) * self.stages.compute_seconds
 
     @property
     def fastest_compute_seconds(self) -> float:
@@ -295,12 +279,6 @@ class Diagnosis:
     def _at_most(self, seconds: float) -> float:
         """Return the seconds for the largest batch of a stage that handles samples one by one."""
         return seconds * self._growth
-
-    def most_workers(self) -> int:
-        """Return the number of workers beyond which even the fastest computation gains nothing."""
-        return 2 * math.ceil(
-            _SPARE * self._at_most(self.load_seconds) / self.fastest_compute_seconds
-        )
 
 
 def limits_of(stages: Diagnosed) -> dict[str, float]:
@@ -345,7 +323,9 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
     notes = list(space.notes)
     for name, reason in diagnosis.frozen().items():
         if len(domains[name]) > 1:
-            domains[name] = _own(domains[name], diagnosis.baseline[name])
+            own = diagnosis.baseline[name]
+            # An idle knob has a value outside its domain.
+            domains[name] = (own,) if own in domains[name] else domains[name][:1]
             notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
     for name, (is_useless, reason) in diagnosis.useless(domains["compile_mode"]).items():
         own = diagnosis.baseline[name]
@@ -364,11 +344,6 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
     )
 
 
-def _own(domain: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
-    """Return the baseline's value; the domain's first value if the knob is idle there."""
-    return (own,) if own in domain else domain[:1]
-
-
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.
 _PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
@@ -377,17 +352,9 @@ _NOT_TOLD = "the phases of this script's steps cannot be separated"
 
 def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | None:
     """Return the diagnosis that the study holds; None if it holds none."""
-    stages = study.notes.diagnosis
-    return None if stages is None else diagnosis_of(context, stages, _reached(study))
-
-
-def diagnose(context: SearchContext, runner: Runner, study: TuningStudy) -> Diagnosis | str:
-    """Time the stages and note them; return the reason if that fails, which is no error."""
-    outcome = time_stages(context, runner)
-    if not isinstance(outcome, Diagnosed):
-        return describe(outcome)
-    study.notes.diagnosis = outcome
-    return diagnosis_of(context, outcome, _reached(study))
+    stages, runs = study.notes.diagnosis, study.notes.baseline_runs
+    reached = median(run.samples_per_second for run in runs) if runs else None
+    return None if stages is None else diagnosis_of(context, stages, reached)
 
 
 def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | None) -> Diagnosis:
@@ -400,11 +367,6 @@ def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | Non
     return Diagnosis(stages, *of, most_speedup(context.space, context.machine))
 
 
-def _reached(study: TuningStudy) -> float | None:
-    runs = study.notes.baseline_runs
-    return median(run.samples_per_second for run in runs) if runs else None
-
-
 def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, in a child process; a script's are observed."""
     if context.observed is not None:
@@ -415,17 +377,12 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:
         workers = (0,)  # more would load other samples
-    seconds = min(_longest_seconds(context), context.options.budget.trial_timeout_seconds)
+    seconds = min(_SECONDS, context.options.budget.trial_timeout_seconds)
+    if (budget := context.time_budget_seconds) is not None:
+        building = 2 * context.start_seconds
+        seconds = min(seconds, max(_FEWEST_SECONDS, _SHARE * budget) + building)
     halves = not context.machine.has_accelerator and context.baseline["amp_dtype"] is None
     asks = halves and "bfloat16" in context.space.domains["amp_dtype"]
     job = context.job(Diagnose(_PLAN, workers, asks), context.baseline, seconds)
     outcome = runner.run(job, context.options.study.folder / "trials" / "diagnosis")
     return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)
-
-
-def _longest_seconds(context: SearchContext) -> float:
-    """Return the deadline of the diagnosis in seconds: 90, or less with a short time budget."""
-    if context.time_budget_seconds is None:
-        return _SECONDS
-    building = 2 * context.start_seconds
-    return min(_SECONDS, max(_FEWEST_SECONDS, _SHARE * context.time_budget_seconds) + building)

@@ -37,13 +37,6 @@ class StagesTimed:
 
 
 @dataclass(frozen=True, slots=True)
-class StagesUnknown:
-    """The diagnosis failed, so that the whole space is searched."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PhaseStarted:
     """A part of the search begins."""
 
@@ -61,21 +54,10 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class CostsMeasured:
-    """The seconds of each part of the search are known from the baseline's processes."""
+class Noted:
+    """A remark on what was measured, or on what is not searched, perhaps for now."""
 
-    start_seconds: float
-    """Seconds of a trial's start, until its model is built."""
-    timing_seconds: float
-    """Seconds of a trial's steps, including the warm-up."""
-    dataset_seconds: float
-    """Seconds to build the dataset."""
-    is_dataset_shared: bool
-    """True if all trials share one dataset; else each of them builds its own."""
-    round_seconds: float
-    """Seconds of a confirmation round."""
-    seed_seconds: float | None
-    """Seconds of an accuracy seed; None if no accuracy is measured."""
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +77,6 @@ class TrialEnded:
     best: FinishedTrial
     elapsed_seconds: float
     eta_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A part of the space is not searched, perhaps for now; the note gives the reason."""
-
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +159,11 @@ class NothingFeasible:
 Event = (
     Planned
     | StagesTimed
-    | StagesUnknown
     | PhaseStarted
     | StepStarted
-    | CostsMeasured
+    | Noted
     | TrialStarted
     | TrialEnded
-    | LeftOut
     | Warned
     | TrialsEnded
     | RoundEnded

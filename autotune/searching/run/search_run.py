@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.script_quality import ScriptProber
-from autotune.context.budget_clock import Clock, ScriptStarts
+from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop
@@ -34,12 +34,11 @@ class SearchRun:
     study: TuningStudy
     may_settle: bool = True
     """True if trials end once another one is not expected to pay."""
-    started: float = field(default_factory=time.monotonic)
+    clock: Clock = field(default_factory=Clock)
+    """The seconds gone and left of this run."""
     stop: Stop = field(default_factory=Stop)
     worker: str = ""
     """Name of an extra device or worker; empty for the search's own device."""
-    starts: ScriptStarts = field(default_factory=ScriptStarts)
-    """Seconds of the script's starts on the search's own device, in this run."""
 
     def narrowed_by(self, diagnosis: Diagnosis) -> SearchRun:
         """Return the same search on the space without values that cannot matter.
@@ -49,11 +48,6 @@ class SearchRun:
         space = narrowed(self.context.space, diagnosis)
         self.study.narrow(space)
         return replace(self, context=replace(self.context, space=space))
-
-    @property
-    def clock(self) -> Clock:
-        """The seconds gone and left of this run."""
-        return Clock(self.context.time_budget_seconds, self.started)
 
     @property
     def time_budget(self) -> TimeBudget:
@@ -111,7 +105,7 @@ class SearchRun:
 def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
     """Return the details of a trial that its outcome shows.
 
-    Numbers are rounded for readers of a dashboard's table. The measurement is exact: later
+    Its throughput is rounded for readers of a dashboard's table. The measurement is exact: later
     computations use it.
     """
     details = TrialDetails(
@@ -123,20 +117,9 @@ def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
     if not isinstance(outcome, Measured):
         return details
     run = outcome.measurement
-    low, high = run.samples_per_second_interval
     return replace(
         details,
         samples_per_second=readable(run.samples_per_second),
-        samples_per_second_ci95=(readable(low), readable(high)),
-        tokens_per_second=_readable(run.tokens_per_second),
-        joules_per_sample=_readable(run.joules_per_sample),
         peak_memory_bytes=run.peak_memory_bytes,
-        compile_seconds=readable(run.compile_seconds),
-        machine_speed=run.machine_speed,
-        flags=run.flags,
         stored_measurement=asdict(run),
     )
-
-
-def _readable(value: float | None) -> float | None:
-    return None if value is None else readable(value)

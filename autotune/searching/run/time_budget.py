@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median, stdev
 
-from autotune.accuracy.accuracy_verdict import (
-    INCUMBENT_SEEDS,
-    SEEDS,
-    AccuracyProber,
-    probe_seconds,
-)
+from autotune.accuracy import accuracy_verdict
 from autotune.comparison.race import LOOKS, rounds_to_win
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.comparison.rounds import has_own_host
@@ -159,20 +154,20 @@ def enough_seconds(context: SearchContext, run: Measurement, trials: int) -> flo
     once = each + context.start_seconds + _DIAGNOSIS_SECONDS + LIMITS_SECONDS
     seed = start + _first_seed_seconds(context)
     # A candidate's seeds need as many of the baseline's beside them, hence twice.
-    accuracy = trials * (start + seed) + 2 * len(SEEDS) * seed
+    accuracy = trials * (start + seed) + 2 * len(accuracy_verdict.SEEDS) * seed
     return least_seconds(context, run, trials) + once + accuracy * needs_accuracy(context)
 
 
 def _first_seed_seconds(context: SearchContext) -> float:
     """Return the seconds of training on one seed; 0 for a script without a metric."""
-    return probe_seconds(context) if context.judge.has_quality else 0.0
+    return accuracy_verdict.probe_seconds(context) if context.judge.has_quality else 0.0
 
 
 @dataclass(frozen=True)
 class TimeBudget:
     """Seconds of one run of a search: those left, and those that its parts will take."""
 
-    prober: AccuracyProber
+    prober: accuracy_verdict.AccuracyProber
     clock: Clock
 
     @property
@@ -303,7 +298,7 @@ class TimeBudget:
         choice counts.
         """
         one = self.candidate or self._best
-        end = self.rounds_seconds(one) + self.seeds_seconds(one, INCUMBENT_SEEDS)
+        end = self.rounds_seconds(one) + self.seeds_seconds(one, accuracy_verdict.INCUMBENT_SEEDS)
         end += LIMITS_SECONDS
         if self.to_time_again is not None:
             end += self.seconds_again(self.to_time_again)
@@ -340,7 +335,8 @@ class TimeBudget:
         earlier = (one for one in self.study.finished() if one.number < trial.number)
         if any(compiles_alike(one.config, trial.config) for one in earlier):
             return trial_seconds(trial)
-        compiling = trial.details.compile_seconds or 0.0
+        run = trial.details.measurement
+        compiling = 0.0 if run is None else run.compile_seconds
         return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
 
     def rounds_seconds(self, trial: FinishedTrial | None) -> float:
@@ -377,9 +373,10 @@ class TimeBudget:
         for trial in self.study.finished():
             mode = trial.config["compile_mode"]
             if mode is not None and not trial.details.foreseen:
-                took = trial.details.compile_seconds
-                if took is None:  # a failed compilation would have taken longer
-                    took = max(_assumed(mode, tensors), trial.details.seconds or 0.0)
+                run = trial.details.measurement
+                # A failed compilation would have taken longer.
+                failed = max(_assumed(mode, tensors), trial.details.seconds or 0.0)
+                took = failed if run is None else run.compile_seconds
                 seen[mode] = max(took, seen.get(mode, 0.0))
         scale = median([took / _assumed(mode, tensors) for mode, took in seen.items()] or [1.0])
 

@@ -11,12 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.accuracy.accuracy_verdict import (
-    SEEDS,
-    own_accuracy_fails,
-    probe_samples,
-    why_unmeasured,
-)
+from autotune.accuracy import accuracy_verdict
 from autotune.comparison.rounds import Repeats
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
@@ -24,22 +19,13 @@ from autotune.configuration.job import Measure, MeasurePlan
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.searching.run import time_budget
 from autotune.searching.run.coverage import SPARE, suggested
-from autotune.searching.run.events import CostsMeasured, StepStarted
+from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import RUNS
 from autotune.study.finished import FinishedTrial
+from autotune.values import outcome as outcomes
 from autotune.values.errors import AutotuneError, NotSearchedEnoughError, WorkloadError
 from autotune.values.measurement import Measurement, disturbance_of
-from autotune.values.outcome import (
-    FIRST_STEPS,
-    Lost,
-    Measured,
-    OutOfMemory,
-    TimedOut,
-    TrialOutcome,
-    as_failure,
-    describe,
-)
 from autotune.values.text import flag_of_seconds, readable, span
 
 PLAN = MeasurePlan(max_seconds=1.5)
@@ -93,15 +79,15 @@ def measure_reference(search: SearchRun) -> Generator[StepStarted, None, Runs | 
         seconds.append(time.monotonic() - start)
         if cut_by_budget(search, outcome):
             raise ran_out(search, "a process of your settings")
-        if isinstance(outcome, OutOfMemory):
-            return f"{describe(outcome)}; begin with a smaller batch"
-        if isinstance(outcome, TimedOut):
-            return describe(outcome)
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, outcomes.OutOfMemory):
+            return f"{outcomes.describe(outcome)}; begin with a smaller batch"
+        if isinstance(outcome, outcomes.TimedOut):
+            return outcomes.describe(outcome)
+        if isinstance(outcome, outcomes.Lost):
             raise AutotuneError(
                 f"The baseline run did not complete ({outcome.detail}). Rerun the command."
             )
-        if not isinstance(outcome, Measured):
+        if not isinstance(outcome, outcomes.Measured):
             raise WorkloadError(_own_settings_fail(search, outcome, folder))
         timed.append(outcome.measurement)
         if len(timed) <= 2:  # noqa: PLR2004
@@ -132,16 +118,16 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
     prober, accuracy = search.prober, search.context.options.accuracy
     if search.context.judge.has_quality and not prober.samples:
         speed = median(run.samples_per_second for run in runs)
-        search.study.notes.probe_samples = probe_samples(search.context, speed)
-    rule = prober.rule(1 if accuracy.minimum is None else len(SEEDS))
+        search.study.notes.probe_samples = accuracy_verdict.probe_samples(search.context, speed)
+    rule = prober.rule(1 if accuracy.minimum is None else len(accuracy_verdict.SEEDS))
     if cut_by_budget(search, rule):
         is_printed = search.context.judge.by == "metric_regex"
         until = ", until the script prints what --metric-regex finds" if is_printed else ""
         raise ran_out(search, f"measuring the quality of your settings{until}")
-    if isinstance(rule, OutOfMemory | TimedOut):
-        return f"short training: {why_unmeasured(rule)}"
+    if isinstance(rule, outcomes.OutOfMemory | outcomes.TimedOut):
+        return f"short training: {accuracy_verdict.why_unmeasured(rule)}"
     if not isinstance(rule, AccuracyRule):
-        raise own_accuracy_fails(rule)
+        raise accuracy_verdict.own_accuracy_fails(rule)
     _check_begins_anew(search, rule)
     return rule
 
@@ -158,7 +144,7 @@ def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
     if seen is None or seen.loss is None or not seen.loss.first or before is None:
         return
     scale = seen.loss.backwards_per_step if search.context.judge.loss == "sum" else 1.0
-    own = scale * fmean(seen.loss.first[:FIRST_STEPS])
+    own = scale * fmean(seen.loss.first[: outcomes.FIRST_STEPS])
     if own - before > max(UNNOTICED * abs(own), _RESUMED * (own - rule.baseline[0])):
         raise WorkloadError(
             f"{search.context.options.workload.model_path} resumes an earlier run: its first "
@@ -177,9 +163,11 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
     context = search.context
     margin = rule.margin(rule.baseline)
     reason = rule.objection(rule.baseline)
-    verdict = judge(Measured(run), context.objective, context.memory_limit_bytes, margin, reason)
+    verdict = judge(
+        outcomes.Measured(run), context.objective, context.memory_limit_bytes, margin, reason
+    )
     details = replace(
-        details_of(Measured(run), sum(map(time_budget.process_seconds, runs))),
+        details_of(outcomes.Measured(run), sum(map(time_budget.process_seconds, runs))),
         training=context.baseline.quality_key(),
         timing_seconds=search.study.notes.run_seconds,
         quality=None if rule.metric == UNCHANGED else readable(fmean(rule.baseline)),
@@ -187,11 +175,11 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
     return search.study.add(context.baseline, verdict, details)
 
 
-def _own_settings_fail(search: SearchRun, outcome: TrialOutcome, folder: Path) -> str:
+def _own_settings_fail(search: SearchRun, outcome: outcomes.TrialOutcome, folder: Path) -> str:
     wrong = "the file or BASELINE" if search.context.observed is None else "it or its arguments"
     return (
         f"{search.context.options.workload.model_path} fails with your own settings: "
-        f"{describe(as_failure(outcome))}\n"
+        f"{outcomes.describe(outcomes.as_failure(outcome))}\n"
         f"A search compares with your settings, so they must work. Correct {wrong}.\n"
         f"{_in_the_way(search)}Whole log: {folder / 'stderr.log'}"
     )
@@ -209,20 +197,23 @@ def _in_the_way(search: SearchRun) -> str:
     )
 
 
-def costs(search: SearchRun, runs: Runs) -> CostsMeasured:
-    """Return the seconds of trials, rounds and seeds, from the baseline's processes."""
-    context, notes = search.context, search.study.notes
-    each = search.time_budget.run_seconds()
+def costs_text(search: SearchRun, runs: Runs) -> str:
+    """Return the seconds of a trial, a round and a seed, from the baseline's processes, as text."""
+    context, each = search.context, search.time_budget.run_seconds()
     timing = min(each, median(map(time_budget.timed_seconds, runs)))
     dataset = 0.0 if context.is_dataset_shared else context.dataset_seconds
-    return CostsMeasured(
-        start_seconds=max(0.0, each - timing - dataset),
-        timing_seconds=timing,
-        dataset_seconds=context.dataset_seconds,
-        is_dataset_shared=context.is_dataset_shared,
-        round_seconds=median(time_budget.round_seconds(context, run, each) for run in runs),
-        seed_seconds=notes.seed_seconds if context.judge.has_quality else None,
-    )
+    parts = {"dataset": dataset} if dataset else {}
+    parts |= {"start": max(0.0, each - timing - dataset), "timing": timing}
+    told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
+    a_round = median(time_budget.round_seconds(context, run, each) for run in runs)
+    text = f"a trial takes about {span(sum(parts.values()))} ({told})"
+    text += f", a confirmation round {span(a_round)}"
+    seed = search.study.notes.seed_seconds
+    if seed is not None and context.judge.has_quality:
+        text += f", a short training {span(seed)}"
+    if context.is_dataset_shared:
+        text += f"; the dataset is built once, in {context.dataset_seconds:.1f} s"
+    return text
 
 
 def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
@@ -257,9 +248,9 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
 
 def cut_by_budget(search: SearchRun, outcome: object) -> bool:
     """Return whether a process ended for no other reason than the time budget."""
-    if isinstance(outcome, TimedOut) and search.clock.seconds is not None:
+    if isinstance(outcome, outcomes.TimedOut) and search.clock.seconds is not None:
         return outcome.limit_seconds < search.context.options.budget.trial_timeout_seconds
-    return outcome == Lost(OUT_OF_TIME)
+    return outcome == outcomes.Lost(OUT_OF_TIME)
 
 
 def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:

@@ -38,28 +38,24 @@ _PLAN = MeasurePlan(looks=(6,))
 def drift_now(search: SearchRun, resumed: bool = False) -> float:
     """Return the machine's speed now over its speed at the start; 1 while it is about the same.
 
-    The baseline is timed if a check is due or the search was `resumed`. If that fails, the last
-    known speed holds.
+    The baseline is timed if a check is due, after enough trials that are long enough, or if the
+    search was `resumed`. If that fails, the last known speed holds.
     """
     notes, device = search.study.notes, search.worker or OWN
     checks = notes.drift_checks.get(device, ())
     last = next(reversed(checks), None)
-    told = len(search.study.finished())
-    if resumed or _is_due(search, last.trials if last else 1):
-        rate = _measure(search, told) or (last.samples_per_second if last else 0.0)
-        last = DriftCheck(told, rate)
+    finished = search.study.finished()
+    since = finished[last.trials if last else 1 :]
+    seconds = sum(map(trial_seconds, since))
+    is_due = len(since) >= EVERY and _SHARE * seconds >= trial_seconds(search.baseline)
+    if resumed or is_due:
+        rate = _measure(search, len(finished)) or (last.samples_per_second if last else 0.0)
+        last = DriftCheck(len(finished), rate)
         notes.drift_checks[device] = [*checks, last]
     runs = notes.baseline_runs
     if last is None or not runs:
         return 1.0
     return drift([run.samples_per_second for run in runs], last.samples_per_second)
-
-
-def _is_due(search: SearchRun, told: int) -> bool:
-    """Return whether enough trials, and long enough ones, followed the first `told` trials."""
-    since = search.study.finished()[told:]
-    seconds = sum(map(trial_seconds, since))
-    return len(since) >= EVERY and _SHARE * seconds >= trial_seconds(search.baseline)
 
 
 def drift(first: Sequence[float], now: float) -> float:
@@ -75,16 +71,18 @@ def apart(first: Sequence[float], later: Sequence[float]) -> float:
     """Return the median of the later rates over that of the first; 1 within their noise.
 
     They differ beyond it if the intervals of both means of logarithms leave a gap. A single rate
-    shows no noise, so nothing differs from it.
+    shows no noise, so nothing differs from it, nor from none.
     """
+    if not (first and later):
+        return 1.0
     (low, high), (lowest, highest) = (bounds(list(map(math.log, x))) for x in (first, later))
     return 1.0 if low <= highest and lowest <= high else median(later) / median(first)
 
 
-def _later_speed(notes: StudyFacts) -> float:
-    """Return the baseline's rate in the confirmation over that of the trials; 1 within noise."""
-    first, later = _first_rates(notes), _later_rates(notes)
-    return apart(first, later) if first and later else 1.0
+def _rates(notes: StudyFacts) -> tuple[list[float], Sequence[float]]:
+    """Return the baseline's rates before the trials, and in the confirmation."""
+    later = () if notes.confirmation is None else notes.confirmation.baseline_rates
+    return [run.samples_per_second for run in notes.baseline_runs or ()], later
 
 
 def slowed_at_first(search: SearchRun) -> float:
@@ -94,38 +92,29 @@ def slowed_at_first(search: SearchRun) -> float:
     slow as the baseline before them, or were corrected.
     """
     notes, told = search.study.notes, len(search.study.finished())
-    speed = _later_speed(notes)
-    ends = [median(rates) for rates in (_first_rates(notes), _later_rates(notes)) if rates]
+    both = _rates(notes)
     checks = notes.drift_checks.get(search.worker or OWN, ())
-    during = [one for one in checks if one.trials < told]
     is_known = any(
-        abs(math.log(one.samples_per_second / end)) < math.log(SLOWED)
-        for one in during
-        for end in ends
-        if one.samples_per_second
+        abs(math.log(one.samples_per_second / median(rates))) < math.log(SLOWED)
+        for one in checks
+        for rates in both
+        if rates and one.samples_per_second and one.trials < told
     )
-    return 1.0 if is_known else speed
+    return 1.0 if is_known else apart(*both)
 
 
 def baselines_apart(notes: StudyFacts) -> str | None:
     """Return a remark if the confirmation's baseline ran unlike that of the trials; else None."""
-    speed = _later_speed(notes)
+    first, later = _rates(notes)
+    speed = apart(first, later)
     if abs(speed - 1) < _LEAST_TOLD:
         return None
-    before, then = median(_first_rates(notes)), median(_later_rates(notes))
+    before, then = median(first), median(later)
     return (
         f"your baseline drifted {100 * abs(speed - 1):.0f} % during the search, from {before:.4g} "
         f"{notes.rate_unit} before the trials to {then:.4g} in the confirmation. Ratios of trials "
         "are off by that much; the confirmed speed-up is not affected"
     )
-
-
-def _first_rates(notes: StudyFacts) -> list[float]:
-    return [run.samples_per_second for run in notes.baseline_runs or ()]
-
-
-def _later_rates(notes: StudyFacts) -> tuple[float, ...]:
-    return () if notes.confirmation is None else notes.confirmation.baseline_rates
 
 
 def conditions(details: TrialDetails) -> list[str]:

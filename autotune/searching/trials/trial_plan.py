@@ -65,11 +65,10 @@ def to_beat(search: SearchRun, machine_speed: float) -> float | None:
     run, which a slower trial may win by a faster start.
     """
     best = best_feasible(search.study.finished())
-    bounds = None if best is None else best.details.samples_per_second_ci95
-    if best is None or bounds is None or search.context.objective.run_samples is not None:
+    run = None if best is None else best.details.measurement
+    if run is None or search.context.objective.run_samples is not None:
         return None
-    low = bounds[0] / (best.details.machine_speed or 1.0)
-    return 1 / (low * machine_speed)
+    return run.machine_speed / (run.samples_per_second_interval[0] * machine_speed)
 
 
 def deadline(search: SearchRun, config: TrainingConfig) -> float:

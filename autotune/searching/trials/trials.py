@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import fmean
-from types import MappingProxyType
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.configuration.constraints import Verdict, judge
@@ -30,17 +29,11 @@ from autotune.process.devices import Device, crowded_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
 from autotune.searching.run.coverage import TO_CONFIRM, end_reason, widen_when_due
-from autotune.searching.run.events import LeftOut, TrialEnded, TrialStarted, Warned
+from autotune.searching.run.events import Noted, TrialEnded, TrialStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import process_seconds
+from autotune.searching.trials import trial_plan as planning
 from autotune.searching.trials.drift import drift_now, time_candidate_again
-from autotune.searching.trials.trial_plan import (
-    deadline,
-    modes_put_off,
-    skip_dear_modes,
-    to_beat,
-    trial_plan,
-)
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.storage import GRACE_SECONDS, check_still_there
 from autotune.study.study import INTERRUPTED
@@ -65,7 +58,7 @@ class Breaker:
         self._most_failures = most_failures
         self._left_out: set[str] = set()
         self._failed: list[str] = []
-        self._lost: list[str] = []
+        self._lost = 0
 
     def finished(self, trial: FinishedTrial) -> None:
         """Count a finished trial.
@@ -74,18 +67,17 @@ class Breaker:
             TooManyLostError: `most_failures` trials failed in a row.
         """
         with self._lock:
-            self._lost.clear()
-            if trial.details.outcome == "out_of_memory":
-                return
+            self._lost = 0
             if trial.details.outcome == "measured":
                 self._failed.clear()
+            elif trial.details.outcome != "out_of_memory":
+                self._failed.append(trial.verdict.reason)
+            if len(self._failed) < self._most_failures:
                 return
-            self._failed.append(trial.verdict.reason)
-            failed = list(self._failed)
-        if len(failed) >= self._most_failures:
+            reasons = Counter(self._failed).most_common()
             raise TooManyLostError(
-                f"{len(failed)} trials in a row failed, and nothing in between worked:\n"
-                + "\n".join(f"  {count} x {why}" for why, count in Counter(failed).most_common())
+                f"{len(self._failed)} trials in a row failed, and nothing in between worked:\n"
+                + "\n".join(f"  {count} x {why}" for why, count in reasons)
                 + "\nSee the logs of the last trials. Rerun the command to continue with other "
                 "settings; raise --max-failures to tolerate more failures."
             )
@@ -97,13 +89,12 @@ class Breaker:
             TooManyLostError: three trials were lost in a row.
         """
         with self._lock:
-            self._lost.append(reason)
-            lost = len(self._lost)
-        if lost >= _MOST_LOST_IN_A_ROW:
-            raise TooManyLostError(
-                f"{lost} trials in a row did not complete. The last one: {reason}. See the logs of "
-                "the last trials, then rerun the command to continue."
-            )
+            self._lost += 1
+            if self._lost >= _MOST_LOST_IN_A_ROW:
+                raise TooManyLostError(
+                    f"{self._lost} trials in a row did not complete. The last one: {reason}. See "
+                    "the logs of the last trials, then rerun the command to continue."
+                )
 
     def leave_out(self, values: Iterable[str]) -> list[str]:
         """Return those of `values` that are new, and remember them as left out."""
@@ -118,34 +109,28 @@ _SEED_STRIDE = 1_000_003
 POLL_SECONDS = 0.5
 """Seconds between two looks at the trials of other workers, while there is nothing to run."""
 
-Told = TrialStarted | TrialEnded | LeftOut
+Told = TrialStarted | TrialEnded | Noted
 """Events that the study loop yields."""
 ExtraDevices = Mapping[Device, Runner]
 """Extra devices, each with the runner that runs its jobs."""
-NO_DEVICES: ExtraDevices = MappingProxyType({})
 
 
-def run_trials(search: SearchRun, extra_devices: ExtraDevices = NO_DEVICES) -> Iterator[Told]:
+def run_trials(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Told]:
     """Run trials on all devices until a limit is reached or the space is exhausted.
 
     Raises:
         TooManyLostError: trial after trial was lost to faults of the infrastructure, or failed.
         KeyboardInterrupt: a person asked to stop; no trial is left running.
     """
-    _use_sampler(search)
-    breaker = Breaker(search.context.options.budget.max_failures)
-    others = (joined(search, *device) for device in extra_devices.items())
-    members = [work(member, breaker) for member in (search, *others)]
-    yield from members[0] if len(members) == 1 else _in_threads(members, search.stop)
-
-
-def _use_sampler(search: SearchRun) -> None:
-    """Choose the sampler, once for all threads of this process."""
     study, sampling = search.study, search.context.options.sampling
     seed = sampling.seed + _SEED_STRIDE * len(study.finished()) + zlib.crc32(search.worker.encode())
     study.use_sampler(sampling.sampler, seed, search.time_budget.trial_cost)
     study.is_affordable = lambda config: search.time_budget.can_win(config)  # noqa: PLW0108 (anew)
     study.news()  # drops those of earlier runs
+    breaker = Breaker(search.context.options.budget.max_failures)
+    others = (joined(search, *device) for device in extra_devices.items())
+    members = [work(member, breaker) for member in (search, *others)]
+    yield from members[0] if len(members) == 1 else _in_threads(members, search.stop)
 
 
 def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
@@ -161,8 +146,8 @@ def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
             trial = yield from _run_trial(search, *claimed)
         for told in study.news():
             yield search.trial_ended(told)
-        for what in breaker.leave_out([*study.left_out(), *modes_put_off(search)]):
-            yield LeftOut(what)
+        for what in breaker.leave_out([*study.left_out(), *planning.modes_put_off(search)]):
+            yield Noted(f"left out: {what}")
         if isinstance(trial, FinishedTrial):
             breaker.finished(trial)
         elif trial == OUT_OF_TIME:
@@ -178,7 +163,7 @@ def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
 def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
     """Claim the next trial, configurations of `warm_start` first; None if there is none."""
     context = search.context
-    skip_dear_modes(search)
+    planning.skip_dear_modes(search)
     widen_when_due(search)
     if end_reason(search) is not None:
         return None
@@ -240,9 +225,8 @@ def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[T
         return too_large, 0.0
     speed = drift_now(search)
     start = time.monotonic()
-    job = search.context.job(
-        Measure(trial_plan(search, to_beat(search, speed))), config, deadline(search, config)
-    )
+    plan = planning.trial_plan(search, planning.to_beat(search, speed))
+    job = search.context.job(Measure(plan), config, planning.deadline(search, config))
     outcome = search.runner.run(job, search.folder(f"{number:04d}"))
     taken = time.monotonic() - start
     if isinstance(outcome, Measured):

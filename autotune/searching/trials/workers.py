@@ -22,15 +22,8 @@ from pydantic import TypeAdapter
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import ScriptOptions
-from autotune.context.inspection import (
-    check_device,
-    inspect,
-    inspection,
-    inspection_of_device,
-    observation,
-    observe,
-)
-from autotune.context.options import SearchOptions
+from autotune.context.inspection import check_device, inspect_workload, observation, observe
+from autotune.context.options import Resources, SearchOptions, WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
 from autotune.process.common.trial_folder import make_private
@@ -43,19 +36,12 @@ from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEnded, Warned
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.trials.trials import run_trials
+from autotune.study import storage as storages
 from autotune.study.facts import Plan, StudyFacts
 from autotune.study.identity import Identity, differences
-from autotune.study.storage import (
-    check_storage,
-    disconnect,
-    is_server,
-    masked,
-    opened,
-    storage_errors,
-)
 from autotune.study.study import open_study
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.outcome import Inspected, Observed
+from autotune.values.outcome import Inspected
 
 _DEADLINE_SECONDS = 600.0
 _LOOK_SECONDS = 1.0
@@ -118,7 +104,7 @@ def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]
     Raises:
         UsageError: the study is of the other kind of workload, or of several processes.
     """
-    storage = opened(options.storage)
+    storage = storages.opened(options.storage)
     said = False
     try:
         while (joined := _ready(options, storage)) is None:
@@ -128,7 +114,7 @@ def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]
             stop.check()
             time.sleep(_LOOK_SECONDS)
     finally:
-        disconnect(storage)
+        storages.disconnect(storage)
     return joined
 
 
@@ -208,55 +194,45 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         FilesChangedError: a file of the training changed meanwhile.
         StorageError: the storage cannot be used.
     """
-    check_storage(options.storage)
-    if not is_server(options.storage):
+    storages.check_storage(options.storage)
+    if not storages.is_server(options.storage):
         raise UsageError(
-            f"--storage {masked(options.storage)} takes one writing process. Workers need a "
-            "PostgreSQL server; on one host, `autotune search --device` needs none."
+            f"--storage {storages.masked(options.storage)} takes one writing process. Workers need "
+            "a PostgreSQL server; on one host, `autotune search --device` needs none."
         )
     files = WorkloadFiles(options.model_path, options.script)
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
-    with storage_errors(options.storage):
+    with storages.storage_errors(options.storage):
         make_private(options.folder)
         joined = yield from _wait(options, stop)
         _compare(options, joined)
-        started = time.monotonic()
-        found, observed = _inspected(options, joined, runner)
-        seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
+        folder, observed = options.own_folder / "inspect", None
+        if joined.script is not None:
+            job = observation(options.model_path, joined.script, _DEADLINE_SECONDS)
+            observed = observe(runner, job, folder / "script")
+            check_device(observed, options.device.torch_name)
+        resources = Resources(options.device.torch_name)
+        found, seconds = inspect_workload(
+            WorkloadOptions(options.model_path), resources, observed, runner, folder
+        )
         _compare(options, joined, found)
-        search = _search(options, joined, found, runner)
         context = replace(
-            search.context,
-            observed=observed,
-            start_seconds=seconds,
-            dataset_seconds=found.dataset_seconds,
-            is_dataset_shared=found.is_shared,
+            _context(options, joined, found), observed=observed, start_seconds=seconds
         )
         files.add_imports(context)
-        search = replace(search, stop=stop, context=context)
+        study = open_study(options.study, options.storage, context.space, context.objective)
+        study.check_identity(joined.identity.facts)
+        # The search itself decides when trials are no longer worth their time.
+        name = f"@{options.worker}"
+        search = SearchRun(context, runner, study, may_settle=False, stop=stop, worker=name)
         try:
             yield from _work(search)
         finally:
             search.study.disconnect()
 
 
-def _inspected(
-    options: WorkerOptions, joined: Joined, runner: Runner
-) -> tuple[Inspected, Observed | None]:
-    """Inspect machine and workload; a script is observed for that, on the device that it takes."""
-    if joined.script is None:
-        job = inspection(options.device.torch_name, options.model_path)
-        return inspect(runner, job, options.own_folder / "inspect"), None
-    folder = options.own_folder / "inspect" / "script"
-    job = observation(options.model_path, joined.script, _DEADLINE_SECONDS)
-    observed = observe(runner, job, folder)
-    check_device(observed, options.device.torch_name)
-    found = inspect(runner, inspection_of_device(observed), options.own_folder / "inspect")
-    return replace(found, workload=observed.workload), observed
-
-
-def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Runner) -> SearchRun:
-    """Return the search run for this device, with the options that the search noted."""
+def _context(options: WorkerOptions, joined: Joined, found: Inspected) -> SearchContext:
+    """Return the context of trials on this device, with the options that the search noted."""
     plan, identity, script = joined.plan, joined.identity, joined.script
     assert identity.space is not None, "a search notes its space"
     assert identity.memory_limit_bytes is not None, "a search notes its limit"
@@ -273,7 +249,7 @@ def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Ru
         trials=plan.trials,
         **told,
     )
-    context = SearchContext(
+    return SearchContext(
         options=search,
         machine=found.machine,
         facts=found.workload,
@@ -281,11 +257,9 @@ def _search(options: WorkerOptions, joined: Joined, found: Inspected, runner: Ru
         space=identity.space,
         trials=plan.trials,
         memory_limit_bytes=identity.memory_limit_bytes,
+        dataset_seconds=found.dataset_seconds,
+        is_dataset_shared=found.is_shared,
     )
-    study = open_study(options.study, options.storage, context.space, context.objective)
-    study.check_identity(identity.facts)
-    # The search itself decides when trials are no longer worth their time.
-    return SearchRun(context, runner, study, may_settle=False, worker=f"@{options.worker}")
 
 
 def _work(search: SearchRun) -> Iterator[Event]:
@@ -294,5 +268,5 @@ def _work(search: SearchRun) -> Iterator[Event]:
         search = search.narrowed_by(noted)
     yield Planned(search.context, len(search.study.finished()))
     yield PhaseStarted("search", f"running trials of {search.study.name}")
-    yield from run_trials(search)
+    yield from run_trials(search, {})
     yield TrialsEnded(end_reason(search) or "the search needs no more trials")

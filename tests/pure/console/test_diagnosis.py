@@ -8,7 +8,14 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.event_lines import stage_lines
 from autotune.console.tables import show_profile
-from autotune.searching.run.diagnosis import COMPUTE, LOADER, Diagnosis, most_speedup, narrowed
+from autotune.searching.run.diagnosis import (
+    COMPUTE,
+    LOADER,
+    Diagnosis,
+    limits_of,
+    most_speedup,
+    narrowed,
+)
 from autotune.values.outcome import Diagnosed, Loading, Profiled
 from factories import cpu_machine, cuda_machine
 
@@ -270,7 +277,7 @@ def test_the_share_of_a_step_in_which_the_gpu_is_busy_is_said(capsys):
 
 
 def test_limits_are_what_each_stage_could_do_alone():
-    limits = diagnosis(cpu_machine(), transfer_seconds=0.0).limits()
+    limits = limits_of(diagnosis(cpu_machine(), transfer_seconds=0.0).stages)
     assert limits == pytest.approx(
         {
             "loader, num_workers=0": 320.0,

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from autotune.commands import execute, search
+from autotune.commands import search, worker
 from autotune.console.progress import Waiting
 from autotune.context.options import SearchOptions
 from autotune.searching.run.events import PhaseStarted
@@ -56,7 +56,7 @@ def test_a_worker_says_what_takes_so_long_unless_it_was_told_to_be_silent(monkey
         yield PhaseStarted("search", "16 trials", None)
         time.sleep(0.5)
 
-    monkeypatch.setattr(execute, "join", join)
+    monkeypatch.setattr(worker, "join", join)
     words = ["worker", "a", "--storage", "postgresql://db/all", "--model", PLAIN, "--device", "cpu"]
     said = command(*words).err
     assert said.index("... inspecting the machine and the file") < said.index("16 trials")

@@ -247,7 +247,7 @@ class Executed:
 def test_each_command_calls_the_script_that_a_search_calls(tool, package, monkeypatch, is_module):
     executed = Executed()
     places = ("search.execute_search", "compare.execute_comparison")
-    for place in (*places, "profile.execute_profile", "execute.execute_worker"):
+    for place in (*places, "profile.execute_profile", "worker.execute_worker"):
         monkeypatch.setattr(f"autotune.commands.{place}", executed)
     flags, name = (("-m",), "pack.train") if is_module else ((), "train-it")
     for each in ("search", "compare", "profile", "worker"):
