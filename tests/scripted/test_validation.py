@@ -1,6 +1,7 @@
 """A configuration that leads is validated before the study is told; others get a seed."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import optuna
@@ -16,7 +17,7 @@ from autotune.searching.run.events import (
     TrialStarted,
 )
 from autotune.searching.search import search
-from autotune.values.outcome import NonFinite
+from autotune.values.outcome import Measured, NonFinite
 from scripted_runner import ScriptedRunner, agreeing, at, batch_of, events_of, options_in, trials_of
 
 SPACE = "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"
@@ -97,14 +98,23 @@ def test_a_leader_has_seeds_until_a_look_decides(losses, seeds, tmp_path):
     assert seeds_before(2, options, runner_with(losses, FOR_HOURS)) == list(range(seeds))
 
 
-@pytest.mark.parametrize(("budget", "seeds"), [(4000.0, [0, 1, 2]), (680.0, [0])])
-def test_but_one_where_the_time_has_no_further_ones(budget, seeds, tmp_path, clock):
+@pytest.mark.parametrize(("trial_seconds", "seeds"), [(100.0, [0, 1, 2]), (10.0, [0])])
+def test_but_one_while_further_ones_take_longer_than_the_trials_have(
+    trial_seconds, seeds, tmp_path, clock
+):
+    """Two more seeds of each side take 80 s; only the baseline was measured before."""
+
     def quality(config, seed):
-        clock.now += 250.0 if batch_of(config) == 64 else 100.0
+        clock.now += 20.0
         return 0.9
 
-    runner = ScriptedRunner(speed, quality, seed_seconds=100.0)
-    options = options_for(tmp_path, time_budget_seconds=budget, warm_start=in_order(64))
+    def measure(config, phase):
+        clock.now += trial_seconds
+        run = speed(config, phase).measurement
+        return Measured(replace(run, start_seconds=trial_seconds))
+
+    runner = ScriptedRunner(measure, quality, seed_seconds=20.0)
+    options = options_for(tmp_path, time_budget_seconds=4000.0, warm_start=in_order(64))
     assert seeds_before(2, options, runner) == seeds
 
 

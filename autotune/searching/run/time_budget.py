@@ -238,14 +238,21 @@ class TimeBudget:
         return not self.prober.unknown([config])[0] or (self.prober.can_accept and self.fits(None))
 
     def has_seeds(self, training: str, look: int) -> bool:
-        """Return whether the time left has the seeds of a training up to `look`, and what follows.
+        """Return whether seeds of a training up to `look` are worth their time while trials run.
 
-        That is the confirmation of the current candidate, or without one the training's own rounds.
+        The time left has to have them and what follows: the confirmation of the current candidate,
+        or without one the training's own rounds. And short trainings may take no more of a time
+        budget than trials, because what leads after a few of these is seldom the result.
         """
+        if self.clock.seconds is None:
+            return True
         seeds = self.prober.missing_seeds(training, look) * self.prober.seed_seconds
         one = self.candidate
         after = self.rounds_seconds(one) + (self.seeds_seconds(one) if one else 0.0)
-        return self.clock.left >= seeds + after
+        finished = self.study.finished()
+        timing = sum(map(trial_seconds, finished))
+        judging = sum(max(0.0, (t.details.seconds or 0.0) - trial_seconds(t)) for t in finished[1:])
+        return self.clock.left >= seeds + after and judging + seeds <= timing
 
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""
