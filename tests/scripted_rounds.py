@@ -30,6 +30,8 @@ class ScriptedRounds:
     script: Script
     asked: list[tuple[str, int]] = field(default_factory=list)
     standings: list[Standing] = field(default_factory=list)
+    hosts: list[str | None] = field(default_factory=list)
+    """Host of each process."""
 
     def hold(self, *candidates: Participant, family: int = 1) -> Participant | None:
         """Return the winner; None without one."""
@@ -78,6 +80,7 @@ class ScriptedRounds:
     ) -> Measurement | Failure:
         number, _, name = folder.name.partition("-")
         self.asked.append((name, int(number)))
+        self.hosts.append(conditions.host)
         return self.script(name, int(number))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.comparison.race import LOOKS, changes, confidence, preferred, rounds_to_win
 from autotune.comparison.rounds import PairedComparison, Participant
+from autotune.configuration.job import SEARCH_HOST
 from autotune.sampling.acquisition import Posterior
 from autotune.values.outcome import Crashed
 from factories import GIB, measurement
@@ -89,6 +90,13 @@ def test_the_interval_of_a_later_test_is_wider():
     scripted = ScriptedRounds(steady(two=150))
     assert scripted.hold(TWO_CHANGES, family=2) == TWO_CHANGES
     assert scripted.comparison.confidence == pytest.approx(0.99)
+
+
+def test_only_rounds_that_are_evidence_have_hosts_of_their_own():
+    scripted = ScriptedRounds(steady(one=150, two=110))
+    scripted.hold(ONE_CHANGE, TWO_CHANGES)
+    tests = [f"round {number}" for number in range(2, 8) for _ in range(2)]
+    assert scripted.hosts == [SEARCH_HOST] * 6 + tests
 
 
 def test_rounds_that_choose_one_of_several_are_no_evidence_for_it():
