@@ -1,8 +1,9 @@
-"""Measure autotune on a GPU, in three commands of five, five and nine minutes.
+"""Measure autotune on a GPU, in four commands of five, five, nine and nine minutes.
 
     python benchmarks/gpu/kit.py part1 --out DIR      tests, search of a training script, judge
     python benchmarks/gpu/kit.py part2 --out DIR      search of a model.py, judge, probes
     python benchmarks/gpu/kit.py rest --out DIR       a larger network, rival, A/A
+    python benchmarks/gpu/kit.py bert --out DIR       BERT-base's shape, batches bounded by memory
     python benchmarks/gpu/kit.py part2 --out DIR --only "resnet18 search,resnet18 judge"
     python benchmarks/gpu/kit.py part1 --out DIR --device cpu --smoke     a check that all runs
 
@@ -67,7 +68,7 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", help="part1, part2, rest, or a JSON file of steps")
+    parser.add_argument("part", help="part1, part2, rest, bert, or a JSON file of steps")
     parser.add_argument("--out", type=Path, required=True, help="an empty or new folder")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--smoke", action="store_true", help="tiny shapes and budgets")
