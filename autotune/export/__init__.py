@@ -14,6 +14,7 @@ from autotune.export.accelerate import to_accelerate
 from autotune.export.form import Exported
 from autotune.export.hf import to_hf
 from autotune.export.lightning import to_lightning
+from autotune.export.patch import to_patch
 from autotune.export.plain import to_env, to_json, to_python, to_torchrun
 
 FORMATS: dict[str, Callable[[BestConfig], Exported]] = {
@@ -28,11 +29,11 @@ FORMATS: dict[str, Callable[[BestConfig], Exported]] = {
 
 
 def export(best: BestConfig, form: str) -> Exported:
-    """Return the settings of `best` in one of `FORMATS`.
+    """Return the settings of `best` in one of `FORMATS`, or as a "patch" of its script.
 
     A comment above them, except in JSON, has their origin, their use and the settings left out.
     """
-    exported = FORMATS[form](best)
+    exported = to_patch(best) if form == "patch" else FORMATS[form](best)
     if form == "json":
         return exported
     machine, source = best.machine, best.provenance

@@ -1,6 +1,7 @@
 """A setting reaches a script in the way that the script takes it; the user's files stay as is."""
 
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import pytest
 
 from autotune.calling.flag import Flag, flag_from, preset_maps
-from autotune.configuration.job import Job, Measure
+from autotune.configuration.job import Job, Measure, Observe
 from autotune.configuration.script import ScriptOptions, with_flags
 from autotune.configuration.training_config import TrainingConfig
+from autotune.export import export
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import NotApplied
+from autotune.values.outcome import NotApplied, Observed
 from children import QUICK, autotune, measured, succeeded
 from command_line import command
 from factories import written
+from patched_scripts import CHANGES, SHUFFLED, answer
 from tiers import late
 from tuned_scripts import SCRIPTS, best, report_of, run
 
@@ -270,3 +273,17 @@ def test_an_installed_command_is_found_as_a_shell_finds_it(folder, tool):
     assert f"runs with /opt/other/bin/python3, autotune with {sys.executable}" in refused.err
     tool.write_text("#!/bin/sh\n")
     assert "train-it does not exist" in command("search", "train-it").err
+
+
+def test_a_patched_script_runs_with_the_settings_of_its_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    settings = {name: value for name, (value, _) in CHANGES.items() if name != "channels_last"}
+    script.write_text(SHUFFLED)
+    (tmp_path / "a.diff").write_text(export(answer(**settings), "patch").text)
+    subprocess.run(["git", "apply", "a.diff"], check=True)
+    job = Job(Observe(), "cpu", str(script), script=ScriptOptions(()).call())
+    with SubprocessRunner(tmp_path / "inductor") as runner:
+        found = runner.run(job, tmp_path / "trial")
+    assert isinstance(found, Observed), found
+    assert {name: found.workload.baseline[name] for name in settings} == settings

@@ -1,0 +1,313 @@
+"""Write a result as a unified diff of the training script that was searched.
+
+A setting is written where the script's source shows its one place: arguments of the only DataLoader
+and optimizer, calls that the script makes already, the default of a flag, the statement of the
+training loop that calls the model. What has no such place is named above the diff.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.calling.flag import flag_from
+from autotune.configuration.best_config import BestConfig
+from autotune.export.form import Exported, left_out
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Value
+from autotune.values.errors import UsageError
+
+_LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "in_order")
+_CALLS = {
+    "num_threads": "torch.set_num_threads",
+    "float32_matmul_precision": "torch.set_float32_matmul_precision",
+}
+_ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
+_KERNELS: Mapping[Value, Mapping[str, Value]] = {
+    "fused": {"fused": True, "foreach": None},
+    "foreach": {"fused": None, "foreach": True},
+    "for_loop": {"fused": False, "foreach": False},
+    None: {"fused": None, "foreach": None},
+}
+
+
+def to_patch(best: BestConfig) -> Exported:
+    """Return the diff of the script of `best`; it is applied in the directory of the search.
+
+    Raises:
+        UsageError: the result is that of a model.py, or its script is not there or no Python.
+    """
+    path = Path(os.path.relpath(best.provenance.model))
+    if best.provenance.arguments_sha256 is None:
+        raise UsageError(
+            f"--format patch is for training scripts, and {path} is a model.py: call "
+            "autotune.load in your loop, or write --format python."
+        )
+    try:
+        path.relative_to(".")  # git refuses a patch of files above
+        text = path.read_text(encoding="utf-8")
+        source = _Source(text, ast.parse(text))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}. Write the patch where the search was started."
+        ) from error
+    placed = _place(source, best)
+    lines = difflib.unified_diff(
+        text.splitlines(keepends=True),
+        source.edited().splitlines(keepends=True),
+        f"a/{path.as_posix()}",
+        f"b/{path.as_posix()}",
+    )
+    own = best.evidence.baseline.config
+    unchanged = {name for name, value in best.config.items() if value == own.get(name)}
+    use = "git apply FILE, and git apply -R FILE to take it back"
+    return Exported("".join(lines), left_out(best, placed | unchanged), use)
+
+
+def _place(source: _Source, best: BestConfig) -> set[str]:
+    """Write each changed setting that has a place; return the names of those written."""
+    changed, placed = best.changed, set[str]()
+    device = best.machine.device.partition(":")[0]
+    ways: dict[str, Callable[[Value], bool]] = {
+        **{name: _loader_argument(source, name) for name in _LOADER},
+        **{name: _call_of_torch(source, call) for name, call in _CALLS.items()},
+        **{name: _assignment(source, to) for name, to in _ASSIGNED.items()},
+        "optimizer_impl": lambda value: _optimizer_kernel(source, value),
+        "compile_mode": lambda value: _compilation(source, value),
+        "channels_last": lambda value: (
+            value is True
+            and source.before_optimizer("{model}.to(memory_format=torch.channels_last)")
+        ),
+        "amp_dtype": lambda value: _autocast(source, value, device),
+    }
+    for flag in map(flag_from, best.maps):
+        ways[flag.knob] = _default_of(source, flag.words[0] if flag.words else "")
+    for name, value in changed.items():
+        if name in ways and ways[name](value):
+            placed.add(name)
+    return placed
+
+
+@dataclass
+class _Source:
+    """A script's text, its syntax tree, and changes of the text."""
+
+    text: str
+    tree: ast.Module
+    _edits: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def edited(self) -> str:
+        """Return the text with all changes; those at one place in the order in which they came."""
+        data = self.text.encode()
+        in_order = sorted(enumerate(self._edits), key=lambda one: (one[1][0], one[0]))
+        for _, (start, end, new) in in_order[::-1]:
+            data = data[:start] + new.encode() + data[end:]
+        return data.decode()
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the number of bytes before a place; lines count from 1."""
+        lines = self.text.encode().splitlines(keepends=True)
+        return sum(map(len, lines[: line - 1])) + column
+
+    def replace(self, node: ast.expr, new: str) -> None:
+        """Write `new` in the place of an expression."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self.offset(node.lineno, node.col_offset)
+        self._edits.append((start, self.offset(node.end_lineno, node.end_col_offset), new))
+
+    def insert(self, line: int, *new: str) -> None:
+        """Write lines before a line, with its indentation."""
+        at = self.offset(line, 0)
+        before = self.text.splitlines()[line - 1] if line <= len(self.text.splitlines()) else ""
+        indent = before[: len(before) - len(before.lstrip())]
+        self.insert_at(at, "".join(f"{indent}{one}\n" for one in new))
+
+    def insert_at(self, offset: int, new: str) -> None:
+        """Write text after so many bytes."""
+        self._edits.append((offset, offset, new))
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """Return the calls of a function of one of these names, dotted or by its last part."""
+        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        return [node for node in found if _matches(_dotted(node.func), names)]
+
+    def set_argument(self, call: ast.Call, name: str, value: Value, default: Value = None) -> None:
+        """Give a call a keyword argument; the default is left out where it is not written."""
+        known = next((keyword for keyword in call.keywords if keyword.arg == name), None)
+        if known is not None:
+            self.replace(known.value, repr(value))
+        elif value != default:
+            assert call.end_lineno is not None
+            assert call.end_col_offset is not None
+            last = [*call.args, *(keyword.value for keyword in call.keywords)]
+            after = max(((n.end_lineno or 0, n.end_col_offset or 0) for n in last), default=None)
+            at = self.offset(call.end_lineno, call.end_col_offset) - 1
+            if after is not None:
+                at = self.offset(*after)
+            self.insert_at(at, f"{', ' if after else ''}{name}={value!r}")
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """Return the innermost statement that has an expression."""
+        holders = (one for one in ast.walk(self.tree) if isinstance(one, ast.stmt))
+        inside = [one for one in holders if any(part is node for part in ast.walk(one))]
+        return max(inside, key=lambda one: one.lineno)
+
+    def after_imports(self, line: str) -> None:
+        """Write a line after the imports at the top level, and import torch if need be."""
+        imports = [n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+        last = max((node.end_lineno or node.lineno for node in imports), default=0)
+        names = {alias.asname or alias.name for n in imports for alias in n.names}
+        at = self.offset(last + 1, 0)
+        is_known = "torch" in names or any("import torch\n" in new for _, _, new in self._edits)
+        self.insert_at(at, f"{line}\n" if is_known else f"import torch\n{line}\n")
+
+    def optimizer(self) -> ast.Call | None:
+        """Return the only call that builds an optimizer of torch."""
+        import torch
+
+        kinds = [name for name in dir(torch.optim) if name[:1].isupper() and name != "Optimizer"]
+        found = self.calls(*kinds)
+        return found[0] if len(found) == 1 else None
+
+    def model(self) -> str | None:
+        """Return the model as the optimizer's call names it; None if that is not known."""
+        call = self.optimizer()
+        match call.args[:1] if call is not None else []:
+            case [ast.Call(func=ast.Attribute(value=model, attr="parameters"))]:
+                return None if self.calls("DistributedDataParallel") else _dotted(model) or None
+        return None
+
+    def before_optimizer(self, line: str) -> bool:
+        """Write a line about the model before the statement that builds the optimizer."""
+        call, model = self.optimizer(), self.model()
+        if call is None or model is None:
+            return False
+        self.insert(self.statement_of(call).lineno, line.format(model=model))
+        return True
+
+
+def _matches(name: str, wanted: tuple[str, ...]) -> bool:
+    return name in wanted or name.rpartition(".")[2] in wanted
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return a name such as torch.optim.AdamW; empty for another expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := _dotted(node.value)):
+        return f"{before}.{node.attr}"
+    return ""
+
+
+def _loader_argument(source: _Source, name: str) -> Callable[[Value], bool]:
+    def write(value: Value) -> bool:
+        loaders = source.calls("DataLoader")
+        if len(loaders) > 1:
+            shuffled = {"shuffle", "sampler", "batch_sampler"}
+            loaders = [one for one in loaders if shuffled & {k.arg for k in one.keywords}]
+        if len(loaders) == 1:
+            source.set_argument(loaders[0], name, value, KNOBS[name].default)
+        return len(loaders) == 1
+
+    return write
+
+
+def _call_of_torch(source: _Source, name: str) -> Callable[[Value], bool]:
+    def write(value: Value) -> bool:
+        own = [call for call in source.calls(name) if call.args]
+        if len(own) == 1:
+            source.replace(own[0].args[0], repr(value))
+        elif not own:
+            source.after_imports(f"{name}({value!r})")
+        return len(own) <= 1
+
+    return write
+
+
+def _assignment(source: _Source, target: str) -> Callable[[Value], bool]:
+    def write(value: Value) -> bool:
+        own = [
+            node
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Assign) and target in map(_dotted, node.targets)
+        ]
+        if len(own) == 1:
+            source.replace(own[0].value, repr(value))
+        elif not own:
+            source.after_imports(f"{target} = {value!r}")
+        return len(own) <= 1
+
+    return write
+
+
+def _optimizer_kernel(source: _Source, value: Value) -> bool:
+    call = source.optimizer()
+    if call is None or value not in _KERNELS:
+        return False
+    for name, argument in _KERNELS[value].items():
+        source.set_argument(call, name, argument)
+    return True
+
+
+def _compilation(source: _Source, mode: Value) -> bool:
+    """Compile the model, or change the one `torch.compile` of the script."""
+    own = source.calls("torch.compile")
+    if not own:
+        return mode is not None and source.before_optimizer(f"{{model}}.compile(mode={mode!r})")
+    if len(own) > 1 or not own[0].args:
+        return False
+    if mode is None:
+        source.replace(own[0], ast.unparse(own[0].args[0]))
+    else:
+        source.set_argument(own[0], "mode", mode)
+    return True
+
+
+def _autocast(source: _Source, dtype: Value, device: str) -> bool:
+    """Put the statements of the training loop that call the model under autocast."""
+    model, own = source.model(), source.calls("torch.autocast", "autocast")
+    if own:
+        if len(own) == 1 and dtype is None:
+            source.set_argument(own[0], "enabled", False)
+        return len(own) == 1 and dtype is None
+    calling = list(_training_calls(source, model)) if model and dtype else []
+    for statement in calling:
+        source.insert(statement.lineno, f"with torch.autocast({device!r}, torch.{dtype}):")
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
+            source.insert_at(source.offset(line, 0), "    ")
+    return bool(calling)
+
+
+def _training_calls(source: _Source, model: str) -> Iterator[ast.stmt]:
+    """Yield the assignments that call the model, beside a statement that calls backward()."""
+    for holder in ast.walk(source.tree):
+        body = getattr(holder, "body", None)
+        if not isinstance(body, list):
+            continue
+        names = [
+            {_dotted(n.func) for n in ast.walk(one) if isinstance(n, ast.Call)} for one in body
+        ]
+        if any(name.endswith(".backward") for found in names for name in found):
+            for one, found in zip(body, names, strict=True):
+                if isinstance(one, ast.Assign) and model in found:
+                    yield one
+
+
+def _default_of(source: _Source, flag: str) -> Callable[[Value], bool]:
+    """Write a setting as the default of the flag that carried it."""
+
+    def write(value: Value) -> bool:
+        for call in source.calls("add_argument"):
+            names = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+            default = [keyword for keyword in call.keywords if keyword.arg == "default"]
+            if flag in names and default:
+                source.replace(default[0].value, repr(value))
+                return True
+        return False
+
+    return write
