@@ -7,6 +7,7 @@ A map names the way as its user would write it:
 * `train.batch_size`: the word `train.batch_size=64`
 * `env:BATCH_SIZE`: an environment variable
 * `--config:train.batch_size`: a key of the YAML or JSON file that follows `--config`
+* `call:package.module.Class.argument`: an argument of a class or function that the script calls
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value, spelled
@@ -23,7 +25,16 @@ from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import read, shipped
 from autotune.values.text import did_you_mean
 
-_VARIABLE = "env:"
+_VARIABLE, CALL = "env:", "call:"
+_TRAINING = "transformers.training_args.TrainingArguments"
+BATCH_CALLS = (
+    f"{_TRAINING}.per_device_train_batch_size",
+    f"{_TRAINING}.gradient_accumulation_steps",
+    "accelerate.accelerator.Accelerator.gradient_accumulation_steps",
+    "lightning.pytorch.trainer.trainer.Trainer.accumulate_grad_batches",
+    "pytorch_lightning.trainer.trainer.Trainer.accumulate_grad_batches",
+)
+"""Arguments of libraries that decide batches, for which a script need not have a flag."""
 _FILE = re.compile(r"(-[^\s:=]+|[^\s:=][^:=]*\.(?:ya?ml|json)):([^\s:=]+)")
 _PAIR = re.compile(r"(-[^\s/:=]+)/(-[^\s/:=]+)")
 _WORD = re.compile(r"-[^\s:]+|\+{0,2}[A-Za-z_][A-Za-z0-9_./@:-]*")
@@ -55,15 +66,20 @@ class Flag:
         return self.name.removeprefix(_VARIABLE) if self.name.startswith(_VARIABLE) else None
 
     @property
+    def call(self) -> str | None:
+        """Name of the argument of a class or function; None for another way."""
+        return self.name.removeprefix(CALL) if self.name.startswith(CALL) else None
+
+    @property
     def file_key(self) -> tuple[str, str] | None:
         """The word that names a file, and the key in that file; None for another way."""
-        found = None if self.variable else _FILE.fullmatch(self.name)
+        found = None if self.variable or self.call else _FILE.fullmatch(self.name)
         return (found[1], found[2]) if found else None
 
     @property
     def words(self) -> tuple[str, ...]:
         """Flags and keys as the script knows them, such as both of a pair."""
-        if self.variable or self.file_key:
+        if self.variable or self.call or self.file_key:
             return ()
         pair = _PAIR.fullmatch(self.name)
         return (pair[1], pair[2]) if pair else (self.name.removesuffix("="),)
@@ -80,7 +96,7 @@ class Flag:
     def put(self, arguments: Sequence[str], value: Value) -> list[str]:
         """Return the arguments with the flag set to `value`, or added at their end."""
         words = list(arguments)
-        if not self.words:  # a variable, or a key of a file
+        if not self.words:  # a variable, an argument of a call, or a key of a file
             return words
         if self.only is not None:
             others = [word for word in words if word not in self.words]
@@ -146,6 +162,8 @@ def _fault(flag: Flag) -> str | None:
         return "SETTING:VALUE needs a flag without a value, such as amp_dtype:float16=--fp16"
     if flag.variable is not None:
         return word_fault("env", flag.variable)
+    if flag.call is not None:
+        return word_fault("calls", flag.call)
     if flag.file_key:
         return None
     if len(flag.words) > 1:
@@ -154,7 +172,8 @@ def _fault(flag: Flag) -> str | None:
     if not _WORD.fullmatch(flag.words[0]):
         return (
             f"{flag.name!r} is not a way to pass a setting; write --flag, --flag/--no-flag, key "
-            "(for key=VALUE), env:NAME, or --config:key for a key of the file that --config names"
+            "(for key=VALUE), env:NAME, call:module.Class.argument (of a library), or --config:key "
+            "for a key of the file that --config names"
         )
     return None
 
@@ -168,6 +187,25 @@ def variables_of(flags: Sequence[Flag], settings: Mapping[str, Value]) -> dict[s
     }
 
 
+def calls_of(flags: Sequence[Flag], settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the arguments of classes and functions that carry settings, by their names."""
+    return {
+        flag.call: settings[flag.knob]
+        for flag in flags
+        if flag.call and flag.carries(settings[flag.knob])
+    }
+
+
+def parts_of_call(name: str) -> tuple[str, tuple[str, ...], str]:
+    """Return the module, the names in it, and the argument of "package.module.Class.argument".
+
+    A class begins with a capital; without one, the module ends before the function.
+    """
+    *owners, argument = name.split(".")
+    first = next((n for n, part in enumerate(owners) if part[0].isupper()), len(owners) - 1)
+    return ".".join(owners[:first]), tuple(owners[first:]), argument
+
+
 def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
     """Return the maps of a preset, except for knobs that the user's own maps name.
 
@@ -176,12 +214,21 @@ def preset_maps(name: str | None, own: Sequence[Flag]) -> tuple[Flag, ...]:
     """
     if name is None:
         return ()
+    maps = read(preset_file(name)).value["map"]
+    preset = [flag_from(f"{knob}={way}") for knob, way in maps.items()]
+    mapped = {flag.knob for flag in own}
+    return tuple(flag for flag in preset if flag.knob not in mapped)
+
+
+def preset_file(name: str) -> Path:
+    """Return the file of a preset.
+
+    Raises:
+        UsageError: there is no such preset.
+    """
     known = shipped("presets")
     if name not in known:
         raise UsageError(
             f"--preset {name!r} is not one of {', '.join(known)}.{did_you_mean(name, known)}"
         )
-    maps = read(known[name]).value["map"]
-    preset = [flag_from(f"{knob}={way}") for knob, way in maps.items()]
-    mapped = {flag.knob for flag in own}
-    return tuple(flag for flag in preset if flag.knob not in mapped)
+    return known[name]

@@ -18,7 +18,10 @@ from autotune.values.errors import UsageError
     params=[
         click.Argument(["best"], type=common.PATH),
         common.option(
-            "--format form", "Write for this tool.", click.Choice([*FORMATS]), required=True
+            "--format form",
+            "Write for this tool.",
+            click.Choice([*FORMATS, "patch"]),
+            required=True,
         ),
         common.flag("--strict", "Fail if the format cannot carry every setting. Default: warn."),
         common.option("--out", "Write to this new file. Default: stdout.", common.PATH),

@@ -26,8 +26,8 @@ EXACT_ONLY = common.flag(
 )
 AS_MODULE = common.flag("-m as_module", "Run a module by its name, as python -m does.")
 _WAYS = (
-    "batch_size=--batch-size, batch_size=train.bs (an argument train.bs=64), env:BATCH_SIZE, or "
-    "--config:train.bs (a key of its config file)"
+    "batch_size=--batch-size, batch_size=train.bs (an argument train.bs=64), env:BATCH_SIZE, "
+    "--config:train.bs (a key of its config file), or call:module.Class.argument"
 )
 MAP = common.option(
     "--map maps",
@@ -39,7 +39,8 @@ MAP = common.option(
 NO_MAP = common.flag("--no-map", "Leave the script's flags alone, except those that --map names.")
 PRESET = common.option(
     "--preset",
-    "Map the usual batch-size flags of such scripts: hf, lightning or timm. --map overrides it.",
+    "Map the usual batch-size flags of such scripts: hf, lightning or timm. --map overrides it. "
+    "hf also tries gradient checkpointing, attention and Liger kernels.",
     metavar="NAME",
 )
 WORKDIR = common.option(
@@ -166,6 +167,7 @@ def script_options(
         arguments=tuple(arguments or ()),
         flags=maps,
         preset=preset_maps(own["preset"], maps),
+        preset_name=own["preset"],
         proposes=not own["no_map"],
         only_exact=bool(own["exact_only"]),
         metric=own["metric_regex"],

@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from autotune.calling.arguments import Edit, edits_of, files_digest
-from autotune.calling.flag import Flag, variables_of
+from autotune.calling.flag import BATCH_CALLS, Flag, calls_of, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.knobs import ALL_KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
@@ -62,6 +62,8 @@ class Script:
     """Environment variables that carry settings."""
     edits: tuple[Edit, ...] = ()
     """Keys of config files that carry settings; the script gets changed copies of the files."""
+    calls: tuple[tuple[str, Value], ...] = ()
+    """Arguments of classes and functions, each with the value to pass; null leaves it alone."""
     workdir: str | None = None
     """Folder in which a job gets a folder of its own to run in; None: the current one. The runner
     replaces it by that folder."""
@@ -118,6 +120,9 @@ class ScriptOptions:
     flags: tuple[Flag, ...] = ()
     preset: tuple[Flag, ...] = ()
     """Maps of a preset; those count whose flags the script has."""
+    preset_name: str | None = None
+    watched: tuple[str, ...] = ()
+    """Further arguments of calls that the observed run is to see."""
     only_exact: bool = False
     """True to try only settings that preserve results."""
     metric: str | None = None
@@ -164,18 +169,21 @@ class ScriptOptions:
             self.arguments, asked, self.metric, module=self.module, workdir=self.workdir
         )
         if config is None:
-            return unchanged
+            seen = (flag.call for flag in self.flags if flag.call)
+            names = dict.fromkeys((*BATCH_CALLS, *self.watched, *seen))
+            return replace(unchanged, calls=tuple((name, None) for name in names))
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
         variables = (f"env.{name}" for name in config.of_kind("env"))
-        settings = config.every()
+        calls, settings = own_calls(config), config.every()
         return replace(
             unchanged,
             arguments=with_flags(self.arguments, self.flags, config),
-            asked=(*asked, *variables),
+            asked=(*asked, *variables, *(f"calls.{name}" for name in calls)),
             by_flag=by_flag,
             own=dict(own),
             variables=tuple(variables_of(self.flags, settings).items()),
             edits=edits_of(self.flags, settings),
+            calls=tuple((calls_of(self.flags, settings) | calls).items()),
         )
 
     @property
@@ -224,6 +232,8 @@ class Plan:
     """Settings that cannot be applied, each with what it needs."""
     edits: tuple[Edit, ...] = ()
     """Keys of config files that carry settings."""
+    calls: dict[str, Value] = field(default_factory=dict)
+    """Arguments of classes and functions, each with the value to pass."""
     own: dict[str, Value] = field(default_factory=dict)
     """Settings of the untouched script; what it sets itself gives way to other values."""
     silent: tuple[str, ...] = ()
@@ -271,6 +281,11 @@ def own_flags(config: TrainingConfig) -> tuple[Flag, ...]:
         Flag(f"flags.{name}", name, "true" if is_switch(name, (value,)) else None)
         for name, value in config.of_kind("flags").items()
     )
+
+
+def own_calls(config: TrainingConfig) -> dict[str, Value]:
+    """Return the arguments of calls among the user's own knobs that have a value."""
+    return {name: value for name, value in config.of_kind("calls").items() if value is not None}
 
 
 def is_switch(name: str, values: Sequence[Value]) -> bool:
@@ -328,10 +343,10 @@ def plan_run(
         is_allowed = allow_numerics or value == baseline.get(name) or effects.get(name) == "exact"
         if obstacle := _own_obstacle(name, is_allowed):
             withheld[f"{name}={spelled(value)}"], left_alone[name] = obstacle, None
-        elif name.startswith("env."):
-            asked.append(name)
-        else:
+        elif name.startswith("flags."):
             mapped[name] = name.removeprefix("flags.")
+        elif name.startswith("env.") or value is not None:
+            asked.append(name)
     settings = config.replace(**left_alone).every()
     return Plan(
         settings,
@@ -339,6 +354,7 @@ def plan_run(
         mapped,
         withheld,
         edits_of(flags, settings),
+        calls_of(flags, settings) | own_calls(TrainingConfig.of(settings)),
         own=dict(baseline),
         silent=tuple(name for name in asked if _says_nothing(name, settings, baseline)),
     )
@@ -353,7 +369,7 @@ def _says_nothing(name: str, settings: Mapping[str, Value], baseline: Mapping[st
 
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     """Return why a knob of the user's own cannot be applied to a script, or None."""
-    if not name.startswith(("env.", "flags.")):
+    if not name.startswith(("env.", "flags.", "calls.")):
         return "only a program that calls build_model or build_dataset can pass it: autotune.load"
     return None if is_allowed else "it may change the trained model: needs --allow-numerics"
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.util import find_spec
 
-from autotune.calling.flag import Flag
+from autotune.calling.flag import Flag, preset_file
 from autotune.configuration.script import ScriptOptions, is_switch
-from autotune.configuration.search_space import SpaceFile
+from autotune.configuration.search_space import SpaceFile, read_own_knobs
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value, spelled
 from autotune.knobs.own import BUILDERS, OwnKnob, name_to_read, own_knob, own_knobs, unknown_options
 from autotune.values.errors import UsageError
 from autotune.values.outcome import WorkloadFacts
+from autotune.values.strict_yaml import read
 
+# Settings of presets that need a package.
+_NEED = {"calls.transformers.training_args.TrainingArguments.use_liger_kernel": "liger_kernel"}
 _FOR_SCRIPTS = (
     "is for training scripts. Make it an argument of build_model, and name it under options."
 )
@@ -35,16 +39,39 @@ def check_own_knobs(file: SpaceFile, workload: WorkloadOptions) -> None:
         raise UsageError("\n".join(faults))
 
 
+def with_preset(file: SpaceFile, script: ScriptOptions | None) -> SpaceFile:
+    """Return the space with the settings of the script's preset that it does not name itself."""
+    if script is None or script.preset_name is None:
+        return file
+    document, faults = read(preset_file(script.preset_name)), list[str]()
+    shipped = read_own_knobs(document, faults)
+    assert not faults, faults
+    lacking = (name for name, package in _NEED.items() if find_spec(package) is None)
+    left = {*file.own.offers, *lacking}
+    offers = {name: values for name, values in shipped.offers.items() if name not in left}
+    own = replace(
+        file.own,
+        offers={**offers, **file.own.offers},
+        effects={**{name: shipped.effects[name] for name in offers}, **file.own.effects},
+    )
+    return replace(file, own=own, offers={**file.offers, **offers})
+
+
 def flags_in(names: Iterable[str]) -> list[str]:
     """Return the names of the flags of scripts."""
     return [name for name in names if name.startswith("flags.")]
+
+
+def calls_in(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments of calls among settings of the user's own."""
+    return tuple(name.removeprefix("calls.") for name in names if name.startswith("calls."))
 
 
 def _misfit(name: str, workload: WorkloadOptions) -> str | None:
     knob, script = own_knob(name), workload.script
     assert knob is not None
     if script is None:
-        return _FOR_SCRIPTS if knob.kind == "flags" else None
+        return _FOR_SCRIPTS if knob.kind in ("flags", "calls") else None
     if knob.kind in BUILDERS:
         return (
             f"is an argument of {BUILDERS[knob.kind]}, and {workload.model_path} is a training "
@@ -70,7 +97,8 @@ def as_found(
     names = dict.fromkeys((*file.own.offers, *today))
     faults = dict(unknown_options(names, facts.signatures))
     if workload.script is None:
-        faults |= {name: f"{name} {_FOR_SCRIPTS}" for name in flags_in(names)}
+        for_scripts = (name for name in names if name.startswith(("flags.", "calls.")))
+        faults |= {name: f"{name} {_FOR_SCRIPTS}" for name in for_scripts}
     if faults:
         lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
         raise UsageError("\n".join(lines))
@@ -94,6 +122,8 @@ def _found(
 ) -> Value:
     if knob.kind == "env":
         return os.environ.get(name_to_read(knob.word)) or None
+    if knob.kind == "calls":
+        return None
     if knob.kind == "flags":
         assert workload.script is not None
         return _given(knob.word, workload.script, file.own.offers[knob.name])

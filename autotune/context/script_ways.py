@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from autotune.calling.arguments import whole_numbers
-from autotune.calling.flag import Flag
+from autotune.calling.flag import CALL, Flag
 from autotune.configuration.script import BY_FLAG_ONLY, Script, ScriptOptions, is_harmless
 from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
@@ -96,7 +96,9 @@ def known_maps(
         UsageError: a map, or a flag of the user's own, names what the script does not have; all are
             named.
     """
-    places = {w: f"--map {flag.knob}={flag.name}" for flag in script.flags for w in flag.words}
+    called = {flag.name: flag for flag in script.flags if flag.call}
+    words = called | {word: flag for flag in script.flags for word in flag.words}
+    places = {word: f"--map {flag.knob}={flag.name}" for word, flag in words.items()}
     places |= own
     faults = [f"{places[word]}: {fault}" for word, fault in unknown_words(around, list(places))]
     if faults:
@@ -119,7 +121,8 @@ def proposals(
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
     """Return the maps that leave no doubt, and a note on each doubtful flag.
 
-    Where no flag gives the value, a config file among the arguments may: one key of it.
+    Where no flag gives the value, a key of a config file among the arguments may, or an argument
+    of a library's class.
 
     Args:
         surroundings: what the observed run of the script showed.
@@ -128,8 +131,10 @@ def proposals(
         is_fed: True if a torch DataLoader feeds training, whose batch size is known for certain.
     """
     maps, notes = [], []
-    flags = [*surroundings.flags, *_written(arguments, surroundings)]
-    kept = [ScriptFlag((way,), number) for way, number in whole_numbers(arguments)]
+    calls = [flag for flag in surroundings.flags if flag.names[0].startswith(CALL)]
+    flags = [flag for flag in surroundings.flags if flag not in calls]
+    flags += _written(arguments, surroundings)
+    kept = [ScriptFlag((way,), number) for way, number in whole_numbers(arguments)] + calls
     for knob, value in found.items():
         named = [flag for flag in flags if _is_name_of(knob, flag)]
         numbered = [flag for flag in named if not flag.is_open]
@@ -196,6 +201,10 @@ def unknown_words(surroundings: Surroundings, words: Sequence[str]) -> Iterator[
     """Yield the flags and keys that the script does not know, each with its fault."""
     known = [name for flag in surroundings.flags for name in flag.names]
     for word in words:
+        if word.startswith(CALL) and word not in known:
+            owner = word.removeprefix(CALL).rpartition(".")[0]
+            yield word, f"the script was not seen to call {owner}."
+            continue
         kind = "--" if word.startswith("-") else "="
         names = [name for name in known if name.startswith("-") == word.startswith("-")]
         if kind in surroundings.refused and names and not _knows(names, word):
@@ -325,8 +334,12 @@ def _obstacles(
             yield knob.name, observed.fixed[knob.name]
         elif not script.reaches(knob):
             yield knob.name, _way(knob, script, observed)
+    seen = {name for flag in observed.surroundings.flags for name in flag.names}
     for name, effect in file.own.effects.items():
-        if effect == "statistics" and script.judge.loss is not None:
+        word = name.removeprefix("calls.")
+        if word != name and f"{CALL}{word}" not in seen:
+            yield name, f"the script was not seen to call {word.rpartition('.')[0]}"
+        elif effect == "statistics" and script.judge.loss is not None:
             yield name, f"it changes the course of training: {_NEEDS_METRIC}"
         elif effect != "exact" and not script.judge.tries_numerics:
             yield name, f"it may change the trained model: {_unjudged(script)}"

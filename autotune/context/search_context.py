@@ -17,7 +17,7 @@ from autotune.configuration.training_config import TrainingConfig, lr_factor
 from autotune.context import ranks, script_loss
 from autotune.context.inspection import inspect_workload, observation, observe
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.own_knobs import as_found, check_own_knobs
+from autotune.context.own_knobs import as_found, calls_in, check_own_knobs, with_preset
 from autotune.context.script_ways import call, reachable, with_maps
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
@@ -156,6 +156,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     """
     ranks.check_room(options.resources)
     file = search_space.read_space(search_space.find_space(options.sampling.space))
+    file = with_preset(file, options.workload.script)
     check_own_knobs(file, options.workload)
     ranks.check_held(options)
     if folder is None:
@@ -230,6 +231,7 @@ def _observed(
     script = workload.script
     if script is None:
         return options, None, ()
+    script = replace(script, watched=calls_in(file.own.offers))
     seconds = script_loss.loss_seconds(script, file, time_budget_of(options))
     job = options.resources.started(observation(workload.model_path, script, deadline))
     observed = observe(runner, job, folder / "script", seconds)

@@ -1,8 +1,8 @@
 """Knobs of the user's own: variables, a script's flags, arguments of build functions.
 
-The name says all: `env.NAME`, `flags.--name`, `options.name` or `dataset_options.name`. So
-configurations, files and children need no list of them. Null leaves a thing as it is: the variable
-and the script's arguments as they were, the argument not passed.
+The name says all: `env.NAME`, `flags.--name`, `calls.module.Class.argument`, `options.name` or
+`dataset_options.name`. So configurations, files and children need no list of them. Null leaves a
+thing as it is: the variable and the script's arguments as they were, the argument not passed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from autotune.values.machine import Machine
 from autotune.values.outcome import Signature
 from autotune.values.text import did_you_mean
 
-Kind = Literal["env", "flags", "options", "dataset_options"]
-"""Environment variable, flag of a script, argument of build_model, argument of build_dataset."""
+Kind = Literal["env", "flags", "calls", "options", "dataset_options"]
+"""Environment variable, flag of a script, argument of a class or function that it calls, argument
+of build_model, argument of build_dataset."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BUILDERS: Mapping[Kind, str] = {"options": "build_model", "dataset_options": "build_dataset"}
 """Functions of a model.py whose keyword arguments are knobs."""
@@ -31,12 +32,17 @@ BUILDERS: Mapping[Kind, str] = {"options": "build_model", "dataset_options": "bu
 _MEANT: Mapping[Kind, tuple[str, str]] = {
     "env": ("an environment variable", "{}=... in the environment, before Python starts"),
     "flags": ("a flag; write --name, or name for name=value", "{} among the script's arguments"),
+    "calls": (
+        "an argument; write package.module.Class.argument",
+        "{}, an argument of what the script calls",
+    ),
     "options": ("an argument of build_model", "build_model({}=...)"),
     "dataset_options": ("an argument of build_dataset", "build_dataset({}=...)"),
 }
 _WORDS = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
     "flags": re.compile(r"(--?|\+{0,2})[A-Za-z_][A-Za-z0-9_./@:-]*"),
+    "calls": re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){2,}", re.ASCII),
 }
 # A name's words, as in HF_TOKEN, --auth-token and apiKey2.
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -73,7 +79,7 @@ class OwnKnob(Knob):
         self.kind, self.word = kind, word
         self.name = f"{kind}.{word}"
         self.values = AnyPlain(only_text=kind == "env")
-        self.is_readable = kind == "env"
+        self.is_readable = kind in ("env", "calls")
         self.of_ranks = kind == "env" and word.startswith(_OF_RANKS)
         self.call = _MEANT[kind][1].format(word)
         self.summary = f"One of your own settings: {self.call}."
@@ -89,8 +95,17 @@ class OwnKnob(Knob):
         return {name_to_read(self.word): str(value)} if is_set else {}
 
     def read_back(self, setup: Setup) -> Value:
-        """Return the variable as this process found it when it started; None if it was not set."""
-        return at_start(name_to_read(self.word))
+        """Return the variable as this process found it when it started, or the argument as passed.
+
+        Raises:
+            LookupError: nothing that has the argument was called.
+        """
+        if self.kind == "env":
+            return at_start(name_to_read(self.word))
+        passed: Mapping[str, Value] = getattr(setup, "passed", {})  # only a script's has it
+        if self.word not in passed:
+            raise LookupError(f"the script did not call {self.word.rpartition('.')[0]}")
+        return passed[self.word]
 
 
 def name_to_read(word: str) -> str:

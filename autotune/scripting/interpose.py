@@ -95,9 +95,9 @@ class Interposition:
 
     def __post_init__(self) -> None:
         self.config = Settings(self.config).config
-        self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self._fail)
+        self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self.fail)
         self.loaders.may_fall_back = not self.is_trial
-        parts = (self._lay_out, self._fail, self._replaces)
+        parts = (self._lay_out, self.fail, self._replaces)
         self.wrappings = Wrappings(self.config, self.asked, *parts)
 
     def install(self) -> None:
@@ -113,7 +113,7 @@ class Interposition:
         with self._guarded("optimizer_impl"):
             replaces = self._replaces("optimizer_impl")
             if replaces or self._wants("optimizer_impl"):
-                change_optimizers(self._settings.optimizer_kwargs(), replaces, self._fail)
+                change_optimizers(self._settings.optimizer_kwargs(), replaces, self.fail)
         with self._guarded(*ARGUMENTS):
             self._change_compilation()
         with self._guarded(*(knob.name for knob in DDP_KNOBS)):
@@ -135,7 +135,8 @@ class Interposition:
     def _settings(self) -> Settings:
         return Settings(self.config)
 
-    def _fail(self, name: str, error: BaseException) -> None:
+    def fail(self, name: str, error: BaseException) -> None:
+        """Note the first reason for which a setting could not be applied."""
         first_line = next(iter(str(error).strip().splitlines()), "no message")
         self.failed.setdefault(name, f"{type(error).__name__}: {first_line}")
 
@@ -146,13 +147,13 @@ class Interposition:
             yield
         except Exception as error:
             for name in self.asked.intersection(names) or names[:1]:
-                self._fail(name, error)
+                self.fail(name, error)
 
     def _change_compilation(self) -> None:
         """Let a script that compiles its model do so with other arguments."""
         changed = {ARGUMENTS[name]: self.config[name] for name in filter(self._replaces, ARGUMENTS)}
         if changed and self.own["compile_mode"] is not None:
-            failed = partial(self._fail, "compile_mode")
+            failed = partial(self.fail, "compile_mode")
             change_compilation(changed, None if self.is_trial else failed)
 
     def _watch_models(self) -> None:
@@ -258,7 +259,7 @@ class Interposition:
             with self._guarded("amp_dtype"):
                 saw = partial(setattr, self.observed, "autocast_dtype")
                 for model in models:
-                    failed = partial(self._fail, "amp_dtype")
+                    failed = partial(self.fail, "amp_dtype")
                     under_autocast(model, self._settings.autocast, saw, failed)
         if self._wants("sdpa_backend"):
             with self._guarded("sdpa_backend"):
@@ -286,7 +287,7 @@ class Interposition:
             compiled(model, self.config.as_dict())
             if not self.is_trial:
                 for module in compiled_modules(model):
-                    or_eager(module, partial(self._fail, "compile_mode"))
+                    or_eager(module, partial(self.fail, "compile_mode"))
 
     def note(self, names: Iterable[str]) -> None:
         """Record the present values of these knobs, as far as they can be read."""

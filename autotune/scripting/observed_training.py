@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from typing import Any, TypeVar
@@ -65,6 +65,8 @@ class ObservedTraining:
         self.batches_per_step: int | None = None
         """Batches of an optimizer step; None if they are not counted."""
         self._ddp: weakref.ref[DistributedDataParallel] | None = None
+        self.passed: Mapping[str, Value] = {}
+        """Arguments of calls that settings change, each as it was passed."""
         self._noted: dict[str, Value] = {}
 
     @property

@@ -32,6 +32,7 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
 from autotune.calling.arguments import with_copies
+from autotune.calling.flag import CALL
 from autotune.configuration.script import Plan, Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
@@ -39,6 +40,7 @@ from autotune.knobs.base import spelled
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import TrialFolder
+from autotune.scripting.calls import Calls
 from autotune.values.text import by_reason, clean
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class ScriptRun:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._interposition: Interposition | None = None
+        self._calls = Calls(plan.calls, may_fall_back=True)
         self._process = os.getpid()
         self._copies = ""
 
@@ -65,6 +68,7 @@ class ScriptRun:
         if self._plan.edits:
             self._copies = mkdtemp(prefix="autotune-")
         atexit.register(self._tell)
+        self._calls.watch()
         AfterImport("torch", self._interpose)
         return with_copies(arguments, self._plan.edits, Path(self._copies))
 
@@ -76,6 +80,7 @@ class ScriptRun:
             config = TrainingConfig.of(self._plan.settings)
             asked, by_flag = frozenset(self._plan.asked), frozenset(self._plan.by_flag)
             interposition = Interposition(config, asked, by_flag, self._plan.own)
+            interposition.observed.passed = self._calls.passed
             interposition.install()
             # num_threads may be lower than asked for, by cpu_affinity.
             self._plan = replace(self._plan, settings=interposition.config.every())
@@ -92,6 +97,10 @@ class ScriptRun:
         if stderr is None or (place is not None and place.rank):  # all ranks would say the same
             return
         with suppress(OSError, ValueError):
+            ways = {way: knob for knob, way in self._plan.by_flag.items()}
+            for name, error in self._calls.failed.items():
+                if self._interposition is not None:
+                    self._interposition.fail(ways.get(f"{CALL}{name}", f"calls.{name}"), error)
             for line in lines(self._plan, self._interposition):
                 print(clean(f"autotune: {line}"), file=stderr)
 

@@ -24,6 +24,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from autotune.calling.flag import CALL
 from autotune.process.common import imports
 from autotune.process.common.imports import AfterImport
 from autotune.scripting.files import KeptFiles, Refuse, WrittenFiles
@@ -71,11 +72,13 @@ class Record:
         """Record flags from now on."""
         self._flags.watch()
 
-    def added_to(self, outcome: TrialOutcome, folder: Path) -> TrialOutcome:
+    def added_to(
+        self, outcome: TrialOutcome, folder: Path, passed: Mapping[str, object]
+    ) -> TrialOutcome:
         """Return an observation with its surroundings; another outcome as it is.
 
-        Modules that the script writes itself are left out of its own, whose paths begin in
-        `folder`.
+        `passed` are arguments of calls, which count as flags. Modules that the script writes itself
+        are left out of its own, whose paths begin in `folder`.
         """
         if not isinstance(outcome, Observed):
             return outcome
@@ -87,7 +90,7 @@ class Record:
             outcome,
             workload=replace(outcome.workload, local_modules=kept),
             surroundings=Surroundings(
-                flags=self._flags.all(),
+                flags=(*self._flags.all(), *(_flag((f"{CALL}{n}",), v) for n, v in passed.items())),
                 refused=tuple(sorted(self._flags.refused)),
                 folders=tuple(files.folders)[:_MOST],
                 overwritten=tuple(files.overwritten)[:_MOST],
@@ -164,8 +167,7 @@ class ScriptFlags:
         imports.replace(owner, name, called)
 
     def _note(self, names: tuple[str, ...], value: object) -> None:
-        number = value if type(value) is int else None
-        self._found[names] = ScriptFlag(names, number, is_open=value is None)
+        self._found[names] = _flag(names, value)
 
     def _parsed_some(self, arguments: Sequence[Any], result: tuple[Any, list[str]]) -> None:
         kinds = {kind.__name__ for kind in type(arguments[0]).__mro__}  # TRL's is one of them
@@ -228,6 +230,11 @@ class ScriptFlags:
             self.refused.add("--")
 
         self._after(sys.modules["tyro"], "cli", parsed)
+
+
+def _flag(names: tuple[str, ...], value: object) -> ScriptFlag:
+    number = value if type(value) is int else None
+    return ScriptFlag(names, number, is_open=value is None)
 
 
 def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:

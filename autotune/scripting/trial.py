@@ -27,6 +27,7 @@ from autotune.numerics.trajectory import nudge
 from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.scripting.batch_stream import BatchStream
+from autotune.scripting.calls import Calls
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.losses import LossRecorder, LossTasks
 from autotune.scripting.observation import Observation
@@ -63,7 +64,7 @@ Requests = StepRequests[outcomes.TrialOutcome]
 class Trial:
     """One run of a script on behalf of a job."""
 
-    def __init__(self, job: jobs.Job, folder: TrialFolder, leave: Leave) -> None:
+    def __init__(self, job: jobs.Job, folder: TrialFolder, leave: Leave, calls: Calls) -> None:
         assert job.script is not None
         config = TrainingConfig.of(job.config or {})
         self._job, self._folder, self._leave = job, folder, leave
@@ -71,8 +72,9 @@ class Trial:
         own = job.script.own
         self._interposition = Interposition(config, asked, by_flag, own, is_trial=True)
         seen = self._interposition.observed
-        calls, loaders = self._interposition.calls, self._interposition.loaders
-        self._stream = BatchStream(lambda: synchronize(seen.device), calls, loaders)
+        seen.passed = calls.passed
+        models, loaders = self._interposition.calls, self._interposition.loaders
+        self._stream = BatchStream(lambda: synchronize(seen.device), models, loaders)
         self._printed = _Printed(folder, job.script.metric or "")
         by_loss = isinstance(job.task, jobs.Probe) and job.task.loss is not None
         self._reads_losses = by_loss or isinstance(job.task, jobs.Observe | jobs.TakeFirstSteps)

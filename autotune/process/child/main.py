@@ -25,6 +25,7 @@ from autotune.process.common.child_ties import hold_lifeline, stay_on_cores
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, read_some, write_atomically
+from autotune.scripting.calls import Calls
 from autotune.scripting.files import KeptFiles
 from autotune.scripting.run import run_call
 from autotune.scripting.surroundings import Record
@@ -186,15 +187,20 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes
     record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)
     if isinstance(job.task, jobs.Observe):
         record.watch()
+    calls = Calls(dict(job.script.calls))
+    calls.watch()
+
+    def added_to(outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
+        return record.added_to(outcome, imports_from, calls.passed)
 
     def left(outcome: outcomes.TrialOutcome) -> NoReturn:
-        leave(folder, record.added_to(outcome, imports_from), exit_code(job, outcome))
+        leave(folder, added_to(outcome), exit_code(job, outcome))
 
     def begin() -> None:
         try:
             from autotune.scripting.trial import Trial
 
-            trial = Trial(job, folder, left)
+            trial = Trial(job, folder, left, calls)
             trial.begin(process_start)
             trials.append(trial)
         except Exception as error:
@@ -209,7 +215,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
-    return record.added_to(trials[0].ended() if trials else _NO_TORCH, imports_from)
+    return added_to(trials[0].ended() if trials else _NO_TORCH)
 
 
 def _answer(loaded: LoadedJob, task: jobs.Task) -> outcomes.TrialOutcome:

@@ -3,7 +3,9 @@
 import pytest
 
 from autotune.calling.flag import preset_maps
-from children import succeeded
+from autotune.configuration.best_config import read_best
+from children import hurried, succeeded
+from factories import written
 from needs import installed
 from tuned_scripts import SCRIPTS, run
 
@@ -42,3 +44,17 @@ def test_what_a_preset_maps_changes_what_trains(tmp_path, preset, settings, trai
     assert f"trained {trained}\n" in done.stdout, done.stderr
     for knob, value in settings.items():
         assert f"{knob}={value} (by " in done.stderr
+
+
+def test_a_trainer_that_takes_no_flags_is_searched_through_its_arguments(tmp_path):
+    installed("transformers")
+    space = written(tmp_path, "batch_size: [8, 16]\n")
+    options = ("--space", space, "--preset", "hf", "--trials", "3")
+    script = SCRIPTS / "hf_trainer.py"
+    done = hurried(tmp_path, "search", script, *options, "--", "out", "100000")
+    assert done.returncode == 0, done.stderr
+    name = "transformers.training_args.TrainingArguments.per_device_train_batch_size"
+    assert f"searching batch_size through {name}" in done.stderr
+    found = read_best(tmp_path / "studies" / "hf_trainer" / "best.yaml")
+    assert f"batch_size=call:{name}" in found.provenance.maps
+    assert found.evidence.searched.failed == 0, done.stderr
