@@ -71,6 +71,11 @@ class Flag:
         return self.name.removeprefix(CALL) if self.name.startswith(CALL) else None
 
     @property
+    def described(self) -> str:
+        """The way in a sentence."""
+        return self.call or f"the script's {self.name}"
+
+    @property
     def file_key(self) -> tuple[str, str] | None:
         """The word that names a file, and the key in that file; None for another way."""
         found = None if self.variable or self.call else _FILE.fullmatch(self.name)

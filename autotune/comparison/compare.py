@@ -263,7 +263,7 @@ def _mapped(
     changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in sides.values())]
     script, doubts = with_proposed(script, observed, changed, own)
     taken = (
-        f"setting {flag.knob} through the script's {flag.name} (--no-map prevents it)"
+        f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
         for flag in script.proposed
     )
     return script, (*lacking, *taken, *doubts)

@@ -272,7 +272,7 @@ def reachable(
         if name not in obstacles
     }
     taken = [
-        f"searching {flag.knob} through the script's {flag.name} (--no-map prevents it)"
+        f"searching {flag.knob} through {flag.described} (--no-map prevents it)"
         for flag in script.proposed
         if flag in script.flags and not script.refuses(flag.knob) and flag.knob not in obstacles
     ]

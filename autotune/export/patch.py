@@ -26,6 +26,8 @@ _CALLS = {
     "num_threads": "torch.set_num_threads",
     "float32_matmul_precision": "torch.set_float32_matmul_precision",
 }
+_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam")
+_OPTIMIZERS += ("RMSprop", "Rprop", "SGD", "Adafactor", "LBFGS", "Muon", "SparseAdam")
 _ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
 _KERNELS: Mapping[Value, Mapping[str, Value]] = {
     "fused": {"fused": True, "foreach": None},
@@ -168,10 +170,7 @@ class _Source:
 
     def optimizer(self) -> ast.Call | None:
         """Return the only call that builds an optimizer of torch."""
-        import torch
-
-        kinds = [name for name in dir(torch.optim) if name[:1].isupper() and name != "Optimizer"]
-        found = self.calls(*kinds)
+        found = self.calls(*_OPTIMIZERS)
         return found[0] if len(found) == 1 else None
 
     def model(self) -> str | None:
