@@ -117,6 +117,8 @@ _LEAST_NOISE = 0.05
 _LEAST_GAIN = 0.02
 # Largest share of the budget that a candidate to come may need, while there is none.
 _MOST_UNCLAIMED = 1 / 3
+# Seconds of judging trials for each of timing them, while trials run.
+_JUDGING = 1.5
 # Average number of seeds until a configuration of new training is refused or validated.
 _SEEDS_OF_A_TRIAL = 2
 
@@ -241,8 +243,9 @@ class TimeBudget:
         """Return whether seeds of a training up to `look` are worth their time while trials run.
 
         The time left has to have them and what follows: the confirmation of the current candidate,
-        or without one the training's own rounds. And short trainings may take no more of a time
-        budget than trials, because what leads after a few of these is seldom the result.
+        or without one the training's own rounds. And short trainings may not take much more of a
+        time budget than timing trials, because what leads after a few of these is seldom the
+        result.
         """
         if self.clock.seconds is None:
             return True
@@ -252,7 +255,7 @@ class TimeBudget:
         finished = self.study.finished()
         timing = sum(map(trial_seconds, finished))
         judging = sum(max(0.0, (t.details.seconds or 0.0) - trial_seconds(t)) for t in finished[1:])
-        return self.clock.left >= seeds + after and judging + seeds <= timing
+        return self.clock.left >= seeds + after and judging + seeds <= _JUDGING * timing
 
     def is_candidate(self, trial: FinishedTrial) -> bool:
         """Return whether a trial's gain over the baseline exceeds the noise between processes."""
