@@ -52,6 +52,7 @@ from pathlib import Path
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
+from autotune.scripting.calls import Calls
 from autotune.scripting.trial import Trial
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import memory
@@ -61,7 +62,8 @@ from torch.utils.data import DataLoader
 memory.limit_device_memory = lambda device, limit: print(device, limit)
 config = TrainingConfig.of({}).as_dict()
 job = Job(Observe(), "cpu", "train.py", config, memory_limit_bytes=1000, script=Script(()))
-Trial(job, TrialFolder(Path(".")), lambda outcome: sys.exit(str(outcome))).begin(0.0)
+folder = TrialFolder(Path("."))
+Trial(job, folder, lambda outcome: sys.exit(str(outcome)), Calls({})).begin(0.0)
 print("begun")
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
