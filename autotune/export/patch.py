@@ -26,8 +26,10 @@ _CALLS = {
     "num_threads": "torch.set_num_threads",
     "float32_matmul_precision": "torch.set_float32_matmul_precision",
 }
-_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam")
-_OPTIMIZERS += ("RMSprop", "Rprop", "SGD", "Adafactor", "LBFGS", "Muon", "SparseAdam")
+_OPTIMIZERS = (
+    "Adadelta Adagrad Adam AdamW Adamax ASGD NAdam RAdam RMSprop Rprop SGD Adafactor LBFGS Muon "
+    "SparseAdam"
+).split()
 _ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
 _KERNELS: Mapping[Value, Mapping[str, Value]] = {
     "fused": {"fused": True, "foreach": None},

@@ -121,7 +121,7 @@ def test_pages_that_are_read_all_the_time_do_not_disturb_a_search(tmp_path):
             statuses.append(dashboard.ask("GET", STUDY).status)
 
     with study_lock(place), running_dashboard(tmp_path, NAME, "--port", "0") as dashboard:
-        assert "were not updated" not in dashboard.said
+        assert "was not updated" not in dashboard.said
         readers = [threading.Thread(target=read_on, args=(dashboard,)) for _ in range(3)]
         for reader in readers:
             reader.start()
