@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +27,7 @@ _CALLS = {
     "num_threads": "torch.set_num_threads",
     "float32_matmul_precision": "torch.set_float32_matmul_precision",
 }
-_OPTIMIZERS = (
-    "Adadelta Adagrad Adam AdamW Adamax ASGD NAdam RAdam RMSprop Rprop SGD Adafactor LBFGS Muon "
-    "SparseAdam"
-).split()
+_OF_OPTIM = re.compile(r"(torch\.)?optim\.[A-Z]\w*")
 _ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
 _KERNELS: Mapping[Value, Mapping[str, Value]] = {
     "fused": {"fused": True, "foreach": None},
@@ -172,7 +170,11 @@ class _Source:
 
     def optimizer(self) -> ast.Call | None:
         """Return the only call that builds an optimizer of torch."""
-        found = self.calls(*_OPTIMIZERS)
+        imports = [n for n in ast.walk(self.tree) if isinstance(n, ast.ImportFrom)]
+        imports = [node for node in imports if node.module == "torch.optim"]
+        own = {alias.asname or alias.name for node in imports for alias in node.names}
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        found = [c for c in calls if (n := _dotted(c.func)) in own or _OF_OPTIM.fullmatch(n)]
         return found[0] if len(found) == 1 else None
 
     def model(self) -> str | None:
