@@ -1,1 +1,1 @@
-"""Accuracy of a configuration: probes, seeds, numerics checks."""
+"""Accuracy of a configuration: probes, seeds, numerical checks."""

@@ -1,4 +1,4 @@
-"""Accuracy of a configuration relative to the baseline: a numerics check, then accuracy probes.
+"""Accuracy of a configuration relative to the baseline: a numerical check, then accuracy probes.
 
 The knobs that differ from the baseline decide which evidence is needed. Exact knobs need none.
 Knobs that change rounding need the check of `autotune.accuracy.numerics_verdict`. A lower precision
@@ -123,7 +123,7 @@ class AccuracyVerdict:
     margin: float
     """Constraint of the search: above 0 if the seeds so far show a loss beyond the tolerance."""
     qualities: tuple[float, ...]
-    """Quality per seed; empty if the numerics check already rejects."""
+    """Quality per seed; empty if the numerical check already rejects."""
     reason: str
     """Reason why the configuration is not accepted; empty if it is."""
     seeds_wanted: int = 0
@@ -311,7 +311,7 @@ class AccuracyProber:
 
     @property
     def numerics(self) -> NumericsChecker:
-        """Runs the numerics checks of this study."""
+        """Runs the numerical checks of this study."""
         return NumericsChecker(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
@@ -338,7 +338,7 @@ class AccuracyProber:
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe of `config` trains.
 
-        Knobs for which the numerics check is enough have the baseline's values. So has the split of
+        Knobs for which the numerical check is enough have the baseline's values. So has the split of
         the effective batch, if its gradients are known to differ only by rounding.
         """
         shared = [name for name in NUMERICS if name not in PRECISION]

@@ -57,7 +57,7 @@ It is the epsilon of float16 and TF32, the shortest formats in which an optimize
 
 @dataclass(frozen=True, slots=True)
 class NumericsFault:
-    """A failed numerics check: its reason, and the margin by which it fails."""
+    """A failed numerical check: its reason, and the margin by which it fails."""
 
     reason: str
     margin: float
@@ -66,7 +66,7 @@ class NumericsFault:
 
 @dataclass(frozen=True)
 class NumericsChecker:
-    """Runs numerics checks, once each, and keeps their results in the study."""
+    """Runs numerical checks, once each, and keeps their results in the study."""
 
     context: SearchContext
     runner: Runner
@@ -227,7 +227,7 @@ class Error(NamedTuple):
 def numerics_fault(
     gated: Gated, lower_precision: bool, words: Mapping[str, str] = MappingProxyType({})
 ) -> NumericsFault | None:
-    """Return why the measured errors fail the numerics check; None if they pass.
+    """Return why the measured errors fail the numerical check; None if they pass.
 
     `words` replace the texts of some criteria.
     """

@@ -77,7 +77,7 @@ def _misfit(name: str, workload: WorkloadOptions) -> str | None:
             f"is an argument of {BUILDERS[knob.kind]}, and {workload.model_path} is a training "
             "script. Name its flag under flags."
         )
-    if mapped := [flag.knob for flag in script.flags if flag.name == knob.word]:
+    if mapped := [f.knob for f in script.flags if (f.call or f.name) == knob.word]:
         return f"is what --map {mapped[0]}={knob.word} sets. Keep one of the two."
     return None
 

@@ -28,6 +28,7 @@ from autotune.values.text import by_reason, did_you_mean
 
 _SCALED = "float16"
 _NEEDS_METRIC = "the training loss cannot compare that, so it needs --metric-regex"
+_TRAINER = ".TrainingArguments."
 # Names of flags, without dashes and what stands before the last dot.
 _NAMES: Mapping[str, re.Pattern[str]] = {
     "batch_size": re.compile(
@@ -103,8 +104,10 @@ def known_maps(
     faults = [f"{places[word]}: {fault}" for word, fault in unknown_words(around, list(places))]
     if faults:
         raise UsageError("\n".join(faults))
-    unknown = dict(unknown_words(around, [w for flag in script.preset for w in flag.words]))
-    known = [flag for flag in script.preset if unknown.keys().isdisjoint(flag.words)]
+    # A script that reads no flags would not refuse one.
+    seen = {name for flag in around.flags for name in flag.names}
+    seen |= {word.partition("=")[0] for word in script.arguments}
+    known = [flag for flag in script.preset if seen.issuperset(flag.words)]
     notes = (
         f"ignoring --map {flag.text} of the preset: this script has no such flag"
         for flag in script.preset
@@ -132,6 +135,8 @@ def proposals(
     """
     maps, notes = [], []
     calls = [flag for flag in surroundings.flags if flag.names[0].startswith(CALL)]
+    if any(_TRAINER in flag.names[0] for flag in calls):  # which makes the Accelerator itself
+        calls = [flag for flag in calls if ".Accelerator." not in flag.names[0]]
     flags = [flag for flag in surroundings.flags if flag not in calls]
     flags += _written(arguments, surroundings)
     kept = [ScriptFlag((way,), number) for way, number in whole_numbers(arguments)] + calls
@@ -202,13 +207,20 @@ def unknown_words(surroundings: Surroundings, words: Sequence[str]) -> Iterator[
     known = [name for flag in surroundings.flags for name in flag.names]
     for word in words:
         if word.startswith(CALL) and word not in known:
-            owner = word.removeprefix(CALL).rpartition(".")[0]
-            yield word, f"the script was not seen to call {owner}."
+            yield word, f"{_uncalled(word)}."
             continue
         kind = "--" if word.startswith("-") else "="
         names = [name for name in known if name.startswith("-") == word.startswith("-")]
         if kind in surroundings.refused and names and not _knows(names, word):
             yield word, f"the script has no {word}.{did_you_mean(word, names)}"
+
+
+def _uncalled(word: str) -> str:
+    owner = word.removeprefix(CALL).rpartition(".")[0]
+    return (
+        f"the script was not seen to call {owner}; write the module that defines it, as its "
+        "__module__ says"
+    )
 
 
 def _knows(names: Sequence[str], word: str) -> bool:
@@ -338,7 +350,7 @@ def _obstacles(
     for name, effect in file.own.effects.items():
         word = name.removeprefix("calls.")
         if word != name and f"{CALL}{word}" not in seen:
-            yield name, f"the script was not seen to call {word.rpartition('.')[0]}"
+            yield name, _uncalled(word)
         elif effect == "statistics" and script.judge.loss is not None:
             yield name, f"it changes the course of training: {_NEEDS_METRIC}"
         elif effect != "exact" and not script.judge.tries_numerics:
@@ -351,7 +363,7 @@ def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
     if knob.name in {flag.knob for flag in script.flags}:
         return f"it changes the course of training: {_unjudged(script)}"
     if seen := next((flag for flag in script.proposed if flag.knob == knob.name), None):
-        return f"this script has {seen.name} for it, but it changes training: {_unjudged(script)}"
+        return f"it could go through {seen.described}, but changes training: {_unjudged(script)}"
     if knob.effect == "statistics" and not knob.of_ranks:
         needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
         if knob.name == "batch_size" and not observed.training_loader:

@@ -32,7 +32,7 @@ _ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
 _KERNELS: Mapping[Value, Mapping[str, Value]] = {
     "fused": {"fused": True, "foreach": None},
     "foreach": {"fused": None, "foreach": True},
-    "for_loop": {"fused": False, "foreach": False},
+    "forloop": {"fused": False, "foreach": False},
     None: {"fused": None, "foreach": None},
 }
 
@@ -44,30 +44,42 @@ def to_patch(best: BestConfig) -> Exported:
         UsageError: the result is that of a model.py, or its script is not there or no Python.
     """
     path = Path(os.path.relpath(best.provenance.model))
+    if path.parts[:1] == ("..",):  # git refuses a patch of files above
+        raise UsageError(f"{path} is not below this directory. Write the patch in one above it.")
     if best.provenance.arguments_sha256 is None:
         raise UsageError(
             f"--format patch is for training scripts, and {path} is a model.py: call "
             "autotune.load in your loop, or write --format python."
         )
     try:
-        path.relative_to(".")  # git refuses a patch of files above
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()
         source = _Source(text, ast.parse(text))
-    except (OSError, ValueError, SyntaxError) as error:
+    except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error}. Write the patch where the search was started."
         ) from error
+    except (ValueError, SyntaxError) as error:
+        raise UsageError(f"{path} cannot be read: {error}. Correct the file.") from error
     placed = _place(source, best)
-    lines = difflib.unified_diff(
-        text.splitlines(keepends=True),
-        source.edited().splitlines(keepends=True),
-        f"a/{path.as_posix()}",
-        f"b/{path.as_posix()}",
-    )
+    new = source.edited()
+    try:
+        ast.parse(new)
+    except SyntaxError:  # a way of writing that is not known here
+        placed, new = set(), text
     own = best.evidence.baseline.config
     unchanged = {name for name, value in best.config.items() if value == own.get(name)}
     use = "git apply FILE, and git apply -R FILE to take it back"
-    return Exported("".join(lines), left_out(best, placed | unchanged), use)
+    diff = _diff(text, new, path.as_posix())
+    return Exported(diff, left_out(best, placed | unchanged), use if diff else "")
+
+
+def _diff(old: str, new: str, name: str) -> str:
+    """Return a unified diff as git reads it; empty without a difference."""
+    before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))
+    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def _place(source: _Source, best: BestConfig) -> set[str]:
@@ -87,7 +99,8 @@ def _place(source: _Source, best: BestConfig) -> set[str]:
         "amp_dtype": lambda value: _autocast(source, value, device),
     }
     for flag in map(flag_from, best.maps):
-        ways[flag.knob] = _default_of(source, flag.words[0] if flag.words else "")
+        if flag.only is None and flag.words:
+            ways[flag.knob] = _default_of(source, flag.words[0])
     for name, value in changed.items():
         if name in ways and ways[name](value):
             placed.add(name)
@@ -125,8 +138,8 @@ class _Source:
     def insert(self, line: int, *new: str) -> None:
         """Write lines before a line, with its indentation."""
         at = self.offset(line, 0)
-        before = self.text.splitlines()[line - 1] if line <= len(self.text.splitlines()) else ""
-        indent = before[: len(before) - len(before.lstrip())]
+        after = self.text.encode()[at:].decode()
+        indent = after[: len(after) - len(after.lstrip(" \t"))]
         self.insert_at(at, "".join(f"{indent}{one}\n" for one in new))
 
     def insert_at(self, offset: int, new: str) -> None:
@@ -138,20 +151,30 @@ class _Source:
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         return [node for node in found if _matches(_dotted(node.func), names)]
 
-    def set_argument(self, call: ast.Call, name: str, value: Value, default: Value = None) -> None:
-        """Give a call a keyword argument; the default is left out where it is not written."""
+    def set_argument(self, call: ast.Call, name: str, value: Value, default: Value = None) -> bool:
+        """Give a call a keyword argument; the default is left out where it is not written.
+
+        Returns:
+            False, and nothing is written, if the call spreads arguments that may have it.
+        """
+        last = [*call.args, *(keyword.value for keyword in call.keywords)]
+        spreads = any(isinstance(one, ast.Starred | ast.GeneratorExp) for one in call.args)
+        if spreads or any(keyword.arg is None for keyword in call.keywords) or not last:
+            return False
         known = next((keyword for keyword in call.keywords if keyword.arg == name), None)
         if known is not None:
             self.replace(known.value, repr(value))
         elif value != default:
-            assert call.end_lineno is not None
-            assert call.end_col_offset is not None
-            last = [*call.args, *(keyword.value for keyword in call.keywords)]
-            after = max(((n.end_lineno or 0, n.end_col_offset or 0) for n in last), default=None)
-            at = self.offset(call.end_lineno, call.end_col_offset) - 1
-            if after is not None:
-                at = self.offset(*after)
-            self.insert_at(at, f"{', ' if after else ''}{name}={value!r}")
+            self.insert_at(self._after(last[-1], call), f", {name}={value!r}")
+        return True
+
+    def _after(self, last: ast.expr, call: ast.Call) -> int:
+        """Return the offset behind the last argument of a call and the parentheses around it."""
+        assert None not in (last.end_lineno, call.end_lineno)
+        at = self.offset(last.end_lineno or 0, last.end_col_offset or 0)
+        end = self.offset(call.end_lineno or 0, call.end_col_offset or 0) - 1
+        closing = re.match(rb"(\s*\))*", self.text.encode()[at:end])
+        return at + (closing.end() if closing else 0)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """Return the innermost statement that has an expression."""
@@ -182,7 +205,9 @@ class _Source:
         call = self.optimizer()
         match call.args[:1] if call is not None else []:
             case [ast.Call(func=ast.Attribute(value=model, attr="parameters"))]:
-                return None if self.calls("DistributedDataParallel") else _dotted(model) or None
+                name = _dotted(model)  # Lightning calls methods of `self`, not `self`
+                is_wrapped = bool(self.calls("DistributedDataParallel"))
+                return None if is_wrapped or name == "self" else name or None
         return None
 
     def before_optimizer(self, line: str) -> bool:
@@ -210,14 +235,19 @@ def _dotted(node: ast.expr) -> str:
 def _loader_argument(source: _Source, name: str) -> Callable[[Value], bool]:
     def write(value: Value) -> bool:
         loaders = source.calls("DataLoader")
+        if any(len(one.args) > 2 for one in loaders):  # noqa: PLR2004 (the third one shuffles)
+            return False
         if len(loaders) > 1:
-            shuffled = {"shuffle", "sampler", "batch_sampler"}
-            loaders = [one for one in loaders if shuffled & {k.arg for k in one.keywords}]
-        if len(loaders) == 1:
-            source.set_argument(loaders[0], name, value, KNOBS[name].default)
-        return len(loaders) == 1
+            loaders = [one for one in loaders if any(map(_shuffles, one.keywords))]
+        default = KNOBS[name].default
+        return len(loaders) == 1 and source.set_argument(loaders[0], name, value, default)
 
     return write
+
+
+def _shuffles(keyword: ast.keyword) -> bool:
+    is_off = isinstance(keyword.value, ast.Constant) and not keyword.value.value
+    return keyword.arg == "shuffle" and not is_off
 
 
 def _call_of_torch(source: _Source, name: str) -> Callable[[Value], bool]:
@@ -252,9 +282,7 @@ def _optimizer_kernel(source: _Source, value: Value) -> bool:
     call = source.optimizer()
     if call is None or value not in _KERNELS:
         return False
-    for name, argument in _KERNELS[value].items():
-        source.set_argument(call, name, argument)
-    return True
+    return all(source.set_argument(call, *argument) for argument in _KERNELS[value].items())
 
 
 def _compilation(source: _Source, mode: Value) -> bool:
@@ -264,10 +292,9 @@ def _compilation(source: _Source, mode: Value) -> bool:
         return mode is not None and source.before_optimizer(f"{{model}}.compile(mode={mode!r})")
     if len(own) > 1 or not own[0].args:
         return False
-    if mode is None:
-        source.replace(own[0], ast.unparse(own[0].args[0]))
-    else:
-        source.set_argument(own[0], "mode", mode)
+    if mode is not None:
+        return source.set_argument(own[0], "mode", mode)
+    source.replace(own[0], ast.unparse(own[0].args[0]))
     return True
 
 
@@ -275,9 +302,8 @@ def _autocast(source: _Source, dtype: Value, device: str) -> bool:
     """Put the statements of the training loop that call the model under autocast."""
     model, own = source.model(), source.calls("torch.autocast", "autocast")
     if own:
-        if len(own) == 1 and dtype is None:
-            source.set_argument(own[0], "enabled", False)
-        return len(own) == 1 and dtype is None
+        is_off = len(own) == 1 and dtype is None
+        return is_off and source.set_argument(own[0], "enabled", False, default=True)
     calling = list(_training_calls(source, model)) if model and dtype else []
     for statement in calling:
         source.insert(statement.lineno, f"with torch.autocast({device!r}, torch.{dtype}):")
@@ -287,18 +313,19 @@ def _autocast(source: _Source, dtype: Value, device: str) -> bool:
 
 
 def _training_calls(source: _Source, model: str) -> Iterator[ast.stmt]:
-    """Yield the assignments that call the model, beside a statement that calls backward()."""
+    """Yield the assignments that call the model in a body that itself calls backward()."""
     for holder in ast.walk(source.tree):
         body = getattr(holder, "body", None)
-        if not isinstance(body, list):
-            continue
-        names = [
-            {_dotted(n.func) for n in ast.walk(one) if isinstance(n, ast.Call)} for one in body
-        ]
+        simple = [one for one in body if not hasattr(one, "body")] if isinstance(body, list) else []
+        names = [_called(one) for one in simple]
         if any(name.endswith(".backward") for found in names for name in found):
-            for one, found in zip(body, names, strict=True):
+            for one, found in zip(simple, names, strict=True):
                 if isinstance(one, ast.Assign) and model in found:
                     yield one
+
+
+def _called(statement: ast.stmt) -> set[str]:
+    return {_dotted(one.func) for one in ast.walk(statement) if isinstance(one, ast.Call)}
 
 
 def _default_of(source: _Source, flag: str) -> Callable[[Value], bool]:

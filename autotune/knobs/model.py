@@ -130,7 +130,7 @@ class ActivationCheckpointing(Knob):
     default = False
     values = OneOf((False, True))
     # Layers that count their calls (BatchNorm's running statistics) or draw random numbers may
-    # compute something else the second time, which the numerics check has to see.
+    # compute something else the second time, which the numerical check has to see.
     effect = "numerics"
     script_obstacle = "it needs the function checkpoint(model) of a model.py"
     summary = (

@@ -42,7 +42,7 @@ _MEANT: Mapping[Kind, tuple[str, str]] = {
 _WORDS = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
     "flags": re.compile(r"(--?|\+{0,2})[A-Za-z_][A-Za-z0-9_./@:-]*"),
-    "calls": re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){2,}", re.ASCII),
+    "calls": re.compile(r"[a-z_]\w*(\.[A-Za-z_]\w*){2,}", re.ASCII),
 }
 # A name's words, as in HF_TOKEN, --auth-token and apiKey2.
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")

@@ -1,1 +1,1 @@
-"""The numerics check of a child: the same steps under two configurations, compared."""
+"""The numerical check of a child: the same steps under two configurations, compared."""

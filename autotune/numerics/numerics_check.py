@@ -1,4 +1,4 @@
-"""The numerics check: compare what a configuration computes with the reference, rounding aside.
+"""The numerical check: compare what a configuration computes with the reference, rounding aside.
 
 Loss and gradients of one batch are computed three times from the same weights: in float64, which
 counts as right; under the reference settings, which shows the effect of rounding alone; and under

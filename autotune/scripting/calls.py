@@ -27,7 +27,8 @@ class Calls:
     def __init__(self, settings: Mapping[str, Value], may_fall_back: bool = False) -> None:
         """Prepare to pass each value of `settings` by its argument's name; null changes nothing.
 
-        With `may_fall_back`, a call that fails with a setting is repeated with its own arguments.
+        With `may_fall_back`, an object that cannot be made with a setting is made without it. A
+        function's call is never repeated: it may be the whole training.
         """
         self._settings, self._may_fall_back = settings, may_fall_back
         self.passed: dict[str, Any] = {}
@@ -64,10 +65,14 @@ class Calls:
 
         def call(value: object) -> None:
             if is_field:
-                setattr(made, argument, value)
+                object.__setattr__(made, argument, value)  # of a frozen one, too
             original(made, *args, **(kwargs if is_field else {**kwargs, argument: value}))
 
-        unchanged = partial(call, own) if is_field else partial(original, made, *args, **kwargs)
+        def unchanged() -> None:
+            if is_field and value is not None:
+                object.__setattr__(made, argument, own)
+            original(made, *args, **kwargs)
+
         self._pass((name, value, own), call, unchanged)
 
     def _by_argument(
@@ -105,7 +110,8 @@ class Calls:
         try:
             return call(value)
         except Exception as error:
-            if not self._may_fall_back:
+            makes_object = parts_of_call(name)[1][-1][0].isupper()
+            if not (self._may_fall_back and makes_object):
                 raise
             self.failed.setdefault(name, error)
             return unchanged()

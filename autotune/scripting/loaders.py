@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.training_config import TrainingConfig
@@ -48,6 +50,8 @@ LOADER_KNOBS = tuple(
 
 _NOT_THE_SCRIPTS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+# Objects of a dataset that are compared, nearest first, and entries of a long list among them.
+_MOST_PARTS, _MOST_ENTRIES = 5_000, 100
 
 Calls = tuple[tuple[str, int], ...]
 """File and line of every call that led to a loader, innermost first."""
@@ -280,17 +284,32 @@ def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
     return _UNGUARDED if own == 0 and is_run_by_workers(method) else None
 
 
-def _state_of_data(loader: DataLoader[Any]) -> object:
-    """Return what differs later if the script has changed attributes of a dataset, or of these.
+def _state_of_data(loader: DataLoader[Any]) -> list[object]:
+    """Return what differs later if the script has changed its dataset, however deep.
 
-    Workers that outlive an epoch would not see that. Not seen are attributes in `__slots__`, and
-    changes within a list or an array.
+    Workers that outlive an epoch would not see that. No code of the script's is called. Not seen
+    are attributes in `__slots__`, changes within an array, and few of those in a long list.
     """
-    return _state_of(loader.dataset), _state_of(loader.collate_fn)
+    found: list[object] = []
+    known: set[int] = set()
+    ahead = deque[object]((loader.dataset, loader.collate_fn))
+    while ahead and len(found) < _MOST_PARTS:
+        thing = ahead.popleft()
+        is_plain = type(thing) in _PLAIN
+        found.append((type(thing), thing) if is_plain else id(thing))
+        if not is_plain and id(thing) not in known:
+            known.add(id(thing))
+            ahead.extend(_within(thing))
+    return found
 
 
-def _state_of(thing: Any, depth: int = 3) -> object:
-    if type(thing) in _PLAIN:
-        return thing
-    inner = getattr(thing, "__dict__", {}) if depth else {}
-    return id(thing), {name: _state_of(value, depth - 1) for name, value in inner.items()}
+def _within(thing: Any) -> Iterable[object]:
+    match thing:
+        case Tensor() | ModuleType() | FunctionType() | type():
+            return ()
+        case dict():
+            return (part for item in islice(thing.items(), _MOST_ENTRIES) for part in item)
+        case list() | tuple():
+            return (len(thing), *thing[:: max(1, len(thing) // _MOST_ENTRIES)])
+    # The object that a bound method is bound to.
+    return (getattr(thing, "__self__", None), *getattr(thing, "__dict__", {}).values())

@@ -215,7 +215,7 @@ class StudyFacts:
     qualities = Entries[Sequence[float]](list[FiniteFloat], "seeds")
     """Quality of each known seed, by training."""
     numerics_checks = Entries[TrialOutcome](Annotated[TrialOutcome, Discriminator("kind")], "check")
-    """Outcome of each numerics check, by its settings."""
+    """Outcome of each numerical check, by its settings."""
     matmul_rates = Entries[float](PositiveFloat, "rate")
     """FLOP/s of the machine's matrix products, by number format."""
     seconds_again = Entries[float](Seconds, "again_seconds")

@@ -218,7 +218,10 @@ class EnergyMeter:
         self._read, self._last = read, read()
 
     def __call__(self) -> float | None:
-        """Return the joules since the last call; None without a counter, or if it began again."""
+        """Return the joules since the last call; None without a counter, or if it began again.
+
+        That of a CPU package does so now and then, which costs one block its energy.
+        """
         last, now = self._last, self._read()
         self._last = now
         return None if last is None or now is None or now < last else now - last

@@ -46,6 +46,8 @@ _HOST_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "Cannot allocate m
 _DEAD_WORKER = "DataLoader worker (pid"
 # torch's error for an operation that has no deterministic kernel.
 _NOT_DETERMINISTIC = "does not have a deterministic implementation"
+# DDP's error for parameters without a gradient.
+_UNUSED = "Expected to have finished reduction in the prior iteration"
 _DESCRIPTORS = ("Too many open files",)
 _NOT_PICKLABLE = (
     "can't pickle",
@@ -93,6 +95,11 @@ def _by_text(error: BaseException, text: str, peak_bytes: int | None) -> Failure
     if any(word.lower() in text.lower() for word in _OFTEN_DEVICE_MEMORY):
         detail = f"{_first_line(text)} (usually a lack of memory)"
         return OutOfMemory("device", detail, peak_bytes)
+    if _UNUSED in text:
+        return Rejected(
+            f"DistributedDataParallel: {_first_line(text)} Leave parameters that no step uses out "
+            "with requires_grad_(False)"
+        )
     if _NOT_DETERMINISTIC in text:
         return Rejected(_first_line(text).partition(". ")[0])
     if text.startswith(_DEAD_WORKER):

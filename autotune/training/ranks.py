@@ -135,7 +135,10 @@ def device_of_rank(device: str) -> str:
         return device
     own = int(os.environ["LOCAL_RANK"]) if count > 1 else 0
     if own >= count:
-        raise UsageError(f"process {own} has no device: there are {count} ({kind}). Start fewer.")
+        raise UsageError(
+            f"process {own} has no device: there are {count} ({kind}). Start fewer processes, by "
+            "--nproc-per-node or the launcher's own option."
+        )
     return f"{kind}:{own}"
 
 

@@ -297,7 +297,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """Result of a numerics check: relative errors of one batch and of the first steps.
+    """Result of a numerical check: relative errors of one batch and of the first steps.
 
     The standard for loss and gradients is the reference settings in float64, or in float32 if the
     model does not run in float64. Errors that a check does not measure are 0.

@@ -283,7 +283,7 @@ def _judge(
 def _accuracy_of(
     search: SearchRun, config: TrainingConfig, *, leads: bool
 ) -> AccuracyVerdict | Failure:
-    """Judge accuracy by numerics check and one seed; an undecided loss gets more seeds.
+    """Judge accuracy by numerical check and one seed; an undecided loss gets more seeds.
 
     So does a configuration that `leads`, as far as there is time besides confirming the present
     candidate.

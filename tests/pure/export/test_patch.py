@@ -21,13 +21,13 @@ def folder(tmp_path, monkeypatch):
 def patched(folder, script, **settings):
     """The script with a patch applied, and what the patch leaves out; the patch is reversible."""
     path = folder / "train.py"
-    path.write_text(script, encoding="utf-8")
+    path.write_bytes(script.encode())
     exported = export(answer(**settings), "patch")
     (folder / "a.diff").write_text(exported.text, encoding="utf-8")
     subprocess.run(["git", "apply", "a.diff"], cwd=folder, check=True)
-    found = path.read_text(encoding="utf-8")
+    found = path.read_bytes().decode()
     subprocess.run(["git", "apply", "-R", "a.diff"], cwd=folder, check=True)
-    assert path.read_text(encoding="utf-8") == script
+    assert path.read_bytes().decode() == script
     compile(found, "train.py", "exec")
     return found, exported.dropped
 
@@ -68,8 +68,50 @@ def test_what_a_script_sets_itself_is_changed_there(folder):
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "settings", "text"),
+    [
+        (
+            "lr=args.lr)",
+            "lr=(args.lr * 2),  # (twice)\n)",
+            {"optimizer_impl": "fused"},
+            "2), fused",
+        ),
+        (
+            "lr=args.lr)",
+            "lr=args.lr)",
+            {"optimizer_impl": "forloop"},
+            "fused=False, foreach=False)",
+        ),
+        (
+            "batch_size=64)",
+            "batch_size=64, shuffle=False)",
+            {"num_workers": 2},
+            "num_workers=2,  # ä",
+        ),
+        ("import torch\n", "import torch\r\n", {"num_threads": 1}, "set_num_threads(1)\n"),
+        ("optimizer.step()\n", "optimizer.step()", {"num_threads": 1}, "set_num_threads(1)\n"),
+    ],
+)
+def test_ways_of_writing_a_script(folder, before, after, settings, text):
+    assert before in SHUFFLED
+    found, dropped = patched(folder, SHUFFLED.replace(before, after), **settings)
+    assert text in found
+    assert not dropped
+
+
+def test_evaluations_are_not_put_under_autocast(folder):
+    evaluates = SHUFFLED + "    held = model(next(iter(held_out))[0])\n"
+    found, _ = patched(folder, evaluates, amp_dtype="bfloat16")
+    assert found.count("autocast") == 1
+    assert "\n    held = model" in found
+
+
+@pytest.mark.parametrize(
     ("script", "name"),
     [
+        (SHUFFLED.replace("    shuffle=True,\n", "    shuffle=True,\n    **{},\n"), "num_workers"),
+        (SHUFFLED.replace("data, batch_size=64)", "data, 64, True)"), "num_workers"),
+        (SHUFFLED.replace("model.parameters()", "self.parameters()"), "compile_mode"),
         (SCRIPT, "num_workers"),  # two loaders, and neither says that it feeds training
         (SHUFFLED + "torch.optim.SGD(model.parameters())\n", "optimizer_impl"),
         (SHUFFLED.replace("prediction = model(", "prediction = call(model, "), "amp_dtype"),
@@ -93,6 +135,16 @@ def test_a_script_that_is_not_there_or_no_python_is_refused(folder, text, said):
         (folder / "train.py").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=f"train.py {said}"):
         export(answer(num_workers=2), "patch")
+
+
+def test_a_script_above_this_directory_is_refused(folder, monkeypatch):
+    (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    best = answer(num_workers=2)
+    named = best.provenance.model_copy(update={"model": str(folder / "train.py")})
+    with pytest.raises(UsageError, match="is not below this directory"):
+        export(best.model_copy(update={"provenance": named}), "patch")
 
 
 def test_a_model_py_is_refused(folder):

@@ -7,6 +7,7 @@ import pytest
 from autotune.configuration.best_config import write_best
 from children import autotune, succeeded
 from factories import best_config, written
+from tiers import late
 from tuned_scripts import BASELINE, SCRIPTS, best, plan_of, report_of, run
 
 NUMERICS = {"amp_dtype": "bfloat16", "channels_last": True, "optimizer_impl": "fused"}
@@ -74,9 +75,10 @@ def test_only_loaders_of_training_and_those_built_by_the_same_calls_get_the_sett
     assert applied.startswith("applied: num_workers=1, prefetch_factor=2, persistent_workers=true")
 
 
-def test_changes_between_epochs_reach_the_training_as_without_autotune(tmp_path):
+@pytest.mark.parametrize("where", ["", late("in a list")])
+def test_changes_between_epochs_reach_the_training_as_without_autotune(where, tmp_path):
     settings = {"num_workers": 1, "persistent_workers": True}
-    done = run(tmp_path, SCRIPTS / "curriculum.py", **settings)
+    done = run(tmp_path, SCRIPTS / "curriculum.py", where, **settings)
     assert done.stdout == "[0.0, 0.0, 1.0, 2.0]\n", done.stderr
     applied, refused, *_ = report_of(done)
     assert applied.startswith("applied: num_workers=1")
