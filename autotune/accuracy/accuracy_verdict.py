@@ -338,8 +338,8 @@ class AccuracyProber:
     def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration that a probe of `config` trains.
 
-        Knobs for which the numerical check is enough have the baseline's values. So has the split of
-        the effective batch, if its gradients are known to differ only by rounding.
+        Knobs for which the numerical check is enough have the baseline's values. So has the split
+        of the effective batch, if its gradients are known to differ only by rounding.
         """
         shared = [name for name in NUMERICS if name not in PRECISION]
         if self.numerics.sums_alike(config):
