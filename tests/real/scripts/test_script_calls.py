@@ -49,7 +49,7 @@ def test_arguments_of_calls_are_searched_and_the_result_applies_them(tmp_path):
     options = ("--space", space, "--trials", "4", "--map", BATCH)
     done = hurried(tmp_path, "search", script, *options, "--", "forever")
     assert done.returncode == 0, done.stderr
-    assert f"stays as it is: the script was not seen to call {LIBRARY}.Gone" in done.stderr
+    assert f"stays as it is: the script was not seen to call {LIBRARY}.Gone; write the" in done.stderr
     found = read_best(tmp_path / "studies" / "calls_library" / "best.yaml")
     assert found.evidence.searched.measured >= 2, done.stderr
     assert found.evidence.searched.failed == 0, done.stderr
@@ -61,4 +61,4 @@ def test_a_map_to_what_the_script_does_not_call_is_refused(tmp_path):
     way = f"batch_size=call:{LIBRARY}.Gone.batch_size"
     done = autotune(tmp_path, "search", SCRIPTS / "calls_library.py", "--map", way, "--", "forever")
     assert done.returncode == 2, done.stderr
-    assert f"--map {way}: the script was not seen to call {LIBRARY}.Gone." in done.stderr
+    assert f"--map {way}: the script was not seen to call {LIBRARY}.Gone; write the" in done.stderr
