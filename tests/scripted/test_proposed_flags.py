@@ -85,7 +85,7 @@ def test_a_flag_is_found_by_its_name_and_number_and_spelled_as_the_arguments_spe
     ("flags", "script", "note"),
     [
         ((BATCH,), replace(JUDGED, proposes=False), None),
-        ((BATCH,), ScriptOptions(()), "this script has --batch-size for it, but"),
+        ((BATCH,), ScriptOptions(()), "it could go through the script's --batch-size, but"),
         (
             (BATCH, ScriptFlag(("--bs",), 16)),
             JUDGED,

@@ -49,7 +49,9 @@ def test_arguments_of_calls_are_searched_and_the_result_applies_them(tmp_path):
     options = ("--space", space, "--trials", "4", "--map", BATCH)
     done = hurried(tmp_path, "search", script, *options, "--", "forever")
     assert done.returncode == 0, done.stderr
-    assert f"stays as it is: the script was not seen to call {LIBRARY}.Gone; write the" in done.stderr
+    assert (
+        f"stays as it is: the script was not seen to call {LIBRARY}.Gone; write the" in done.stderr
+    )
     found = read_best(tmp_path / "studies" / "calls_library" / "best.yaml")
     assert found.evidence.searched.measured >= 2, done.stderr
     assert found.evidence.searched.failed == 0, done.stderr
