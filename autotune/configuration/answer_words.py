@@ -82,7 +82,7 @@ def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:
     if accuracy.split_text:
         yield "gradients", accuracy.split_text
     if accuracy.probe_text:
-        yield "compared on", accuracy.probe_text
+        yield "short trainings", accuracy.probe_text
 
 
 def searched_facts(searched: Searched | None, changed: Mapping[str, Value]) -> Iterator[Fact]:

@@ -119,7 +119,7 @@ def test_it_says_what_it_changes_and_what_that_brings(best):
 def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best):
     said = dict(facts(with_not_proven(best.answer)))
     assert said["allowed"].startswith("up to 0.009 worse")
-    assert "4096 samples each" in said["compared on"]
+    assert "4096 samples each" in said["short trainings"]
     assert "batch 8 -> 16" in said["learning rate"]
     assert "the batch size" in said["check"]
     assert re.search(r"trial 7 \(batch_size=64\) .*0\.88.*0\.891 \(6 seeds\)", said["not proven"])
