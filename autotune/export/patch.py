@@ -27,6 +27,7 @@ _CALLS = {
     "num_threads": "torch.set_num_threads",
     "float32_matmul_precision": "torch.set_float32_matmul_precision",
 }
+_EVALUATES = re.compile(r"eval|valid|test|infer")
 _OF_OPTIM = re.compile(r"(torch\.)?optim\.[A-Z]\w*")
 _ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
 _KERNELS: Mapping[Value, Mapping[str, Value]] = {
@@ -151,6 +152,17 @@ class _Source:
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         return [node for node in found if _matches(_dotted(node.func), names)]
 
+    def training_loaders(self) -> list[ast.Call]:
+        """Return the DataLoaders outside of evaluations; none if the script has another kind."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        named = {_dotted(call.func).rpartition(".")[2] for call in calls}
+        if any(name.endswith("Loader") for name in named - {"DataLoader"}):
+            return []
+        functions = (n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef))
+        evaluations = [ast.walk(one) for one in functions if _EVALUATES.search(one.name)]
+        apart = {id(node) for nodes in evaluations for node in nodes}
+        return [call for call in self.calls("DataLoader") if id(call) not in apart]
+
     def set_argument(self, call: ast.Call, name: str, value: Value, default: Value = None) -> bool:
         """Give a call a keyword argument; the default is left out where it is not written.
 
@@ -234,7 +246,7 @@ def _dotted(node: ast.expr) -> str:
 
 def _loader_argument(source: _Source, name: str) -> Callable[[Value], bool]:
     def write(value: Value) -> bool:
-        loaders = source.calls("DataLoader")
+        loaders = source.training_loaders()
         if any(len(one.args) > 2 for one in loaders):  # noqa: PLR2004 (the third one shuffles)
             return False
         if len(loaders) > 1:

@@ -9,6 +9,12 @@ from autotune.values.errors import UsageError
 from factories import best_config
 from patched_scripts import BASELINE, CHANGES, SCRIPT, SHUFFLED, answer
 
+EVALUATES = """\
+def evaluate(data):
+    return DataLoader(data, shuffle=True)
+loader = made_elsewhere()
+"""
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -111,6 +117,8 @@ def test_evaluations_are_not_put_under_autocast(folder):
     [
         (SHUFFLED.replace("    shuffle=True,\n", "    shuffle=True,\n    **{},\n"), "num_workers"),
         (SHUFFLED.replace("data, batch_size=64)", "data, 64, True)"), "num_workers"),
+        (SHUFFLED.replace("loader = DataLoader(", "loader = EndlessDataLoader("), "num_workers"),
+        (EVALUATES, "num_workers"),
         (SHUFFLED.replace("model.parameters()", "self.parameters()"), "compile_mode"),
         (SCRIPT, "num_workers"),  # two loaders, and neither says that it feeds training
         (SHUFFLED + "torch.optim.SGD(model.parameters())\n", "optimizer_impl"),
