@@ -3,7 +3,7 @@
     python -m benchmarks.main_path MODEL [--trials 3] [-- ARGUMENTS]
 
 A profiler hook in every process notes the files. What only runs when a module is imported, such as
-the body of a class, does not count. The search has the options that it would have without this.
+the body of a class, does not count. The space is `quick`, since compiling under a hook takes long.
 """
 
 from __future__ import annotations
@@ -45,11 +45,8 @@ def main() -> None:
         hook = HOOK.format(package=str(PACKAGE), folder=str(folder / "seen"))
         (folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
         command = [sys.executable, "-m", "autotune", "search", str(given.model.resolve())]
-        command += [
-            "--trials",
-            given.trials,
-            *(["--", *given.arguments] if given.arguments else []),
-        ]
+        command += ["--space", "quick", "--trials", given.trials]
+        command += ["--", *given.arguments] if given.arguments else []
         paths = os.pathsep.join([name, str(PACKAGE.parent)])
         subprocess.run(command, cwd=name, env={**os.environ, "PYTHONPATH": paths}, check=False)
         lines = [file.read_text(encoding="utf-8") for file in (folder / "seen").iterdir()]

@@ -15,7 +15,7 @@ from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.inspection import inspect_workload, observation, observe
 from autotune.context.options import Resources, WorkloadOptions
-from autotune.context.own_knobs import flags_in
+from autotune.context.own_knobs import flags_in, of_scripts
 from autotune.context.ranks import check_room
 from autotune.context.script_ways import call, known_maps, out_of_reach, with_proposed
 from autotune.knobs.own import unknown_options
@@ -278,7 +278,7 @@ def _check_sides(options: ComparisonOptions, found: _Found, facts: WorkloadFacts
         if found.observed is None or found.script is None:
             own = dict(side.config.own)
             wrong = [fault for _, fault in unknown_options(own, facts.signatures)]
-            wrong += [f"{name} is for training scripts." for name in flags_in(own)]
+            wrong += [f"{name} is for training scripts." for name in of_scripts(own)]
         else:
             config = side.config.resolved(found.machine)
             out = out_of_reach(config, found.own, found.script, found.observed)

@@ -62,6 +62,11 @@ def flags_in(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith("flags.")]
 
 
+def of_scripts(names: Iterable[str]) -> list[str]:
+    """Return the names of the settings that only a script has."""
+    return [name for name in names if name.startswith(("flags.", "calls."))]
+
+
 def calls_in(names: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments of calls among settings of the user's own."""
     return tuple(name.removeprefix("calls.") for name in names if name.startswith("calls."))
@@ -97,8 +102,7 @@ def as_found(
     names = dict.fromkeys((*file.own.offers, *today))
     faults = dict(unknown_options(names, facts.signatures))
     if workload.script is None:
-        for_scripts = (name for name in names if name.startswith(("flags.", "calls.")))
-        faults |= {name: f"{name} {_FOR_SCRIPTS}" for name in for_scripts}
+        faults |= {name: f"{name} {_FOR_SCRIPTS}" for name in of_scripts(names)}
     if faults:
         lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
         raise UsageError("\n".join(lines))

@@ -113,7 +113,7 @@ def searched(script: Tuned, seconds: int | None, mistake: bool) -> subprocess.Co
     """Search a script in a fresh folder."""
     command = [sys.executable, "-m", "autotune", "search", *script.options, "--json"]
     command += ["--time-budget", f"{seconds}s"] if seconds is not None else []
-    command += [str(SCRIPTS / f"{script.name}.py"), *script.arguments]
+    command += [str(SCRIPTS / f"{script.name}.py"), "--", *script.arguments]
     command += ["--mistake"] if mistake else []
     with tempfile.TemporaryDirectory() as folder:
         if "images" in script.arguments:
