@@ -29,6 +29,7 @@ from autotune.configuration.job import Job, Probe
 from autotune.configuration.script import Script
 from autotune.knobs.torch_private import loader_iterators
 from autotune.process.common.trial_folder import TrialFolder
+from autotune.scripting.calls import Calls
 from autotune.scripting.trial import Trial
 from autotune.values.outcome import TrialOutcome
 from benchmarks.medians import log_median, median_interval
@@ -87,7 +88,7 @@ class Watching:
         before = self._state()
         script = Script(())
         job = Job(Probe(_ENDLESS, (0,), loss="mean"), "cpu", model_path="train.py", script=script)
-        self._trial = Trial(job, TrialFolder(folder), _leave)
+        self._trial = Trial(job, TrialFolder(folder), _leave, Calls({}))
         self._trial.begin(time.monotonic())
         self._states = {OFF: before, RECORDED: self._state()}
 
@@ -96,7 +97,8 @@ class Watching:
         if OFF not in self._states or way not in WAYS:
             raise ValueError(way)
         self._trial._reads_losses = way == RECORDED
-        recorder, stepping = self._trial._recorder, self._trial._interposition.stepping
+        recorder = self._trial.losses.recorder
+        stepping = self._trial.interposition.stepping
         stepping.losses[:] = [recorder.note] if way == RECORDED else []
         patches, hooks = self._states[OFF if way == OFF else RECORDED]
         for (place, name), value in zip(_PATCHED, patches, strict=True):
@@ -112,12 +114,12 @@ class Watching:
     @property
     def steps(self) -> int:
         """Steps that the trial has counted."""
-        return self._trial._stream.steps
+        return self._trial.stream.steps
 
     @property
     def losses(self) -> int:
         """Steps whose loss is recorded."""
-        return len(self._trial._recorder.steps())
+        return len(self._trial.losses.recorder.steps())
 
     @staticmethod
     def _state() -> tuple[list[Any], list[dict[int, Any]]]:

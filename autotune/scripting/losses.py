@@ -406,16 +406,18 @@ class LossTasks:
         losses, moves = tuple(so_far.values[: task.steps]), self.recorder.moves.lengths
         return outcomes.FirstLosses(losses, self._backwards_per_step, moves, self.recorder.sums)
 
-    def probing(self, task: Probe, started: float) -> StepRequests[outcomes.TrialOutcome]:
-        """Train on the task's samples and return the loss over the last tenth of them."""
-        while (left := task.samples - (taken := sum(self.world.shares(self.progress.samples)))) > 0:
+    def training_on(self, samples: int) -> StepRequests[None]:
+        """Ask for steps until all processes together have used so many samples."""
+        while (left := samples - (taken := sum(self.world.shares(self.progress.samples)))) > 0:
             # Nearly all that are missing at once; what is beyond the last sample does not count.
             size = max(1, taken) / max(1, self.progress.steps)
             yield max(1, math.floor(_SURE * left / size))
-        return self.probed(task, started)
 
     def probed(self, task: Probe, started: float) -> outcomes.TrialOutcome:
-        """Return the quality of the training so far; `started` is on the monotonic clock."""
+        """Return the loss over the last tenth of the task's samples, so far as they are used.
+
+        `started` is on the monotonic clock.
+        """
         assert task.loss is not None
         so_far = self._so_far()
         if so_far.fault:

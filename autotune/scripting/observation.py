@@ -7,11 +7,11 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.calling.target import import_folder
-from autotune.configuration.job import Job, Observe
+from autotune.configuration.job import Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS, process_settings
@@ -31,17 +31,17 @@ from autotune.knobs.process import at_start
 from autotune.knobs.ranks import DDP_KNOBS
 from autotune.knobs.stepping import has_equal_groups
 from autotune.process.common.imports import own_modules
-from autotune.scripting.batch_stream import BatchStream
-from autotune.scripting.interpose import Interposition
 from autotune.scripting.loaders import LOADER_KNOBS
-from autotune.scripting.losses import LossTasks, Moves
+from autotune.scripting.losses import Moves
 from autotune.scripting.wrappers import NO_DDP, PASSES_IT
-from autotune.training.batches import Batches, Clock
-from autotune.training.profiling import kernel_seconds, profiling
-from autotune.training.ranks import ALONE, World, comm_dtypes
+from autotune.training.profiling import MOST_SECONDS, kernel_seconds, profiling, single_laps
+from autotune.training.ranks import comm_dtypes
 from autotune.training.sharding import STREAM
-from autotune.training.timing import CompileClock, StepRequests, synchronize
+from autotune.training.timing import StepRequests, Timer, synchronize
 from autotune.values.outcome import Diagnosed, Loading, Observed, WorkloadFacts
+
+if TYPE_CHECKING:
+    from autotune.scripting.trial import Trial
 
 NO_LOADER = "no torch DataLoader feeds training"
 _OWN_ITERATOR = "{kind} has its own __iter__"
@@ -49,13 +49,10 @@ _NO_SAMPLES = "neither a DataLoader nor the model's input shows the samples of a
 BY_HAND = "the script updates its weights without a torch optimizer"
 _COMPILES_PARTS = "the script compiles parts of its model itself"
 _COMPILES = "the script itself chooses what it compiles"
-# Steps before the speed is measured, and steps over which it is: fewer where they take long.
+# Steps before the speed is measured, and steps over which it is: fewer where those take long.
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3
 _LONG_SECONDS = 5.0
-# Steps of which the phases are timed, fewer where these take longer than some seconds.
-_TIMED, _FEWEST_TIMED = 5, 2
-_MOST_SECONDS = 3.0
 # Batches that are loaded beside training; the first one may open files.
 _BATCHES = 4
 
@@ -63,63 +60,56 @@ _BATCHES = 4
 class Observation:
     """An observation of a script's first steps."""
 
-    def __init__(
-        self,
-        interposition: Interposition,
-        stream: BatchStream,
-        losses: LossTasks,
-        job: Job,
-        deadline: float,
-        compiler: CompileClock,
-    ) -> None:
-        """Prepare to observe; `deadline` is the end of the process on the monotonic clock."""
-        assert isinstance(job.task, Observe)
-        self._observed, self._stream = interposition.observed, stream
-        self._losses, self._task, self._deadline = losses, job.task, deadline
-        self._job, self._compiler = job, compiler
-        self._interposition = interposition
+    def __init__(self, trial: Trial, task: Observe) -> None:
+        self._trial, self._task = trial, task
+        self._observed, self._stream = trial.observed, trial.stream
+        self._losses, self._interposition = trial.losses, trial.interposition
         self._before = process_settings()
         self._seen: Observed | None = None
-        self._world = ALONE
 
-    def observing(self, world: World) -> StepRequests[Observed]:
+    def observing(self) -> StepRequests[Observed]:
         """Yield numbers of steps for the script to take, then return what was observed.
 
         Stages are those of a script in one process.
         """
-        self._world = world
+        stream, world, device = self._stream, self._trial.world, self._observed.device
         self._losses.recorder.moves = Moves(self._observed.trained)
-        yield _FIRST
-        stream = self._stream
+        timer = Timer(
+            stream,
+            stream.clock,
+            partial(synchronize, device),
+            compilations=lambda: self._trial.compiler.events,
+        )
+        first = yield from timer.lap(_FIRST)
         stream.count_anew()
-        start, waited, steps = stream.clock(), stream.wait_seconds, stream.steps
-        boundaries, compilations = len(stream.boundary_seconds), self._compiler.events
         collections = gc.get_stats()[0]["collections"]
-        yield from some_steps(stream.clock, world)
+        lap = yield from timer.lap(world.told(timed_steps(first.seconds / _FIRST)))
         collections = gc.get_stats()[0]["collections"] - collections
-        again = sum(world.shares(self._compiler.events - compilations)) // 2
-        seconds = stream.clock() - start - sum(stream.boundary_seconds[boundaries:])
-        pace = (stream.steps - steps) / max(seconds, 1e-9)
-        waits = (stream.wait_seconds - waited) / max(seconds, 1e-9)
-        samples = sum(world.shares(stream.samples_per_step))
-        self._seen = self._outcome(pace, pace * samples, max(world.shares(waits)))
-        facts = replace(self._seen.workload, collections=collections / (stream.steps - steps))
+        laps = world.shares(lap)
+        pace = lap.steps / max(lap.seconds, 1e-9)
+        self._seen = self._outcome(
+            pace,
+            pace * sum(world.shares(stream.samples_per_step)),
+            max(one.wait_seconds / max(one.seconds, 1e-9) for one in laps),
+        )
+        facts = replace(self._seen.workload, collections=collections / lap.steps)
+        again = sum(one.compilations for one in laps) // 2
         self._seen = replace(self._seen, recompilations=again, workload=facts)
         if world.is_alone:
-            self._seen = replace(self._seen, stages=(yield from self._stages(self._seen)))
+            self._seen = replace(self._seen, stages=(yield from self._stages(timer, self._seen)))
         else:
             with self._interposition.stepping.aside():
                 has_ddp = self._observed.ddp is not None
-                formats = comm_dtypes(self._observed.device) if has_ddp else ()
+                formats = comm_dtypes(device) if has_ddp else ()
             facts = replace(self._seen.workload, comm_dtypes=formats)
             self._seen = replace(self._seen, workload=facts)
         if self._task.profile is not None:
-            operators = yield from profiling(self._task.profile, self._observed.device)
+            operators = yield from profiling(self._task.profile, device)
             self._seen = replace(self._seen, profiled=operators)
         if not self._task.loss_seconds:
             return self._seen
         step_seconds = 1 / max(pace, 1e-9)
-        loss = yield from self._losses.observing(self._task, self._deadline, step_seconds)
+        loss = yield from self._losses.observing(self._task, self._trial.deadline, step_seconds)
         return replace(self._seen, loss=loss)
 
     def ended(self) -> Observed | None:
@@ -128,7 +118,7 @@ class Observation:
             return self._seen
         return replace(self._seen, loss=self._losses.observed(self._task))
 
-    def _stages(self, outcome: Observed) -> StepRequests[Diagnosed | None]:
+    def _stages(self, timer: Timer, outcome: Observed) -> StepRequests[Diagnosed | None]:
         """Time the phases of a step; None if they cannot be separated."""
         stream = self._stream
         if stream.is_read_apart:
@@ -138,8 +128,7 @@ class Observation:
             size, per_step = max(1, round(stream.samples_per_batch)), stream.accumulation_steps
         if stream.is_fed:
             loader, size = stream.loader, int(outcome.workload.baseline["batch_size"] or 1)
-        device = self._observed.device
-        return (yield from stages_of(stream, stream.clock, device, loader, size, per_step))
+        return (yield from stages_of(timer, self._observed.device, loader, size, per_step))
 
     def _outcome(
         self, steps_per_second: float, samples_per_second: float, wait_share: float
@@ -166,7 +155,7 @@ class Observation:
             own=tuple(name for name in own if name not in fixed),
             scales=self._losses.recorder.scales,
             workload=self._facts(settings),
-            processes=self._world.size,
+            processes=self._trial.world.size,
             # None if the script has left it as it was.
             visible_devices=None if cuda == at_start("CUDA_VISIBLE_DEVICES") else cuda,
         )
@@ -228,7 +217,7 @@ class Observation:
     def _fixed_in_ddp(self) -> dict[str, str]:
         """Return the knobs of DDP that the script sets itself; all of them without a DDP."""
         ddp = self._observed.ddp
-        if self._world.is_alone:
+        if self._trial.world.is_alone:
             return {}
         if ddp is None:
             return {knob.name: NO_DDP for knob in DDP_KNOBS}
@@ -236,15 +225,16 @@ class Observation:
 
     def _passed(self) -> list[str]:
         """Return the knobs that the script sets in its DDP; none without one."""
-        ddp = None if self._world.is_alone else self._observed.ddp
+        ddp = None if self._trial.world.is_alone else self._observed.ddp
         return [] if ddp is None else self._interposition.wrappings.passed(ddp)
 
     def _parts(self) -> Iterator[nn.Module]:
         return (part for model in self._observed.models for part in model.modules())
 
     def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
-        assert self._job.model_path is not None and self._job.script is not None  # noqa: PT018
-        path, models = Path(self._job.model_path), self._observed.models
+        job, models = self._trial.job, self._observed.models
+        assert job.model_path is not None and job.script is not None  # noqa: PT018
+        path = Path(job.model_path)
         dataset, weights = self._loader_dataset(), self._observed.parameters
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         return WorkloadFacts(
@@ -256,7 +246,7 @@ class Observation:
             model_tensors=len(weights),
             sample_bytes=self._stream.sample_bytes,
             # By their path from the script, or from where -m imports it.
-            local_modules=own_modules(path, import_folder(path, self._job.script.module)),
+            local_modules=own_modules(path, import_folder(path, job.script.module)),
             repeated_blocks=any(repeated_blocks(model) for model in models[:1]),
             attention=any(mentions_attention(model, [path]) for model in models),
             equal_groups=self._has_equal_groups(),
@@ -273,13 +263,9 @@ class Observation:
         return loader.dataset if loader is not None and self._stream.is_fed else None
 
 
-def some_steps(clock: Clock, world: World = ALONE) -> StepRequests[None]:
-    """Ask for the steps over which the speed is measured, one at a time, as long as rank 0 says."""
-    start = clock()
-    for taken in range(_STEPS):
-        if taken >= _FEWEST and world.told(clock() - start > _LONG_SECONDS):
-            break
-        yield 1
+def timed_steps(step_seconds: float) -> int:
+    """Return the steps over which the speed is measured, where one has taken so many seconds."""
+    return max(_FEWEST, min(_STEPS, int(_LONG_SECONDS / max(step_seconds, 1e-9))))
 
 
 def _unfed() -> str:
@@ -290,8 +276,7 @@ def _unfed() -> str:
 
 
 def stages_of(
-    stream: Batches,
-    clock: Clock,
+    timer: Timer,
     device: torch.device,
     loader: DataLoader[Any] | None,
     batch_size: int,
@@ -303,91 +288,53 @@ def stages_of(
     accelerator, waiting for it before and after a step separates the phases.
 
     Args:
-        stream: the batches of the training.
-        clock: its clock, in seconds.
+        timer: a timer on the clock of the training.
         device: its device.
         loader: the loader that feeds training; None if the script gets its batches itself, which is
             part of its computing then.
         batch_size: samples of a batch.
         batches_per_step: batches of an optimizer step.
     """
-    wait, begun = partial(synchronize, device), list[float]()
+    begun = list[float]()
 
     def begin_update(*_: object) -> None:
-        wait()
-        begun.append(clock())
+        timer.synchronize()
+        begun.append(timer.clock())
 
-    steps = yield from _timed_steps(stream, clock, wait, begun)
+    laps = yield from single_laps(timer)
     apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
     hook = register_optimizer_step_pre_hook(apart(begin_update))
-    updates = yield from _timed_steps(stream, clock, wait, begun)
+    updates = list[float]()
+    yield from single_laps(
+        timer, lambda: updates.append(timer.clock() - begun[-1] if begun else 0.0)
+    )
     hook.remove()
     is_accelerator = device.type != "cpu"
     kernels: tuple[float, float | None] | None = (0.0, None)
     if is_accelerator:
         kernels = yield from kernel_seconds(device)
-    if not steps or not updates or kernels is None:
+    if not laps or not updates or kernels is None:
         return None
     loading: tuple[Loading, ...] = ()
     if loader is not None:
-        waited = median(step.waited for step in steps) / batches_per_step
+        waited = median(lap.wait_seconds for lap in laps) / batches_per_step
         seconds = _seconds_to_load(loader) if loader.num_workers else waited
         if seconds is None:
             return None
         loading = (Loading(0, seconds),)
     copied, busy = kernels
-    computed = median(step.whole - step.waited for step in steps) - copied
-    launched = median(step.launched - step.waited for step in steps)
+    computed = median(lap.seconds - lap.wait_seconds for lap in laps) - copied
+    launched = median(lap.launched_seconds - lap.wait_seconds for lap in laps)
     return Diagnosed(
         batch_size=batch_size,
         compute_seconds=max(1e-9, computed / batches_per_step),
         double_compute_seconds=None,
         transfer_seconds=copied / batches_per_step,
         loading=loading,
-        optimizer_seconds=median(step.updated for step in updates) / batches_per_step,
+        optimizer_seconds=median(updates) / batches_per_step,
         launch_seconds=launched / batches_per_step if is_accelerator else None,
         busy_seconds=None if busy is None else busy / batches_per_step,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Seconds of one training step."""
-
-    whole: float
-    waited: float
-    """Seconds for which it waited for batches."""
-    launched: float
-    """Seconds until the script went on, the device still at work."""
-    updated: float
-    """Seconds of the optimizer's step; without meaning unless that began on an idle device."""
-
-
-def _timed_steps(
-    stream: Batches, clock: Clock, wait: Callable[[], object], begun: list[float]
-) -> StepRequests[list[_Step]]:
-    """Ask for some steps, one at a time; those that begin an epoch do not count.
-
-    `begun` gets the time at which each update begins, if that is watched.
-    """
-    found: list[_Step] = []
-    first = clock()
-    for _ in range(2 * _TIMED):
-        is_enough = len(found) >= _FEWEST_TIMED and clock() - first > _MOST_SECONDS
-        if len(found) >= _TIMED or is_enough:
-            break
-        waited, boundaries = stream.wait_seconds, len(stream.boundary_seconds)
-        wait()
-        start = clock()
-        begun.clear()
-        yield 1
-        launched = clock() - start
-        wait()
-        end = clock()
-        updated = end - begun[-1] if begun else 0.0
-        if len(stream.boundary_seconds) == boundaries:
-            found.append(_Step(end - start, stream.wait_seconds - waited, launched, updated))
-    return found
 
 
 def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
@@ -405,7 +352,7 @@ def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
             loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
         )
         batches = iter(by_itself)
-        while len(seconds) < _BATCHES and sum(seconds) <= _MOST_SECONDS:
+        while len(seconds) < _BATCHES and sum(seconds) <= MOST_SECONDS:
             start = time.perf_counter()
             if next(batches, None) is None:
                 break

@@ -62,26 +62,25 @@ Requests = StepRequests[outcomes.TrialOutcome]
 
 
 class Trial:
-    """One run of a script on behalf of a job."""
+    """One run of a script on behalf of a job, and what its tasks look at."""
 
     def __init__(self, job: jobs.Job, folder: TrialFolder, leave: Leave, calls: Calls) -> None:
         assert job.script is not None
         config = TrainingConfig.of(job.config or {})
-        self._job, self._folder, self._leave = job, folder, leave
+        self.job, self._folder, self._leave = job, folder, leave
         asked, by_flag = frozenset(job.script.asked), frozenset(job.script.by_flag)
         own = job.script.own
-        self._interposition = Interposition(config, asked, by_flag, own, is_trial=True)
-        seen = self._interposition.observed
-        seen.passed = calls.passed
-        models, loaders = self._interposition.calls, self._interposition.loaders
-        self._stream = BatchStream(lambda: synchronize(seen.device), models, loaders)
-        self._printed = _Printed(folder, job.script.metric or "")
+        self.interposition = Interposition(config, asked, by_flag, own, is_trial=True)
+        self.observed = self.interposition.observed
+        self.observed.passed = calls.passed
+        models, loaders = self.interposition.calls, self.interposition.loaders
+        self.stream = BatchStream(lambda: synchronize(self.observed.device), models, loaders)
+        self.compiler = CompileClock()
+        self.losses = LossTasks(self.stream, LossRecorder(lambda: self.observed.trained))
         by_loss = isinstance(job.task, jobs.Probe) and job.task.loss is not None
         self._reads_losses = by_loss or isinstance(job.task, jobs.Observe | jobs.TakeFirstSteps)
-        self._recorder = LossRecorder(lambda: seen.trained)
-        self._losses = LossTasks(self._stream, self._recorder)
+        self._printed = _Printed(folder, job.script.metric or "")
         self._observation: Observation | None = None
-        self._task: Callable[[World], Requests] | None = None
         self._requests: Requests | None = None
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
@@ -91,54 +90,64 @@ class Trial:
         self._is_fork = False
         os.register_at_fork(after_in_child=partial(setattr, self, "_is_fork", True))
 
+    @property
+    def world(self) -> World:
+        """The processes that train the script together."""
+        return self.losses.world
+
+    @property
+    def deadline(self) -> float:
+        """The end of the process on the monotonic clock."""
+        return self._launched + self.job.deadline_seconds
+
     def begin(self, process_start: float) -> None:
         """Apply the settings and start to watch, just after torch was imported.
 
         `process_start` is the parent's monotonic clock when it launched this process, in seconds.
         """
         self._start, self._launched = time.monotonic(), process_start
-        self._interposition.install()
-        self._task = self._begun(process_start)
+        self.interposition.install()
+        task, stepping = self.job.task, self.interposition.stepping
+        if isinstance(task, jobs.Observe):
+            self._observation = Observation(self, task)
+        if isinstance(task, jobs.Probe | jobs.TakeFirstSteps | jobs.Observe):
+            seed_everything(task.seeds[0] if isinstance(task, jobs.Probe) else self.job.seed)
         if self._reads_losses:
-            before_parting(self._losses.gather)
-            self._recorder.watch()
-            self._interposition.stepping.losses.append(self._recorder.note)
-            self._interposition.stepping.befores.append(self._recorder.before)
-        self._interposition.stepping.listeners.append(self._after_step)
+            before_parting(self.losses.gather)
+            self.losses.recorder.watch()
+            stepping.losses.append(self.losses.recorder.note)
+            stepping.befores.append(self.losses.recorder.before)
+        stepping.listeners.append(self._after_step)
 
-    def _begun(self, process_start: float) -> Callable[[World], Requests]:
-        """Prepare the task; return what asks for its steps, given the processes of the script."""
-        match self._job.task:
+    def _carried_out(self) -> Requests:
+        """Return what asks for the steps of the task."""
+        match self.job.task:
             case jobs.Measure(plan):
-                return partial(self._timing, plan, CompileClock())
+                return self._timing(plan)
             case jobs.Probe() as task:
-                seed_everything(task.seeds[0])
-                return partial(self._probing, task)
+                return self._probing(task)
             case jobs.TakeFirstSteps() as task:
-                seed_everything(self._job.seed)
-                return partial(self._first_steps, task)
+                return self._first_steps(task)
             case jobs.Observe():
-                seed_everything(self._job.seed)
-                deadline = process_start + self._job.deadline_seconds
-                parts = (self._interposition, self._stream, self._losses, self._job)
-                self._observation = Observation(*parts, deadline, CompileClock())
-                return self._observation.observing
+                assert self._observation is not None
+                return self._observation.observing()
             case jobs.Profile() as task:
-                return partial(self._profiling, task)
+                self._folder.enter_phase("profile")
+                return profiling(task, self.observed.device)
             case _:
-                raise NotImplementedError(f"a script cannot be asked to {self._job.task.kind}")
+                raise NotImplementedError(f"a script cannot be asked to {self.job.task.kind}")
 
     def ended(self) -> outcomes.TrialOutcome:
         """Return the outcome of a script that ended by itself."""
-        steps = self._stream.steps
+        task, steps = self.job.task, self.stream.steps
         if not steps:
             return outcomes.UserError(NO_STEP, "")
         if self._observation is not None and (seen := self._observation.ended()):
             return seen
-        if isinstance(self._job.task, jobs.Probe) and self._job.task.loss:
-            return self._losses.probed(self._job.task, self._start)
-        if not isinstance(self._job.task, jobs.Probe):
+        if not isinstance(task, jobs.Probe):
             return outcomes.UserError(TOO_FEW.format(steps=steps), "")
+        if task.loss:
+            return self.losses.probed(task, self._start)
         if self._folder.rank:
             return outcomes.Probed((), 0.0)  # rank 0 reports what it printed
         try:
@@ -148,6 +157,52 @@ class Trial:
         if found is None:
             return outcomes.UserError("nothing that it printed matches --metric-regex", "")
         return self._probed(found)
+
+    def _after_step(self, optimizer: Stepper) -> None:
+        """Count down the steps that the task asked for, and resume it when they are taken."""
+        observed, stream, recorder = self.observed, self.stream, self.losses.recorder
+        if self._is_fork:
+            return  # another process of the script
+        if optimizer is not None and self._reads_losses:
+            recorder.stepped_by(optimizer)
+        if not observed.counts(optimizer):
+            return
+        try:
+            if observed.changes != self._changes:
+                self._changes = observed.changes
+                if observed.is_of_another_model(optimizer):
+                    self._leave(outcomes.UserError(_IN_TURN.format(steps=stream.steps), ""))
+                stream.pass_over()
+            stream.stepped()
+            if self._reads_losses:
+                recorder.stepped(stream.samples)
+            if stream.steps == 1:
+                self._meet()
+                self._requests = self._carried_out()
+            if stream.steps == outcomes.SETTLED_STEP:
+                self.interposition.stepping.befores.clear()
+            self._steps_left -= 1
+            if stream.steps >= SETTLED and self._steps_left <= 0:
+                assert self._requests is not None
+                self._steps_left = next(self._requests)
+        except StopIteration as end:
+            self._leave(self._with_start(end.value))
+        except Exception as error:
+            traceback.print_exception(error)
+            self._leave(outcomes.Lost(f"internal error of autotune: {error!r}"))
+
+    def _meet(self) -> None:
+        """Check after the first step that this training can be timed; leave the script if not.
+
+        The device is known now; asking for it earlier would take the choice from the script. So
+        are its processes, all of which have taken that step.
+        """
+        self._folder.enter_phase(FIRST_STEPS)
+        self._trains = time.monotonic()
+        memory.limit_device_memory(self.observed.device, self.job.memory_limit_bytes)
+        if why := obstacle(self._processes):
+            self._leave(outcomes.UserError(why, ""))
+        self.losses.world = joined(self.job.deadline_seconds)
 
     def _with_start(self, outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
         """Add the seconds until training began; a measurement has its own parts of them."""
@@ -159,67 +214,17 @@ class Trial:
             import_seconds=self._start - self._launched,
         )
 
-    def _after_step(self, optimizer: Stepper) -> None:
-        """Count down the steps that the task asked for, and resume it when they are taken."""
-        observed = self._interposition.observed
-        if self._is_fork:
-            return  # another process of the script
-        if optimizer is not None and self._reads_losses:
-            self._recorder.stepped_by(optimizer)
-        if not observed.counts(optimizer):
-            return
-        try:
-            if observed.changes != self._changes:
-                self._changes = observed.changes
-                if observed.is_of_another_model(optimizer):
-                    self._leave(outcomes.UserError(_IN_TURN.format(steps=self._stream.steps), ""))
-                self._stream.pass_over()
-            self._stream.stepped()
-            if self._reads_losses:
-                self._recorder.stepped(self._stream.samples)
-            if self._stream.steps == 1:
-                self._requests = self._met()
-            if self._stream.steps == outcomes.SETTLED_STEP:
-                self._interposition.stepping.befores.clear()
-            self._steps_left -= 1
-            if self._stream.steps >= SETTLED and self._steps_left <= 0:
-                assert self._requests is not None
-                self._steps_left = next(self._requests)
-        except StopIteration as end:
-            self._leave(self._with_start(end.value))
-        except Exception as error:
-            traceback.print_exception(error)
-            self._leave(outcomes.Lost(f"internal error of autotune: {error!r}"))
-
-    def _met(self) -> Requests:
-        """Check after the first step that this training can be timed; leave the script if not.
-
-        The device is known now; asking for it earlier would take the choice from the script. So
-        are its processes, all of which have taken that step.
-        """
-        self._folder.enter_phase(FIRST_STEPS)
-        self._trains = time.monotonic()
-        device = self._interposition.observed.device
-        memory.limit_device_memory(device, self._job.memory_limit_bytes)
-        if why := obstacle(self._processes):
-            self._leave(outcomes.UserError(why, ""))
-        world = self._losses.world = joined(self._job.deadline_seconds)
-        assert self._task is not None
-        return self._task(world)
-
-    def _timing(self, plan: jobs.MeasurePlan, compiler: CompileClock, world: World) -> Requests:
-        build_seconds = max(0.0, time.monotonic() - self._start - compiler.seconds)
-        device = self._interposition.observed.device
-        parts = (
-            self._stream,
-            device,
-            world,
+    def _timing(self, plan: jobs.MeasurePlan) -> Requests:
+        build_seconds = max(0.0, time.monotonic() - self._start - self.compiler.seconds)
+        found = yield from TimedTraining(
+            self.stream,
+            self.observed.device,
+            self.world,
             self._folder,
-            compiler,
+            self.compiler,
             self._fault,
-            self._stream.clock,
-        )
-        found = yield from TimedTraining(*parts).measuring(plan)
+            self.stream.clock,
+        ).measuring(plan)
         if not isinstance(found, Measurement):
             return found
         start = self._start - self._launched
@@ -227,10 +232,10 @@ class Trial:
 
     def _fault(self) -> outcomes.Failure | None:
         """Return a setting without effect or a parameter that is not finite; None if fine."""
-        interposition, observed = self._interposition, self._interposition.observed
-        observed.batches_per_step = self._stream.accumulation_steps
-        if not self._stream.is_fed:
-            observed.batch_size = self._stream.calls.size
+        interposition, observed = self.interposition, self.observed
+        observed.batches_per_step = self.stream.accumulation_steps
+        if not self.stream.is_fed:
+            observed.batch_size = self.stream.calls.size
         overridden = interposition.overridden()
         for name, reason in interposition.failed.items():
             return outcomes.NotApplied(name, spelled(interposition.config[name]), reason)
@@ -240,19 +245,14 @@ class Trial:
             return outcomes.NonFinite("a parameter of the model became NaN or infinite")
         return None
 
-    def _first_steps(self, task: jobs.TakeFirstSteps, _: World) -> Requests:
+    def _first_steps(self, task: jobs.TakeFirstSteps) -> Requests:
         """Take the first steps; this begins after some, so that the parameters are known."""
-        seen = self._interposition.observed
-        parts = (part for model in seen.models for part in model.modules())
+        parts = (part for model in self.observed.models for part in model.modules())
         if task.draws_as_eager and any("drop" in type(one).__name__.lower() for one in parts):
             draw_as_eager_does()
-        return (yield from self._losses.first_steps(task, seen.trained))
+        return (yield from self.losses.first_steps(task, self.observed.trained))
 
-    def _profiling(self, task: jobs.Profile, _: World) -> Requests:
-        self._folder.enter_phase("profile")
-        return (yield from profiling(task, self._interposition.observed.device))
-
-    def _probing(self, task: jobs.Probe, world: World) -> Requests:
+    def _probing(self, task: jobs.Probe) -> Requests:
         """Train on the task's samples; without a loss, until the script prints its quality.
 
         Of several processes, what rank 0 prints counts.
@@ -260,13 +260,12 @@ class Trial:
         self._folder.enter_phase("short training")
         if task.seeds[0] != jobs.FIRST_SEED:
             self._become_another(task.seeds[0])
+        yield from self.losses.training_on(task.samples)
         if task.loss:
-            return (yield from self._losses.probing(task, self._start))
-        while sum(world.shares(self._stream.samples)) < task.samples:
-            yield 1
+            return self.losses.probed(task, self._start)
         self._printed.mark()
         try:
-            while (found := world.on_first(self._printed.news)) is None:
+            while (found := self.world.on_first(self._printed.news)) is None:
                 yield 1
         except ValueError as error:
             return outcomes.UserError(str(error), "")
@@ -278,7 +277,7 @@ class Trial:
         The weights change by a rounding error, which many steps amplify to the effect of chance,
         and all random numbers differ from here on.
         """
-        weights = [one for one in self._interposition.observed.parameters if one.requires_grad]
+        weights = [one for one in self.observed.parameters if one.requires_grad]
         nudge(weights, _ROUNDING, seed)
         seed_everything(seed)
 

@@ -21,8 +21,9 @@ from torch.utils.data import Dataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.batches import Batches, endless
+from autotune.training.ranks import Lap
 from autotune.training.tasks import LoadedJob
-from autotune.training.timing import StepRequests, drive, synchronize, timer_on
+from autotune.training.timing import StepRequests, Timer, drive, synchronize, timer_on
 from autotune.training.training_setup import (
     DatasetTooSmallError,
     TrainingSetup,
@@ -33,8 +34,9 @@ from autotune.training.training_setup import (
 from autotune.values.measurement import Block, seconds_per_sample
 from autotune.values.outcome import Diagnosed, Loading, Operator, Profiled, TrialOutcome
 
-# Steps whose launching is timed, each on an idle device.
-_LAUNCHES = 5
+# Steps that are timed one by one, fewer where these take longer than some seconds.
+_TIMED, _FEWEST_TIMED = 5, 2
+MOST_SECONDS = 3.0
 # Steps that the profiler records.
 _PROFILED = 5
 _MOST_OPERATORS = 15
@@ -107,28 +109,31 @@ def _launch(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:
     """Return the seconds a batch until a step returns, the device at work; None on a CPU."""
     if setup.device.type == "cpu":
         return None
-    step = partial(setup.step, batches)
-    return launch_seconds(step, partial(synchronize, setup.device)) / setup.batches_per_step
+    wait = partial(synchronize, setup.device)
+    timer = Timer(Batches(batches, time.perf_counter, wait), time.perf_counter, wait)
+    laps = drive(single_laps(timer), partial(setup.step, batches))
+    return median(lap.launched_seconds for lap in laps) / setup.batches_per_step
 
 
-def launch_seconds(
-    step: Callable[[], object],
-    wait: Callable[[], object],
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Return the median seconds until a step returns that begins on an idle device.
+def single_laps(
+    timer: Timer, after: Callable[[], object] = lambda: None
+) -> StepRequests[list[Lap]]:
+    """Ask for some steps, each on an idle device; return those that begin no epoch.
 
     One step at a time: a deep model's second step would wait for room in the device's queue, and
-    waiting looks like launching. `wait` waits until the device is idle.
+    waiting looks like launching. `after` is called after each step.
     """
-    seconds = []
-    for _ in range(_LAUNCHES):
-        wait()
-        start = clock()
-        step()
-        seconds.append(clock() - start)
-    wait()
-    return median(seconds)
+    found: list[Lap] = []
+    first = timer.clock()
+    for _ in range(2 * _TIMED):
+        is_enough = len(found) >= _FEWEST_TIMED and timer.clock() - first > MOST_SECONDS
+        if len(found) >= _TIMED or is_enough:
+            break
+        lap = yield from timer.lap(1)
+        after()
+        if not lap.has_boundary:
+            found.append(lap)
+    return found
 
 
 def _busy(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:

@@ -38,6 +38,8 @@ class Lap:
     """Steps of one process, or of all together."""
     wait_seconds: float
     """Part of `seconds` in which the loop waited for the DataLoader."""
+    launched_seconds: float = 0.0
+    """Seconds until the last step had returned, the device perhaps still at work."""
     boundary_seconds: float = 0.0
     """Seconds of the epoch boundaries within."""
     has_boundary: bool = False

@@ -133,7 +133,7 @@ class Timer:
             self.world.begins(0)
             return self.world.told(result)
         while steps := self.world.begins():
-            lap = yield from self._own_lap(steps)
+            lap = yield from self.lap(steps)
             noise = self.noise()
             self.world.shares(replace(lap, stopped=noise.stopped, gpu=noise.gpu))
         return self.world.told(None)  # type: ignore[return-value]
@@ -314,10 +314,10 @@ class Timer:
         Telling the others and meeting them is outside of the timed part.
         """
         self.world.begins(steps)
-        lap = yield from self._own_lap(steps)
+        lap = yield from self.lap(steps)
         return slowest(self.world.shares(lap))
 
-    def _own_lap(self, steps: int) -> StepRequests[Lap]:
+    def lap(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps of this process."""
         boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
         compilations, ready = self.compilations(), self.batches.ready()
@@ -328,6 +328,7 @@ class Timer:
             yield from self._single_steps(steps)
         else:
             yield steps
+        launched = self.clock() - start
         self.synchronize()
         passed = self.batches.boundary_seconds[boundaries:]
         seconds = self.clock() - start - sum(passed)
@@ -336,6 +337,7 @@ class Timer:
         lap = Lap(
             seconds=seconds,
             steps=steps,
+            launched_seconds=launched,
             wait_seconds=self.batches.wait_seconds - wait,
             boundary_seconds=sum(passed),
             has_boundary=bool(passed),
