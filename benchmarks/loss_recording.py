@@ -29,7 +29,7 @@ from autotune.configuration.job import Job, Probe
 from autotune.configuration.script import Script
 from autotune.knobs.torch_private import loader_iterators
 from autotune.process.common.trial_folder import TrialFolder
-from autotune.scripting.calls import Calls
+from autotune.scripting.run import Calls
 from autotune.scripting.trial import Trial
 from autotune.values.outcome import TrialOutcome
 from benchmarks.medians import log_median, median_interval

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.scripting.loaders import TrainingLoaders
 from autotune.scripting.observed_training import ModelCalls
 from autotune.training.batches import Batches, Synchronize, bytes_in, length_of
+from autotune.values.outcome import SETTLED_STEP
 
 # Steps without a batch after which the loader that was read before is known not to feed them.
 _UNFED = 10
@@ -40,7 +41,7 @@ class _Use:
         self.batches = self.samples = self._steps = 0
         self.of_steps: Counter[int] = Counter()
         """Number of steps by the batches that they accumulate."""
-        self._mark = (0, 0, 0)
+        self._first = (0, 0, 0)
 
     def add(self, batches: int, samples: int) -> None:
         """Add a step."""
@@ -48,13 +49,12 @@ class _Use:
         self.batches += batches
         self.samples += samples
         self.of_steps[batches] += 1
+        if self._steps == SETTLED_STEP:
+            self._first = (self.batches, self.samples, self._steps)
 
-    def mark(self) -> None:
-        self._mark = (self.batches, self.samples, self._steps)
-
-    def since_mark(self) -> tuple[int, int, int]:
-        """Return batches, samples and steps since the mark; all if there was no step since."""
-        batches, samples, steps = self._mark if self._steps > self._mark[2] else (0, 0, 0)
+    def settled(self) -> tuple[int, int, int]:
+        """Return batches, samples and steps, less those of the first steps if there are more."""
+        batches, samples, steps = self._first if self._steps > SETTLED_STEP else (0, 0, 0)
         return self.batches - batches, self.samples - samples, self._steps - steps
 
 
@@ -140,15 +140,6 @@ class BatchStream(Batches):
         self._since_step = (loader, min(1, batches), self._last_size)
         self._stand_still_until(time.perf_counter())
 
-    def count_anew(self) -> None:
-        """Let `samples_per_step` be of the steps from now on.
-
-        A gradient scaler skips steps while it looks for its scale. An optimizer that is not fused
-        does not report them, so the next step is credited with their batches.
-        """
-        self._given_out.mark()
-        self._called.mark()
-
     @property
     def counts_samples(self) -> bool:
         """True if the samples of a step are known; else each step counts as one."""
@@ -189,8 +180,13 @@ class BatchStream(Batches):
 
     @property
     def samples_per_step(self) -> float:
-        """Mean samples per optimizer step; several batches if gradients are accumulated."""
-        batches, samples, steps = self._use.since_mark()
+        """Mean samples per optimizer step; several batches if gradients are accumulated.
+
+        The first steps are left out. A gradient scaler skips some while it looks for its scale. An
+        optimizer that is not fused does not report them, so the next step is credited with their
+        batches.
+        """
+        batches, samples, steps = self._use.settled()
         if self.is_fed:
             return self.samples_per_batch * batches / max(1, steps)
         return samples / max(1, steps) if self.counts_samples else 1.0

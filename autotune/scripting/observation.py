@@ -81,7 +81,6 @@ class Observation:
             compilations=lambda: self._trial.compiler.events,
         )
         first = yield from timer.lap(_FIRST)
-        stream.count_anew()
         collections = gc.get_stats()[0]["collections"]
         lap = yield from timer.lap(world.told(timed_steps(first.seconds / _FIRST)))
         collections = gc.get_stats()[0]["collections"] - collections

@@ -27,11 +27,11 @@ from autotune.numerics.trajectory import nudge
 from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.scripting.batch_stream import BatchStream
-from autotune.scripting.calls import Calls
 from autotune.scripting.interpose import SETTLED, Interposition
 from autotune.scripting.losses import LossRecorder, LossTasks
 from autotune.scripting.observation import Observation
 from autotune.scripting.observed_training import Stepper
+from autotune.scripting.run import Calls
 from autotune.training import memory
 from autotune.training.profiling import profiling
 from autotune.training.ranks import World, before_parting, joined, obstacle

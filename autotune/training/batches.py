@@ -125,9 +125,6 @@ class Batches:
             batches = length_of(self.loader)
         return None if batches is None else round(batches * self.samples_per_batch)
 
-    def count_anew(self) -> None:
-        """Let `samples_per_step` be of the steps from now on."""
-
     @property
     def workers(self) -> int:
         """Number of processes that load batches; 0 if the training process does it itself."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nlargest
 from pathlib import Path
@@ -124,7 +124,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     setup = loaded.setup(build_dataset(loaded.workload), job.seed)
     build_seconds = max(0.0, time.perf_counter() - start - compiler.seconds)
     setup.model.train()
-    step, wait = _WatchedStep(setup), partial(synchronize, setup.device)
+    wait = partial(synchronize, setup.device)
     ahead = partial(setup.settings.copied_ahead, device=setup.device)
     batches = Batches(setup.loader, time.perf_counter, wait, ahead, setup.batches_per_step)
     training = TimedTraining(
@@ -133,10 +133,10 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
         setup.world,
         loaded.folder,
         compiler,
-        fault=partial(_fault, step, batches),
-        take_worst=partial(_take_worst_batch, setup, step),
+        fault=partial(_fault, setup, batches),
+        take_worst=partial(_take_worst_batch, setup),
     )
-    found = drive(training.measuring(plan), partial(step, batches))
+    found = drive(training.measuring(plan), partial(setup.step, batches))
     if not isinstance(found, Measurement):
         return found
     tokens = count_tokens(setup.loader, loaded.workload.tokens_in) if job.count_tokens else None
@@ -151,12 +151,11 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     )
 
 
-def _fault(step: _WatchedStep, batches: Batches) -> outcomes.Failure | None:
+def _fault(setup: TrainingSetup, batches: Batches) -> outcomes.Failure | None:
     """Return why a timing does not count for the configuration; None if it does."""
-    loss = math.nan if step.loss is None else float(step.loss.detach())
+    loss = float(setup.loss)
     if not math.isfinite(loss):  # a parameter that has become NaN stays NaN
         return outcomes.NonFinite(f"the loss became {loss}")
-    setup = step.setup
     for name, wanted, got in setup.not_applied():
         return outcomes.NotApplied(name, spelled(wanted), spelled(got))
     if uneven := epochs_obstacle(setup.world.shares(batches.epoch_batches)):
@@ -164,7 +163,7 @@ def _fault(step: _WatchedStep, batches: Batches) -> outcomes.Failure | None:
     return None
 
 
-def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount | None:
+def _take_worst_batch(setup: TrainingSetup) -> LengthCount | None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
     A compiled model is left out: it would be compiled again for the batch's shape.
@@ -174,7 +173,7 @@ def _take_worst_batch(setup: TrainingSetup, step: _WatchedStep) -> LengthCount |
         return None
     assert found is not None
     batch, among = found
-    step(itertools.repeat(batch))
+    setup.step(itertools.repeat(batch))
     synchronize(setup.device)
     return among
 
@@ -197,17 +196,6 @@ def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: i
     loaded.folder.enter_phase("build")
     setup = loaded.setup(data.training, seed)
     return quality.probe(setup, data, task, loaded.folder.enter_phase)
-
-
-@dataclass
-class _WatchedStep:
-    """A training step that keeps its loss, so that no step has to wait for a check."""
-
-    setup: TrainingSetup
-    loss: Tensor | None = field(default=None, init=False)
-
-    def __call__(self, batches: Iterator[Any]) -> None:
-        self.loss = self.setup.step(batches)
 
 
 def worst_batch(

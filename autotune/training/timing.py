@@ -450,7 +450,6 @@ class TimedTraining:
         self.folder.enter_phase("measure")
         each = self._step_samples()
         peak.begin_blocks()
-        batches.count_anew()
         timing = timer.timing_blocks(plan, warm_up.calm_seconds, each)
         blocks = yield from timer.together(timing)
         if (fault := self.fault()) is not None:

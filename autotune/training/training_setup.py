@@ -73,6 +73,11 @@ class TrainingSetup:
         """Backward passes of the last step; 1 before the first one."""
         return max(1, len(self._losses))
 
+    @property
+    def loss(self) -> Tensor:
+        """Mean loss of the last step."""
+        return reduce(add, self._losses)
+
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the context in which the forward pass and the loss run, such as autocast."""
         return self.settings.autocast(self.device)
@@ -113,7 +118,7 @@ class TrainingSetup:
         self._losses.clear()
         for _ in range(count):  # which keeps no batch, so that one is freed before the next is made
             self._losses.append(self._backward(next(batches), count))
-        return reduce(add, self._losses)
+        return self.loss
 
     def _backward(self, batch: Any, count: int) -> Tensor:
         """Add the gradients of one of `count` batches, and return its share of the mean loss.

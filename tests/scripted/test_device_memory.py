@@ -52,7 +52,7 @@ from pathlib import Path
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script
 from autotune.configuration.training_config import TrainingConfig
-from autotune.scripting.calls import Calls
+from autotune.scripting.run import Calls
 from autotune.scripting.trial import Trial
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import memory

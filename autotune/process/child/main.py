@@ -25,9 +25,8 @@ from autotune.process.common.child_ties import hold_lifeline, stay_on_cores
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, read_some, write_atomically
-from autotune.scripting.calls import Calls
 from autotune.scripting.files import KeptFiles
-from autotune.scripting.run import run_call
+from autotune.scripting.run import Calls, run_call
 from autotune.scripting.surroundings import Record
 from autotune.values import outcome as outcomes
 from autotune.values.errors import AutotuneError
