@@ -42,7 +42,7 @@ def facts(best: BestConfig) -> Iterator[Fact]:
     if (tokens := evidence.tokens_per_second) is not None:
         yield "tokens", f"{tokens[0]:g} -> {tokens[1]:g} tokens/s"
     if (joules := evidence.joules_per_sample) is not None:
-        yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample (the GPU)"
+        yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
     if (used := evidence.arithmetic) is not None and used.mfu is not None:
         percent = Decimal(f"{100 * used.mfu:.2g}")
         rate = f"the matrix multiplication rate measured here in {used.number_format}"

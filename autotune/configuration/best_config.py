@@ -218,6 +218,11 @@ class BestConfig(parts.Part):
         return "in the confirmation" if self.evidence.speedup.rounds else "in the search"
 
     @property
+    def energy_of(self) -> str:
+        """Return whose energy that of a sample is, in words."""
+        return "the CPU packages" if self.machine.device == "cpu" else "the GPU"
+
+    @property
     def training_config(self) -> TrainingConfig:
         """Return the configuration, with every knob set."""
         return TrainingConfig.of(self.config)

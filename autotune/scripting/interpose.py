@@ -50,7 +50,7 @@ from autotune.values.outcome import SETTLED_STEP
 # Steps that show every module that training calls; then settings that change the model are applied.
 SETTLED = SETTLED_STEP - 1
 # Steps after which a compiled step has run, and nothing is left to do.
-_DONE = 4
+_DONE = SETTLED_STEP + 1
 
 _PROCESS = tuple(k.name for k in ALL_KNOBS if type(k).on_process is not Knob.on_process)
 _MODEL = (
@@ -63,6 +63,7 @@ _MODEL = (
 )
 # Read back from every model. Others can rightly differ: without convolutions there is no layout.
 _OF_EACH_MODEL = ("compile_mode", "compile_dynamic")
+_Modules = weakref.WeakKeyDictionary[nn.Module, None]
 _NO_MODEL = "the script calls its model only inside code that it compiles"
 
 
@@ -86,11 +87,12 @@ class Interposition:
     failed: dict[str, str] = field(default_factory=dict)
     """Knobs that could not be applied, each with the reason."""
     steps: int = 0
-    """Steps of the optimizer that counts, up to four."""
-    _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
+    """Steps of the optimizer that counts, until nothing is left to do."""
+    _models: _Modules = field(default_factory=weakref.WeakKeyDictionary)
+    """Modules that training called from outside of others, in this order."""
     _inside: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)
-    _called: dict[int, None] = field(default_factory=dict)
-    """Places in `_models` of those called since the first step, in this order."""
+    _called: _Modules = field(default_factory=weakref.WeakKeyDictionary)
+    """Those of `_models` that were called since the first step, in this order."""
     _restores: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -195,9 +197,8 @@ class Interposition:
                 if not any(weight.requires_grad for weight in module.parameters()):
                     return
                 self._meet(module)
-            places = (n for n, known in enumerate(self._models) if known() is module)
-            if (place := next(places, None)) is not None:
-                self._called[place] = None
+            if module in self._models:
+                self._called[module] = None
                 self.calls.called(given)
                 device = next(weight.device.type for weight in module.parameters())
                 if torch.is_autocast_enabled(device):
@@ -207,7 +208,7 @@ class Interposition:
         self._inside.update(module.modules())
         if not self._models:
             self.observed.model = within_ddp(module)
-        self._models.append(weakref.ref(module))
+        self._models[module] = None
         self._lay_out(module)
 
     def _lay_out(self, module: nn.Module) -> None:
@@ -218,8 +219,7 @@ class Interposition:
 
     def _trained(self) -> list[nn.Module]:
         """Return the outermost modules called since the first step, else all that were called."""
-        places = self._called or range(len(self._models))
-        called = [model for model in (self._models[n]() for n in places) if model is not None]
+        called = list(self._called or self._models)
         inner = {part for model in called for part in model.modules() if part is not model}
         return [model for model in called if model not in inner]
 
@@ -324,7 +324,7 @@ class Interposition:
     def _is_to_be_read(self, knob: Knob) -> bool:
         if knob.name in self.by_flag:
             # Models may not have been observed, and only a trial counts batches.
-            is_counted = self.observed.batches_per_step is not None
+            is_counted = self.observed.batches is not None
             readable = knob.is_readable and (knob.name != "accumulation_steps" or is_counted)
             return knob.name not in _MODEL and readable
         # null means "off" for most knobs, but "whatever torch takes" for harmless ones.

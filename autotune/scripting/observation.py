@@ -5,17 +5,13 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.calling.target import import_folder
@@ -34,11 +30,11 @@ from autotune.process.common.imports import own_modules
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.losses import Moves
 from autotune.scripting.wrappers import NO_DDP, PASSES_IT
-from autotune.training.profiling import MOST_SECONDS, kernel_seconds, profiling, single_laps
+from autotune.training.profiling import profiling, stages_of
 from autotune.training.ranks import comm_dtypes
 from autotune.training.sharding import STREAM
 from autotune.training.timing import StepRequests, Timer, synchronize
-from autotune.values.outcome import Diagnosed, Loading, Observed, WorkloadFacts
+from autotune.values.outcome import Diagnosed, Observed, WorkloadFacts
 
 if TYPE_CHECKING:
     from autotune.scripting.trial import Trial
@@ -53,8 +49,6 @@ _COMPILES = "the script itself chooses what it compiles"
 _FIRST = 3
 _STEPS, _FEWEST = 10, 3
 _LONG_SECONDS = 5.0
-# Batches that are loaded beside training; the first one may open files.
-_BATCHES = 4
 
 
 class Observation:
@@ -136,7 +130,6 @@ class Observation:
         loaders = self._interposition.loaders
         if loader is None:
             self._observed.batch_size = self._stream.calls.size
-        self._observed.batches_per_step = self._stream.accumulation_steps
         settings = {knob.name: self._read(knob.name) for knob in ALL_KNOBS}
         settings["batch_size"] = self._observed.batch_size or round(self._stream.samples_per_batch)
         own = {name: self._stays(KNOBS[name]) for name in self._own(settings)}
@@ -272,92 +265,3 @@ def _unfed() -> str:
     own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
     kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
     return _OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
-
-
-def stages_of(
-    timer: Timer,
-    device: torch.device,
-    loader: DataLoader[Any] | None,
-    batch_size: int,
-    batches_per_step: int,
-) -> StepRequests[Diagnosed | None]:
-    """Ask for steps and time their phases; None if one cannot be separated from the others.
-
-    The script's own loop takes the steps, so each phase is timed within whole steps. On an
-    accelerator, waiting for it before and after a step separates the phases.
-
-    Args:
-        timer: a timer on the clock of the training.
-        device: its device.
-        loader: the loader that feeds training; None if the script gets its batches itself, which is
-            part of its computing then.
-        batch_size: samples of a batch.
-        batches_per_step: batches of an optimizer step.
-    """
-    begun = list[float]()
-
-    def begin_update(*_: object) -> None:
-        timer.synchronize()
-        begun.append(timer.clock())
-
-    laps = yield from single_laps(timer)
-    apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
-    hook = register_optimizer_step_pre_hook(apart(begin_update))
-    updates = list[float]()
-    yield from single_laps(
-        timer, lambda: updates.append(timer.clock() - begun[-1] if begun else 0.0)
-    )
-    hook.remove()
-    is_accelerator = device.type != "cpu"
-    kernels: tuple[float, float | None] | None = (0.0, None)
-    if is_accelerator:
-        kernels = yield from kernel_seconds(device)
-    if not laps or not updates or kernels is None:
-        return None
-    loading: tuple[Loading, ...] = ()
-    if loader is not None:
-        waited = median(lap.wait_seconds for lap in laps) / batches_per_step
-        seconds = _seconds_to_load(loader) if loader.num_workers else waited
-        if seconds is None:
-            return None
-        loading = (Loading(0, seconds),)
-    copied, busy = kernels
-    computed = median(lap.seconds - lap.wait_seconds for lap in laps) - copied
-    launched = median(lap.launched_seconds - lap.wait_seconds for lap in laps)
-    return Diagnosed(
-        batch_size=batch_size,
-        compute_seconds=max(1e-9, computed / batches_per_step),
-        double_compute_seconds=None,
-        transfer_seconds=copied / batches_per_step,
-        loading=loading,
-        optimizer_seconds=median(updates) / batches_per_step,
-        launch_seconds=launched / batches_per_step if is_accelerator else None,
-        busy_seconds=None if busy is None else busy / batches_per_step,
-    )
-
-
-def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
-    """Return the seconds in which this process loads one of the batches that workers load.
-
-    None if that is not known.
-    """
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-        return None
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as a worker has
-    seconds: list[float] = []
-    try:
-        by_itself = DataLoader(
-            loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
-        )
-        batches = iter(by_itself)
-        while len(seconds) < _BATCHES and sum(seconds) <= MOST_SECONDS:
-            start = time.perf_counter()
-            if next(batches, None) is None:
-                break
-            seconds.append(time.perf_counter() - start)
-    except Exception:  # the user's dataset may not allow it here
-        return None
-    finally:
-        torch.set_num_threads(threads)
-    return median(seconds[1:] or seconds) if seconds else None

@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 
 from autotune.knobs.base import Knob, Value
 from autotune.process.common.imports import replace
-from autotune.training.batches import batch_size_of, bytes_in, samples_in
+from autotune.training.batches import Batches, batch_size_of, bytes_in, samples_in
 
 Thing = TypeVar("Thing")
 Stepper = Optimizer | None
@@ -62,8 +62,8 @@ class ObservedTraining:
         """Autocast's dtype in the last observed forward pass of training; None without autocast."""
         self.batch_size: int | None = None
         """Batch size of the training loader; a batch's size if the script's own sampler decides."""
-        self.batches_per_step: int | None = None
-        """Batches of an optimizer step; None if they are not counted."""
+        self.batches: Batches | None = None
+        """Batches of the training; None if they are not counted."""
         self._ddp: weakref.ref[DistributedDataParallel] | None = None
         self.passed: Mapping[str, Value] = {}
         """Arguments of calls that settings change, each as it was passed."""
@@ -194,9 +194,9 @@ class ObservedTraining:
     @property
     def accumulation_steps(self) -> int:
         """Batches of an optimizer step; raises a LookupError if they are not counted."""
-        if self.batches_per_step is None:
+        if self.batches is None:
             raise LookupError("the batches of a step are not counted")
-        return self.batches_per_step
+        return self.batches.accumulation_steps
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the autocast context of the last forward pass."""

@@ -75,6 +75,7 @@ class Trial:
         self.observed.passed = calls.passed
         models, loaders = self.interposition.calls, self.interposition.loaders
         self.stream = BatchStream(lambda: synchronize(self.observed.device), models, loaders)
+        self.observed.batches = self.stream
         self.compiler = CompileClock()
         self.losses = LossTasks(self.stream, LossRecorder(lambda: self.observed.trained))
         by_loss = isinstance(job.task, jobs.Probe) and job.task.loss is not None
@@ -233,7 +234,6 @@ class Trial:
     def _fault(self) -> outcomes.Failure | None:
         """Return a setting without effect or a parameter that is not finite; None if fine."""
         interposition, observed = self.interposition, self.observed
-        observed.batches_per_step = self.stream.accumulation_steps
         if not self.stream.is_fed:
             observed.batch_size = self.stream.calls.size
         overridden = interposition.overridden()

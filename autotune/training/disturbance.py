@@ -31,7 +31,8 @@ _COARSE = 2
 # Columns of /proc/stat after the name of the core: see proc(5).
 _USER, _IDLE, _IOWAIT, _STEAL = 0, 3, 4, 7
 _GUEST = 8  # this column and the next are already counted in user and nice
-_MILLI = 1e3
+_POWERCAP = Path("/sys/class/powercap")
+_MICRO, _MILLI = 1e6, 1e3
 _quota = cache(cpu_quota)
 
 
@@ -59,10 +60,10 @@ class NoiseWatch:
     def __init__(self, device: torch.device, read: Callable[[], CpuTimes | None]) -> None:
         self._read = read
         self._gpu: Callable[[], Noise] = lambda: QUIET
-        self._energy: Callable[[], float | None] = lambda: None
+        self._joules = EnergyMeter(package_energy if device.type == "cpu" else lambda: None)
         if (gpu := _gpu_of(device)) is not None:
-            self._gpu, self._energy = partial(_gpu_noise, *gpu), partial(gpu_energy, *gpu)
-        self._joules = self._energy()
+            self._gpu = partial(_gpu_noise, *gpu)
+            self._joules = EnergyMeter(partial(gpu_energy, *gpu))
         self._stops = 0
         self._last = read()
         with suppress(ValueError):  # not in the main thread
@@ -70,9 +71,8 @@ class NoiseWatch:
 
     def __call__(self) -> Noise:
         """Return the noise since the last call; unwatched if no counter can be read."""
-        before, self._joules = self._joules, self._energy()  # first: only the block has used them
-        used = None if before is None or self._joules is None else self._joules - before
-        gpu = replace(self._gpu(), joules=used)
+        joules = self._joules()  # first, so that nothing but the block has used them
+        gpu = replace(self._gpu(), joules=joules)
         last, self._last = self._last, self._read()
         stopped, self._stops = self._stops, 0
         now = self._last
@@ -211,7 +211,41 @@ def _is_shared(nvml: Any, handle: Any) -> bool:
     return bool(numbers & known and numbers - known)
 
 
+class EnergyMeter:
+    """A callable that returns the joules used since its last call."""
+
+    def __init__(self, read: Callable[[], float | None]) -> None:
+        self._read, self._last = read, read()
+
+    def __call__(self) -> float | None:
+        """Return the joules since the last call; None without a counter, or if it began again.
+
+        That of a CPU package does so now and then, which costs one block its energy.
+        """
+        last, now = self._last, self._read()
+        self._last = now
+        return None if last is None or now is None or now < last else now - last
+
+
+def package_energy(powercap: Path = _POWERCAP) -> float | None:
+    """Read the joules of all CPU packages; None without them or without the right to read.
+
+    Most kernels let only root read them. Parts of a package and the whole platform (psys) are left
+    out: packages hold the former, and the latter holds packages.
+    """
+    with suppress(OSError, ValueError):
+        zones = powercap.glob("intel-rapl:*")
+        packages = [zone for zone in zones if _text(zone / "name").startswith("package-")]
+        if packages:
+            return sum(int(_text(zone / "energy_uj")) for zone in packages) / _MICRO
+    return None
+
+
 def gpu_energy(nvml: Any, handle: Any) -> float | None:
     """Read the joules of a GPU; None if NVML does not report it, as before Volta."""
     found = _told(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
     return None if found is None else found / _MILLI
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip()

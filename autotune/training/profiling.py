@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan, Profile
 from autotune.training.batches import Batches, endless
@@ -34,9 +35,11 @@ from autotune.training.training_setup import (
 from autotune.values.measurement import Block, seconds_per_sample
 from autotune.values.outcome import Diagnosed, Loading, Operator, Profiled, TrialOutcome
 
+# Batches that are loaded beside training; the first one may open files.
+_BATCHES = 4
 # Steps that are timed one by one, fewer where these take longer than some seconds.
 _TIMED, _FEWEST_TIMED = 5, 2
-MOST_SECONDS = 3.0
+_MOST_SECONDS = 3.0
 # Steps that the profiler records.
 _PROFILED = 5
 _MOST_OPERATORS = 15
@@ -59,8 +62,8 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     if setup.ddp is not None:
         step, each = step_apart(setup), setup.batches_per_step
         exchange = max(0.0, compute - _seconds(setup, step, batches, plan, each))
-    return Diagnosed(
-        batch_size=setup.loader.batch_size or 1,
+    return replace(
+        _phases(setup, batches),
         compute_seconds=compute,
         processes=setup.world.size,
         exchange_seconds=exchange,
@@ -68,12 +71,7 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         if setup.device.type == "cpu"
         else _seconds(setup, lambda _: setup.transfer(raw), batches, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
-        optimizer_seconds=_seconds(
-            setup, lambda _: setup.optimizer.step(), batches, plan, setup.batches_per_step
-        ),
         double_compute_seconds=_double(loaded, setup, dataset, plan),
-        launch_seconds=_launch(setup, batches),
-        busy_seconds=_busy(setup, batches),
         bfloat16_compute_seconds=_bfloat16(loaded, setup, batches, plan) if task.bfloat16 else None,
     )
 
@@ -105,14 +103,103 @@ def _seconds_of_training(setup: TrainingSetup, batches: Iterator[Any], plan: Mea
     return _seconds(setup, setup.step, batches, plan, setup.batches_per_step)
 
 
-def _launch(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:
-    """Return the seconds a batch until a step returns, the device at work; None on a CPU."""
-    if setup.device.type == "cpu":
-        return None
+def _phases(setup: TrainingSetup, batches: Iterator[Any]) -> Diagnosed:
+    """Time the phases of a step on these batches, which are there without loading."""
     wait = partial(synchronize, setup.device)
-    timer = Timer(Batches(batches, time.perf_counter, wait), time.perf_counter, wait)
-    laps = drive(single_laps(timer), partial(setup.step, batches))
-    return median(lap.launched_seconds for lap in laps) / setup.batches_per_step
+    timer = Timer(
+        Batches(batches, time.perf_counter, wait), time.perf_counter, wait, world=setup.world
+    )
+    size, per_step = setup.loader.batch_size or 1, setup.batches_per_step
+    requests = stages_of(timer, setup.device, None, size, per_step)
+    found = drive(requests, partial(setup.step, batches))
+    assert found is not None
+    return found
+
+
+def stages_of(
+    timer: Timer,
+    device: torch.device,
+    loader: DataLoader[Any] | None,
+    batch_size: int,
+    batches_per_step: int,
+) -> StepRequests[Diagnosed | None]:
+    """Ask for steps and time their phases; None if one cannot be separated from the others.
+
+    Each phase is timed within whole steps. On an accelerator, waiting for it before and after a
+    step separates the phases.
+
+    Args:
+        timer: a timer on the clock of the training.
+        device: its device.
+        loader: the loader that feeds training; None if getting batches is a part of computing.
+        batch_size: samples of a batch.
+        batches_per_step: batches of an optimizer step.
+    """
+    begun = list[float]()
+
+    def begin_update(*_: object) -> None:
+        timer.synchronize()
+        begun.append(timer.clock())
+
+    laps = yield from single_laps(timer)
+    apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
+    hook = register_optimizer_step_pre_hook(apart(begin_update))
+    updates = list[float]()
+    yield from single_laps(
+        timer, lambda: updates.append(timer.clock() - begun[-1] if begun else 0.0)
+    )
+    hook.remove()
+    is_accelerator = device.type != "cpu"
+    kernels = (yield from _kernel_seconds(device)) if is_accelerator else (0.0, None)
+    if not laps or not updates or (loader is not None and kernels is None):
+        return None
+    loading: tuple[Loading, ...] = ()
+    if loader is not None:
+        waited = median(lap.wait_seconds for lap in laps) / batches_per_step
+        seconds = _seconds_to_load(loader) if loader.num_workers else waited
+        if seconds is None:
+            return None
+        loading = (Loading(0, seconds),)
+    copied, busy = kernels or (0.0, None)
+    computed = median(lap.seconds - lap.wait_seconds for lap in laps) - copied
+    launched = median(lap.launched_seconds - lap.wait_seconds for lap in laps)
+    return Diagnosed(
+        batch_size=batch_size,
+        compute_seconds=max(1e-9, computed / batches_per_step),
+        double_compute_seconds=None,
+        transfer_seconds=copied / batches_per_step,
+        loading=loading,
+        optimizer_seconds=median(updates) / batches_per_step,
+        launch_seconds=launched / batches_per_step if is_accelerator else None,
+        busy_seconds=None if busy is None else busy / batches_per_step,
+    )
+
+
+def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
+    """Return the seconds in which this process loads one of the batches that workers load.
+
+    None if that is not known.
+    """
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as a worker has
+    seconds: list[float] = []
+    try:
+        by_itself = DataLoader(
+            loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn
+        )
+        batches = iter(by_itself)
+        while len(seconds) < _BATCHES and sum(seconds) <= _MOST_SECONDS:
+            start = time.perf_counter()
+            if next(batches, None) is None:
+                break
+            seconds.append(time.perf_counter() - start)
+    except Exception:  # the user's dataset may not allow it here
+        return None
+    finally:
+        torch.set_num_threads(threads)
+    return median(seconds[1:] or seconds) if seconds else None
 
 
 def single_laps(
@@ -126,8 +213,8 @@ def single_laps(
     found: list[Lap] = []
     first = timer.clock()
     for _ in range(2 * _TIMED):
-        is_enough = len(found) >= _FEWEST_TIMED and timer.clock() - first > MOST_SECONDS
-        if len(found) >= _TIMED or is_enough:
+        is_enough = len(found) >= _FEWEST_TIMED and timer.clock() - first > _MOST_SECONDS
+        if timer.world.told(len(found) >= _TIMED or is_enough):
             break
         lap = yield from timer.lap(1)
         after()
@@ -136,13 +223,7 @@ def single_laps(
     return found
 
 
-def _busy(setup: TrainingSetup, batches: Iterator[Any]) -> float | None:
-    """Return the seconds a batch in which kernels run; None where no profiler sees them."""
-    found = drive(kernel_seconds(setup.device), partial(setup.step, batches))
-    return None if found is None else found[1] / setup.batches_per_step
-
-
-def kernel_seconds(device: torch.device) -> StepRequests[tuple[float, float] | None]:
+def _kernel_seconds(device: torch.device) -> StepRequests[tuple[float, float] | None]:
     """Ask for steps; return the seconds of one in which data is copied, and kernels run.
 
     None without a profiler.

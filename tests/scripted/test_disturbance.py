@@ -255,6 +255,22 @@ def _refuse(*_):
     raise NVMLError
 
 
+@pytest.fixture
+def powercap(tmp_path):
+    """Write the folders of the kernel: names of zones, each with its microjoules."""
+
+    def write(**zones):
+        for name, microjoules in zones.items():
+            number, _, named = name.partition("_")
+            zone = tmp_path / f"intel-rapl:{number[1:].replace('z', ':')}"
+            zone.mkdir(exist_ok=True)
+            (zone / "name").write_text(named.replace("_", "-") + "\n")
+            (zone / "energy_uj").write_text(f"{microjoules}\n")
+        return tmp_path
+
+    return write
+
+
 def spending(joules, rate=100.0):
     """A measurement each of whose blocks took so much energy."""
     run = measurement(rate)
@@ -267,13 +283,44 @@ def less_for_large(config, phase):
     return Measured(spending(512 / batch, batch))
 
 
+def test_packages_are_summed_and_their_parts_and_the_platform_are_left_out(powercap):
+    zones = {"z0_package_0": 5_000_000, "z1_package_1": 7_000_000}
+    root = powercap(**zones, z0z0_core=1_000_000, z2_psys=90_000_000)
+    meter = disturbance.EnergyMeter(lambda: disturbance.package_energy(root))
+    powercap(z0_package_0=6_500_000, z1_package_1=7_250_000, z0z0_core=2_000_000)
+    assert meter() == 1.75
+    assert meter() == 0.0
+
+
+def test_counters_that_are_not_there_or_not_readable_tell_nothing(powercap, monkeypatch, tmp_path):
+    assert disturbance.EnergyMeter(lambda: disturbance.package_energy(tmp_path / "none"))() is None
+    root = powercap(z0_package_0=1)
+
+    def refuse(path):
+        if path.name == "energy_uj":  # as kernels do to all but root
+            raise PermissionError
+        return "package-0"
+
+    monkeypatch.setattr(disturbance, "_text", refuse)
+    assert disturbance.EnergyMeter(lambda: disturbance.package_energy(root))() is None
+
+
 def test_a_gpu_counts_millijoules():
+    told = iter([1_000, 13_500])
     nvml = SimpleNamespace(
-        NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=lambda _: 12_500
+        NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=lambda _: next(told)
     )
-    assert disturbance.gpu_energy(nvml, "handle") == 12.5
+    meter = disturbance.EnergyMeter(lambda: disturbance.gpu_energy(nvml, "handle"))
+    assert meter() == 12.5
     nvml.nvmlDeviceGetTotalEnergyConsumption = _refuse
-    assert disturbance.gpu_energy(nvml, "handle") is None
+    assert disturbance.EnergyMeter(lambda: disturbance.gpu_energy(nvml, "handle"))() is None
+
+
+def test_a_counter_that_began_again_tells_nothing_of_that_block():
+    told = iter([5.0, 1.0, 3.0])
+    meter = disturbance.EnergyMeter(lambda: next(told))
+    assert meter() is None
+    assert meter() == 2.0
 
 
 @pytest.mark.parametrize(("joules", "each"), [(4.0, 0.125), (None, None), (0.0, None)])
@@ -309,14 +356,12 @@ import itertools
 from autotune.training import disturbance
 
 joules = itertools.count()
-disturbance._gpu_of = lambda _: (None, None)
-disturbance._gpu_noise = lambda *_: disturbance.QUIET
-disturbance.gpu_energy = lambda *_: float(next(joules))
+disturbance.package_energy = lambda: float(next(joules))
 """
 
 
 def test_a_child_tells_the_energy_of_each_of_its_blocks(tmp_path):
-    """Its counter is a joule further at each reading."""
+    """Its counter, which few machines let anyone read, is a joule further at each reading."""
     counting = file_with(tmp_path, (WORKLOADS / "plain.py").read_text() + COUNTS, "counts.py")
     run = measured(run_child(tmp_path, job_for(counting)))
     blocks = run.blocks

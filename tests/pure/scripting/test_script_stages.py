@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from autotune.scripting.observation import stages_of, timed_steps
+from autotune.scripting.observation import timed_steps
 from autotune.training.batches import Batches
-from autotune.training.profiling import copy_seconds
+from autotune.training.profiling import copy_seconds, stages_of
 from autotune.training.timing import Timer, drive
 
 CPU = torch.device("cpu")
