@@ -144,10 +144,7 @@ def stages_of(
     laps = yield from single_laps(timer)
     apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
     hook = register_optimizer_step_pre_hook(apart(begin_update))
-    updates = list[float]()
-    yield from single_laps(
-        timer, lambda: updates.append(timer.clock() - begun[-1] if begun else 0.0)
-    )
+    updates = yield from single_laps(timer)
     hook.remove()
     is_accelerator = device.type != "cpu"
     kernels = (yield from _kernel_seconds(device)) if is_accelerator else (0.0, None)
@@ -169,10 +166,16 @@ def stages_of(
         double_compute_seconds=None,
         transfer_seconds=copied / batches_per_step,
         loading=loading,
-        optimizer_seconds=median(updates) / batches_per_step,
+        optimizer_seconds=median(_since_last(begun, lap) for lap in updates) / batches_per_step,
         launch_seconds=launched / batches_per_step if is_accelerator else None,
         busy_seconds=None if busy is None else busy / batches_per_step,
     )
+
+
+def _since_last(begun: Iterable[float], lap: Lap) -> float:
+    """Return the seconds from the last of these times within a lap to its end; 0 without one."""
+    within = (at for at in begun if lap.ended - lap.seconds < at < lap.ended)
+    return lap.ended - max(within, default=lap.ended)
 
 
 def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
@@ -202,13 +205,11 @@ def _seconds_to_load(loader: DataLoader[Any]) -> float | None:
     return median(seconds[1:] or seconds) if seconds else None
 
 
-def single_laps(
-    timer: Timer, after: Callable[[], object] = lambda: None
-) -> StepRequests[list[Lap]]:
+def single_laps(timer: Timer) -> StepRequests[list[Lap]]:
     """Ask for some steps, each on an idle device; return those that begin no epoch.
 
     One step at a time: a deep model's second step would wait for room in the device's queue, and
-    waiting looks like launching. `after` is called after each step.
+    waiting looks like launching.
     """
     found: list[Lap] = []
     first = timer.clock()
@@ -217,7 +218,6 @@ def single_laps(
         if timer.world.told(len(found) >= _TIMED or is_enough):
             break
         lap = yield from timer.lap(1)
-        after()
         if not lap.has_boundary:
             found.append(lap)
     return found

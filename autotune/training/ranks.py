@@ -40,6 +40,8 @@ class Lap:
     """Part of `seconds` in which the loop waited for the DataLoader."""
     launched_seconds: float = 0.0
     """Seconds until the last step had returned, the device perhaps still at work."""
+    ended: float = 0.0
+    """The clock at its end."""
     boundary_seconds: float = 0.0
     """Seconds of the epoch boundaries within."""
     has_boundary: bool = False

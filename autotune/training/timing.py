@@ -330,14 +330,15 @@ class Timer:
             yield steps
         launched = self.clock() - start
         self.synchronize()
-        passed = self.batches.boundary_seconds[boundaries:]
-        seconds = self.clock() - start - sum(passed)
+        passed, ended = self.batches.boundary_seconds[boundaries:], self.clock()
+        seconds = ended - start - sum(passed)
         if not self.sees_steps and steps == 1:
             self.log.add(seconds, self.batches.wait_seconds - wait)
         lap = Lap(
             seconds=seconds,
             steps=steps,
             launched_seconds=launched,
+            ended=ended,
             wait_seconds=self.batches.wait_seconds - wait,
             boundary_seconds=sum(passed),
             has_boundary=bool(passed),
