@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.losses import Moves
 from autotune.scripting.wrappers import NO_DDP, PASSES_IT
 from autotune.training.profiling import profiling, stages_of
-from autotune.training.ranks import comm_dtypes
+from autotune.training.ranks import Lap, comm_dtypes
 from autotune.training.sharding import STREAM
 from autotune.training.timing import StepRequests, Timer, synchronize
 from autotune.values.outcome import Diagnosed, Observed, WorkloadFacts
@@ -78,30 +78,15 @@ class Observation:
         collections = gc.get_stats()[0]["collections"]
         lap = yield from timer.lap(world.told(timed_steps(first.seconds / _FIRST)))
         collections = gc.get_stats()[0]["collections"] - collections
-        laps = world.shares(lap)
-        pace = lap.steps / max(lap.seconds, 1e-9)
-        self._seen = self._outcome(
-            pace,
-            pace * sum(world.shares(stream.samples_per_step)),
-            max(one.wait_seconds / max(one.seconds, 1e-9) for one in laps),
-        )
-        facts = replace(self._seen.workload, collections=collections / lap.steps)
-        again = sum(one.compilations for one in laps) // 2
-        self._seen = replace(self._seen, recompilations=again, workload=facts)
+        self._seen = self._outcome(world.shares(lap), collections / lap.steps)
         if world.is_alone:
             self._seen = replace(self._seen, stages=(yield from self._stages(timer, self._seen)))
-        else:
-            with self._interposition.stepping.aside():
-                has_ddp = self._observed.ddp is not None
-                formats = comm_dtypes(device) if has_ddp else ()
-            facts = replace(self._seen.workload, comm_dtypes=formats)
-            self._seen = replace(self._seen, workload=facts)
         if self._task.profile is not None:
             operators = yield from profiling(self._task.profile, device)
             self._seen = replace(self._seen, profiled=operators)
         if not self._task.loss_seconds:
             return self._seen
-        step_seconds = 1 / max(pace, 1e-9)
+        step_seconds = lap.seconds / lap.steps
         loss = yield from self._losses.observing(self._task, self._trial.deadline, step_seconds)
         return replace(self._seen, loss=loss)
 
@@ -123,9 +108,8 @@ class Observation:
             loader, size = stream.loader, int(outcome.workload.baseline["batch_size"] or 1)
         return (yield from stages_of(timer, self._observed.device, loader, size, per_step))
 
-    def _outcome(
-        self, steps_per_second: float, samples_per_second: float, wait_share: float
-    ) -> Observed:
+    def _outcome(self, laps: Sequence[Lap], collections: float) -> Observed:
+        """Return what is known after the laps of all processes, with the collections of a step."""
         loader = self._stream.loader if self._stream.is_fed else None
         loaders = self._interposition.loaders
         if loader is None:
@@ -135,19 +119,26 @@ class Observation:
         own = {name: self._stays(KNOBS[name]) for name in self._own(settings)}
         fixed = {name: why for name, why in own.items() if why} | self._fixed(settings)
         device, cuda = self._observed.device, os.environ.get("CUDA_VISIBLE_DEVICES")
+        world = self._trial.world
+        own_lap = laps[world.rank]
+        pace = own_lap.steps / max(own_lap.seconds, 1e-9)
+        waits = max(lap.wait_seconds / max(lap.seconds, 1e-9) for lap in laps)
         return Observed(
             device=device.type if device.type == "cpu" else f"{device.type}:{device.index or 0}",
             loaders=tuple(loaders.all_names),
             training_loader="" if loader is None else loaders.names.get(loader, "unknown"),
-            steps_per_second=steps_per_second,
-            samples_per_second=samples_per_second,
-            wait_share=min(1.0, wait_share),
+            steps_per_second=pace,
+            samples_per_second=pace * sum(world.shares(self._stream.samples_per_step)),
+            wait_share=min(1.0, waits),
+            recompilations=sum(lap.compilations for lap in laps) // 2,
             counts_samples=self._stream.counts_samples,
             fixed=fixed,
             own=tuple(name for name in own if name not in fixed),
             scales=self._losses.recorder.scales,
-            workload=self._facts(settings),
-            processes=self._trial.world.size,
+            workload=replace(
+                self._facts(settings), collections=collections, comm_dtypes=self._comm_dtypes()
+            ),
+            processes=world.size,
             # None if the script has left it as it was.
             visible_devices=None if cuda == at_start("CUDA_VISIBLE_DEVICES") else cuda,
         )
@@ -244,6 +235,13 @@ class Observation:
             equal_groups=self._has_equal_groups(),
             fills_memory=fills_memory(),
         )
+
+    def _comm_dtypes(self) -> tuple[str, ...] | None:
+        """Return the formats in which processes can exchange gradients; None for one process."""
+        if self._trial.world.is_alone:
+            return None
+        with self._interposition.stepping.aside():
+            return () if self._observed.ddp is None else comm_dtypes(self._observed.device)
 
     def _has_equal_groups(self) -> bool:
         if self._observed.is_updated_by_hand:
