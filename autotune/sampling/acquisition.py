@@ -1,4 +1,4 @@
-"""Acquisition functions over configurations, from surrogates of the rate and of feasibility.
+"""Surrogates of the rate, of memory and of feasibility, and acquisition functions from them.
 
 A surrogate may never ask again for a value that did badly in one combination, though it would do
 well in another. If a search makes no progress, its best configuration is therefore tried with the
@@ -8,14 +8,225 @@ least tried values: see `trials_without_gain` and `times_tried`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.sampling.encoding import Encoding
-from autotune.sampling.memory import MemoryModel
-from autotune.sampling.surrogate import Array, Indices, Surrogate, normal_below
+from autotune.knobs import KNOBS, knob_named
+from autotune.sampling.encoding import Array, Encoding, Indices
+
+# Prior variance of the overall level of the values, which is not known.
+_LEVEL = 1.0
+_NOISES = (0.02, 0.05, 0.15)
+_PAIRS = (0.2, 1.0)
+"""Start values for the variance of all pairs, relative to that of single knobs."""
+_FACTORS = (0.2, 5.0)
+# Log evidence that each factor of five away from the prior has to gain.
+_CAUTION = 0.5
+_SWEEPS = 2
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Fitted hyperparameters of the kernel."""
+
+    knobs: Array
+    """Variance of each knob's effect, shape (knobs,)."""
+    pairs: float
+    """Variance of all pairs together, relative to that of single knobs."""
+    noise: float
+    """Deviation of a trial, in the unit of the values."""
+
+
+class Surrogate:
+    """A Gaussian process over knobs, which predicts all configurations from a few trials.
+
+    The kernel is a sum over knobs and over pairs of knobs (Duvenaud, Nickisch and Rasmussen,
+    "Additive Gaussian Processes", 2011). On a logarithmic scale most settings add their gain
+    independently, and most interactions are between two of them. A trial thus informs on every
+    configuration that shares a setting with it; with a product kernel only on near ones. Maximising
+    the evidence finds how much each knob matters.
+    """
+
+    def __init__(self, kernels: Sequence[Array], prior: Array) -> None:
+        """Take the similarity matrix of each knob's values, and the prior deviation of its effect.
+
+        Similarities are 0 to 1; `prior` has the shape (knobs,).
+        """
+        self._kernels = kernels
+        self._prior = prior**2
+
+    def fit(self, trials: Indices, values: Array) -> None:
+        """Fit to `trials` (n, knobs) and their `values` (n,), whose mean should be about 0."""
+        self._trials, self._values = trials, values
+        columns = zip(self._kernels, trials.T, strict=True)
+        self._parts = np.stack([kernel[np.ix_(column, column)] for kernel, column in columns])
+        self._scales = self._best_scales()
+        self._root = _root(self._covariance(self._parts, self._scales), self._scales.noise)
+        self._weights = _solved(self._root, values)
+
+    def predict(self, others: Indices) -> tuple[Array, Array]:
+        """Return the posterior mean and deviation of `others` (m, knobs), each (m,).
+
+        The deviation does not include the noise of a trial.
+        """
+        columns = zip(self._kernels, others.T, self._trials.T, strict=True)
+        parts = np.stack([kernel[np.ix_(a, b)] for kernel, a, b in columns])
+        cross = self._covariance(parts, self._scales)
+        half = np.linalg.solve(self._root, cross.T)
+        own = self._covariance(np.ones((len(self._kernels), 1, 1)), self._scales)[0, 0]
+        variance = np.maximum(own - (half**2).sum(axis=0), 1e-12)
+        return cross @ self._weights, np.sqrt(variance)
+
+    @property
+    def noise(self) -> float:
+        """Fitted deviation of a trial from the value of its configuration."""
+        return self._scales.noise
+
+    def _best_scales(self) -> Scales:
+        """Maximise the score by coordinate ascent from the prior, in factors of five."""
+        starts = [Scales(self._prior, pairs, noise) for noise in _NOISES for pairs in _PAIRS]
+        best = max(starts, key=self._score)
+        score = self._score(best)
+        for _ in range(_SWEEPS):
+            for knob in range(len(self._prior)):
+                for factor in _FACTORS:
+                    knobs = best.knobs.copy()
+                    knobs[knob] *= factor
+                    other = Scales(knobs, best.pairs, best.noise)
+                    found = self._score(other)
+                    if found > score:
+                        best, score = other, found
+        return best
+
+    def _score(self, scales: Scales) -> float:
+        """Return the log evidence, less a penalty for the distance of the scales from the prior."""
+        root = _root(self._covariance(self._parts, scales), scales.noise)
+        fit = -0.5 * np.dot(self._values, _solved(root, self._values))
+        surprise = np.abs(np.log(scales.knobs / self._prior)).sum() / np.log(5.0)
+        return float(fit - np.log(np.diag(root)).sum() - _CAUTION * surprise)
+
+    @staticmethod
+    def _covariance(parts: Array, scales: Scales) -> Array:
+        """Return the covariance (n, m) of configurations from their similarity (knobs, n, m)."""
+        weighted = scales.knobs[:, None, None] * parts
+        alone = weighted.sum(axis=0)
+        pairs = (alone**2 - (weighted**2).sum(axis=0)) / 2
+        together = max(float((scales.knobs.sum() ** 2 - (scales.knobs**2).sum()) / 2), 1e-12)
+        share = scales.pairs * float(scales.knobs.sum()) / together
+        return np.asarray(_LEVEL + alone + share * pairs)
+
+
+def normal_below(z: Array) -> Array:
+    """Return the probability that a standard normal variable is below each of `z`."""
+    # Importing scipy would take longer than this does in a whole search.
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
+
+
+def _root(covariance: Array, noise: float) -> Array:
+    """Return the Cholesky factor of a covariance with the noise of a trial."""
+    noisy = covariance + noise**2 * np.eye(len(covariance))
+    return np.asarray(np.linalg.cholesky(noisy), dtype=np.float64)
+
+
+def _solved(root: Array, values: Array) -> Array:
+    half = np.linalg.solve(root, values)
+    return np.asarray(np.linalg.solve(root.T, half), dtype=np.float64)
+
+
+RAN_OUT = np.inf
+"""Peak of a trial that ran out of memory."""
+# Prior mean and deviation of what a doubling of the batch adds to the logarithm: all of log 2 where
+# activations take the memory, nothing where weights do.
+_DOUBLING_TAKES, _DOUBLING_DOUBTS = 0.5, 0.2
+# Prior effect of each knob on the logarithm where it is not at its default, and its deviation: a
+# judgement, which the first few trials outweigh.
+_TAKES = {
+    "batch_size": (0.0, 0.3),
+    "amp_dtype": (-0.3, 0.2),
+    "compile_mode": (-0.1, 0.2),
+    "activation_checkpointing": (-0.5, 0.4),
+    "activation_memory_budget": (-0.3, 0.3),
+    "sdpa_backend": (0.0, 0.2),
+    "sharding": (-0.5, 0.4),
+}
+_ELSE_TAKES, _OWN_TAKES = (0.0, 0.05), (0.0, 0.3)
+# Deviation of a trial from the trend.
+_OFF_TREND = 0.3
+
+
+class MemoryModel:
+    """A surrogate of the logarithm of the peak memory over its limit, about a trend in the batch.
+
+    Whether a trial fitted says little of one with twice its batch; how much of the limit it took
+    says much. A trial that ran out of memory has no peak. It gets the mean of what the others
+    predict above the limit.
+    """
+
+    def __init__(self, encoding: Encoding, rows: Indices, peaks: Array) -> None:
+        """Fit to the configurations of trials, shape (trials, knobs).
+
+        `peaks` is the peak memory over the limit, shape (trials,): NaN where unknown, or `RAN_OUT`.
+        """
+        self._encoding = encoding
+        self._surrogate: Surrogate | None = None
+        # A device on which nothing was allocated shows nothing.
+        known = np.isfinite(peaks) & (peaks > 0)
+        if not known.any():
+            return
+        self._own = rows[known][0]
+        logs = np.log(peaks[known])
+        # The effect of a batch doubling, by Bayesian linear regression.
+        doublings, prior = self._doublings(rows[known]), (_OFF_TREND / _DOUBLING_DOUBTS) ** 2
+        gain = doublings @ (logs - logs[0])
+        self._slope = float((_DOUBLING_TAKES * prior + gain) / (prior + doublings @ doublings))
+        self._fit(rows[known], logs)
+        ran_out = np.isposinf(peaks)
+        if ran_out.any():
+            # The mean of each where it is above the limit: a truncated normal's.
+            mean, deviation = self._predicted(rows[ran_out])
+            z = mean / deviation
+            density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+            more = mean + deviation * density / np.maximum(normal_below(z), 1e-12)
+            self._fit(np.concatenate([rows[known], rows[ran_out]]), np.concatenate([logs, more]))
+
+    def fits(self, rows: Indices) -> Array:
+        """Return the probability that each row fits, shape (rows,)."""
+        if self._surrogate is None:
+            return np.ones(len(rows))
+        mean, deviation = self._predicted(rows)
+        return normal_below(-mean / np.hypot(deviation, self._surrogate.noise))
+
+    def _fit(self, rows: Indices, logs: Array) -> None:
+        rest = logs - self._trend(rows)
+        self._level = float(rest[0])
+        deviations = [_takes(name)[1] for name in self._encoding.values]
+        self._surrogate = Surrogate(self._encoding.kernels, np.array(deviations))
+        self._surrogate.fit(rows, rest - self._level)
+
+    def _predicted(self, rows: Indices) -> tuple[Array, Array]:
+        """Return the mean and deviation of the logarithm, each (rows,)."""
+        assert self._surrogate is not None
+        mean, deviation = self._surrogate.predict(rows)
+        return mean + self._level + self._trend(rows), deviation
+
+    def _trend(self, rows: Indices) -> Array:
+        """Return the prior mean of the logarithm, up to a constant, shape (rows,)."""
+        trend = self._slope * self._doublings(rows)
+        for column, (name, values) in enumerate(self._encoding.values.items()):
+            effect, default = _takes(name)[0], knob_named(name).default
+            trend += effect * np.array([value != default for value in values])[rows[:, column]]
+        return trend
+
+    def _doublings(self, rows: Indices) -> Array:
+        return self._encoding.doublings_of("batch_size", rows, self._own)
+
+
+def _takes(name: str) -> tuple[float, float]:
+    return _TAKES.get(name, _ELSE_TAKES if name in KNOBS else _OWN_TAKES)
+
 
 # Default deviation of the logarithm of a timing: that of most machines.
 _NOISE = 0.05

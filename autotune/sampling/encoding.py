@@ -20,7 +20,10 @@ from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, 
 from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import GRAPHS
-from autotune.sampling.surrogate import Array, Indices, nominal, ordinal
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+"""Configurations as rows: the position of each knob's value."""
 
 # Prior gain of changing each knob, as a logarithm, and its deviation: a judgement, which the first
 # few trials outweigh. Batch sizes gain by each doubling where the diagnosis tells nothing of them,
@@ -266,6 +269,18 @@ def _kernel(values: Sequence[Value]) -> Array:
     if len(numbers) < len(values) or len(values) < _FEWEST_ON_A_LINE or min(numbers) < 0:
         return nominal(len(values))
     return ordinal([math.log2(1 + number) for number in numbers])
+
+
+def ordinal(positions: Sequence[float], reach: float = 0.7) -> Array:
+    """Return the similarity of values on a line: a Matern 1/2 kernel over their positions."""
+    at = np.asarray(positions, dtype=np.float64)
+    span = max(float(np.ptp(at)), 1e-12)
+    return np.asarray(np.exp(-np.abs(at[:, None] - at[None, :]) / (reach * span)))
+
+
+def nominal(count: int) -> Array:
+    """Return the similarity of values without an order: 1 if equal, else 0."""
+    return np.eye(count)
 
 
 def distributions_of(space: SearchSpace) -> dict[str, BaseDistribution]:

@@ -1,4 +1,12 @@
-"""Optuna's samplers by the names of their classes, kept from repeating configurations."""
+"""Samplers: the default one, and Optuna's by the names of their classes.
+
+The default one is a surrogate with three acquisition functions in turn. Expected improvement is
+taken over the best feasible trial, times the probability of feasibility. Every other proposal
+divides it by a power of the trial cost, to which unprobed training adds (after expected improvement
+per second; Snoek, Larochelle and Adams, 2012). Every fourth one maximises the upper confidence
+bound instead, since no single step may lead to a combination that gains. A small space is
+enumerated. A large one is sampled, and searched uphill from the best of the sample.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +14,32 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.sampling.encoding import config_of, distributions_of
+from autotune.sampling.acquisition import (
+    RAN_OUT,
+    Acquisition,
+    Array,
+    Indices,
+    Observations,
+    best_row,
+    times_tried,
+    trials_without_gain,
+)
+from autotune.sampling.encoding import Encoding, config_of, distributions_of, params_of
 from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
@@ -160,3 +181,244 @@ class NoRepeatSampler(BaseSampler):
                 return {name: unknown[name] for name, values in domains if unknown[name] in values}
             seen.update(ring)
         return None
+
+
+EXPLORE_EVERY = 4
+"""Period of exploring proposals, which maximise the upper confidence bound."""
+_PATIENCE = 10
+"""Trials without a gain after which exploring proposals try rarely tried values instead."""
+_MOST_ENUMERATED = 3000
+_SAMPLED = 1000
+_BEST_FEW = 3
+SAVE_EVERY = 2
+"""Period of proposals that ignore the trial cost."""
+_THRIFT = 0.5
+"""Power of the trial cost that divides the improvement: 0 ignores seconds, 1 is per second."""
+
+
+Worth = Callable[[Indices], Array]
+"""Acquisition function: a value for each row, higher is better."""
+TrialCost = Callable[[Sequence[TrainingConfig]], Sequence[float]]
+"""Trial cost: the expected seconds of a trial of each configuration."""
+
+
+def alike(configs: Sequence[TrainingConfig]) -> Sequence[float]:
+    """Return the same trial cost for all configurations."""
+    return [1.0] * len(configs)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The study's knowledge that the sampler needs besides its trials."""
+
+    is_known: Callable[[TrainingConfig], bool]
+    """True for a configuration that must not be proposed any more."""
+    is_preferred: Callable[[TrainingConfig], bool]
+    """True for a configuration that is proposed before others."""
+    seconds_of: TrialCost = alike
+
+
+class Proposals:
+    """Proposals from one space."""
+
+    def __init__(self, space: SearchSpace, oracle: Oracle, seed: int) -> None:
+        self._encoding = Encoding(space)
+        self._oracle = oracle
+        self._random = Random(seed)  # noqa: S311 (draws candidates, no secret)
+
+    def best(self, study: optuna.Study, trial: FrozenTrial) -> TrainingConfig | None:
+        """Return the configuration with the highest acquisition value; None if all are known."""
+        told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        told = [one for one in told if self._is_within(one)]
+        whole = self._encoding.space.varied().keys()
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        running = [t for t in running if t.number != trial.number and whole <= t.params.keys()]
+        return self._chosen(self._seen(told, running), len(told) + len(running))
+
+    def gain_per_second(self, told: Sequence[FrozenTrial]) -> float:
+        """Return the most that a trial is expected to gain per second, as a logarithm."""
+        seen = self._seen([one for one in told if self._is_within(one)], [])
+        worth = self._improvement_for_its_cost(Acquisition(self._encoding, seen), power=1.0)
+        found = self._best_unknown(worth, seen)
+        if found is None or not self._oracle.is_preferred(found):
+            return 0.0
+        return float(worth(self._encoding.rows([found]))[0])
+
+    def _chosen(self, seen: Observations, number: int) -> TrainingConfig | None:
+        """Choose by exploration, improvement, or improvement for its cost, in turn."""
+        acquisition = Acquisition(self._encoding, seen)
+        if number % EXPLORE_EVERY == 0:
+            stuck = trials_without_gain(seen) >= _PATIENCE
+            rare = self._hardly_tried(acquisition, seen) if stuck else None
+            return rare or self._best_unknown(acquisition.upper_bound, seen)
+        if number % SAVE_EVERY == 0:
+            return self._best_unknown(acquisition.improvement, seen)
+        return self._best_unknown(self._improvement_for_its_cost(acquisition, _THRIFT), seen)
+
+    def _improvement_for_its_cost(self, acquisition: Acquisition, power: float) -> Worth:
+        """Return the expected improvement divided by this power of the trial cost."""
+        seconds: dict[bytes, float] = {}
+        return lambda rows: acquisition.improvement(rows) / self._seconds(rows, seconds) ** power
+
+    def _is_within(self, trial: FrozenTrial) -> bool:
+        """Return True for a trial of this space, and for the baseline's, which may lie outside."""
+        config = config_of(trial.params, self._encoding.space)
+        return trial.number == 0 or self._encoding.space.within(config) == config
+
+    def _seen(self, told: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> Observations:
+        """Encode the finished and running trials; those that run get the median rate.
+
+        Without this constant liar, parallel trials would get neighbouring configurations.
+        """
+        configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
+        rates = [_rate(trial) for trial in told]
+        feasible = [_holds(trial) for trial in told]
+        held = [rate for rate, holds in zip(rates, feasible, strict=True) if rate and holds]
+        lie = float(np.median(held or [rate for rate in rates if rate] or [0.0]))
+        return Observations(
+            self._encoding.rows(configs),
+            np.array(rates + [lie] * len(running)),
+            feasible + [True] * len(running),
+            [_margins(trial).get("accuracy", UNKNOWN) != UNKNOWN for trial in told]
+            + [False] * len(running),
+            np.array([_peak(trial) for trial in told] + [np.nan] * len(running)),
+        )
+
+    def _seconds(self, rows: Indices, known: dict[bytes, float]) -> Array:
+        """Return the trial cost of each row, shape (rows,).
+
+        Rows with equal values of all knobs that affect training share one cost, kept in `known`.
+        """
+        training = self._encoding.training
+        _, first, kind_of = np.unique(
+            rows[:, training], axis=0, return_index=True, return_inverse=True
+        )
+        keys = [rows[place, training].tobytes() for place in first]
+        new = [place for place, key in zip(first, keys, strict=True) if key not in known]
+        told = self._oracle.seconds_of([self._encoding.config(rows[place]) for place in new])
+        known.update(zip((rows[place, training].tobytes() for place in new), told, strict=True))
+        return np.array([known[key] for key in keys])[kind_of.reshape(-1)]
+
+    def _best_unknown(self, worth: Worth, seen: Observations) -> TrainingConfig | None:
+        """Return the unknown configuration with the highest acquisition value.
+
+        In a large space, it is sought among random rows and neighbours of the best trials, and
+        uphill from the best of those.
+        """
+        if self._encoding.space.size <= _MOST_ENUMERATED:
+            return self._first(self._encoding.every_row, worth)
+        best = np.argsort(-seen.rates)[:_BEST_FEW]
+        near = [self._encoding.neighbours(row) for row in seen.rows[best]]
+        drawn = self._encoding.some_rows(_SAMPLED, self._random)
+        return self._first(self._uphill(np.concatenate([*near, drawn]), worth), worth)
+
+    def _hardly_tried(self, acquisition: Acquisition, seen: Observations) -> TrainingConfig | None:
+        """Return the best configuration with its least tried value; ties go to the higher bound.
+
+        Rows that are likely infeasible count as tried more often.
+        """
+        best = best_row(seen)
+        if best is None:
+            return None
+
+        def worth(rows: Indices) -> Array:
+            bounds = acquisition.upper_bound(rows)
+            tried = (1 + times_tried(rows, best, seen)) / np.maximum(
+                acquisition.feasible(rows), 1e-3
+            )
+            return np.asarray(bounds / (1 + bounds) - tried)
+
+        return self._first(self._encoding.neighbours(best), worth)
+
+    def _uphill(self, rows: Indices, worth: Worth) -> Indices:
+        """Return the rows, with those passed on the way uphill from the best, knob by knob."""
+        passed, height = [rows], -np.inf
+        while True:
+            worths = worth(passed[-1])
+            best = int(np.argmax(worths))
+            if worths[best] <= height:
+                return np.concatenate(passed)
+            height = worths[best]
+            passed.append(self._encoding.neighbours(passed[-1][best]))
+
+    def _first(self, rows: Indices, worth: Worth) -> TrainingConfig | None:
+        """Return the best row that is unknown and preferred, or else the best unknown one."""
+        second = None
+        for place in np.argsort(-worth(rows), kind="stable"):
+            config = self._encoding.config(rows[place])
+            if self._oracle.is_known(config):
+                continue
+            if self._oracle.is_preferred(config):
+                return config
+            second = second or config
+        return second
+
+
+class SurrogateSampler(BaseSampler):
+    """A sampler with Gaussian processes of rate and feasibility over knobs and pairs of knobs.
+
+    The first part of a space is searched as if it were the whole space. So a larger space gives no
+    less than a smaller one in the time of the smaller one.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        oracle: Oracle,
+        seed: int,
+        is_first: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Set up the proposals; `is_first` tells whether they come from the space's first part."""
+        self._space = space
+        self._is_first = is_first
+        self._first = Proposals(space.first, oracle, seed)
+        self._whole = Proposals(space, oracle, seed)
+        self._random = Random(seed)  # noqa: S311 (no secret)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all varied knobs, so that a proposal is a whole configuration."""
+        return distributions_of(self._space)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the configuration with the highest acquisition value; empty if all are known."""
+        is_first = self._space.beginning is not None and self._is_first()
+        found = self._first.best(study, trial) if is_first else None
+        found = found or self._whole.best(study, trial)
+        return {} if found is None else params_of(found, self._space.varied())
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return any value; only called if every configuration is known."""
+        assert isinstance(param_distribution, CategoricalDistribution)
+        return self._random.choice(param_distribution.choices)
+
+
+def _rate(trial: FrozenTrial) -> float:
+    """Return the measured value, feasible or not; 0 if none was measured."""
+    measured = trial.value if _holds(trial) else trial.user_attrs.get(VALUE)
+    return float(measured or 0.0)
+
+
+def _peak(trial: FrozenTrial) -> float:
+    """Return the peak memory over its limit."""
+    excess = _margins(trial).get("memory", UNKNOWN)
+    if excess > 0 and not _rate(trial):
+        return RAN_OUT
+    return np.nan if excess == UNKNOWN else 1 + excess
+
+
+def _margins(trial: FrozenTrial) -> dict[str, float]:
+    return dict(zip(CONSTRAINTS, trial.constraints.values(), strict=False))
+
+
+def _holds(trial: FrozenTrial) -> bool:
+    return all(margin <= 0 for margin in trial.constraints.values())

@@ -32,7 +32,7 @@ from autotune.configuration.constraints import CONSTRAINTS, VALUE, Objective, Ve
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
-from autotune.sampling import surrogate_sampler as surrogate
+from autotune.sampling import samplers
 from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.study import facts
@@ -130,12 +130,12 @@ class TuningStudy:
         return self._study.study_name
 
     def use_sampler(
-        self, sampler: BaseSampler | str, seed: int, cost: surrogate.TrialCost = surrogate.alike
+        self, sampler: BaseSampler | str, seed: int, cost: samplers.TrialCost = samplers.alike
     ) -> None:
         """Propose with this sampler, or the one of that name; skip measured configurations."""
         if sampler == AUTO:
-            oracle = surrogate.Oracle(self.is_settled, self.is_worth_a_try, cost)
-            self._study.sampler = surrogate.SurrogateSampler(
+            oracle = samplers.Oracle(self.is_settled, self.is_worth_a_try, cost)
+            self._study.sampler = samplers.SurrogateSampler(
                 self._space, oracle, seed, lambda: self.widened_at is None
             )
             return
@@ -327,7 +327,7 @@ class TuningStudy:
         with self._lock:
             return all(map(self.is_settled, self._space.configurations()))
 
-    def gain_per_second(self, cost: surrogate.TrialCost) -> float:
+    def gain_per_second(self, cost: samplers.TrialCost) -> float:
         """Return the most that one more trial is expected to gain, per second of its cost.
 
         The gain is the logarithm of the rate's, over the best so far, whichever sampler proposes.
@@ -337,8 +337,8 @@ class TuningStudy:
             space = self._space.first if self.widened_at is None else self._space
             known = len(self._knowledge.finished), self.skipped_modes, self.widened_at
             if self._gain is None or self._gain[0] != known:
-                oracle = surrogate.Oracle(self.is_settled, self.is_worth_a_try, cost)
-                proposals = surrogate.Proposals(space, oracle, seed=0)
+                oracle = samplers.Oracle(self.is_settled, self.is_worth_a_try, cost)
+                proposals = samplers.Proposals(space, oracle, seed=0)
                 told = self._trials(TrialState.COMPLETE)
                 self._gain = known, proposals.gain_per_second(told)
             return self._gain[1]

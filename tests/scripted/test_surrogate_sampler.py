@@ -12,10 +12,16 @@ from optuna.trial import TrialState
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling import surrogate_sampler
+from autotune.sampling import samplers
+from autotune.sampling.acquisition import MemoryModel
 from autotune.sampling.encoding import Encoding, config_of
-from autotune.sampling.memory import MemoryModel
-from autotune.sampling.samplers import SAMPLERS, NoRepeatSampler, sampler_named
+from autotune.sampling.samplers import (
+    EXPLORE_EVERY,
+    SAMPLERS,
+    NoRepeatSampler,
+    alike,
+    sampler_named,
+)
 from autotune.searching.run.events import Answered
 from autotune.values.errors import UsageError
 from factories import cpu_machine, cuda_machine, narrowed, written
@@ -38,7 +44,7 @@ def space(tmp_path):
     return narrowed(written(tmp_path, SPACE), cpu_machine(), {"batch_size": 8})
 
 
-def searched(space, law, trials, seed=0, cost=surrogate_sampler.alike):
+def searched(space, law, trials, seed=0, cost=alike):
     """Return what is proposed where `law` gives each trial's rate; None is a crash."""
     study = study_of(space)
     study.use_sampler("auto", seed, cost)
@@ -156,7 +162,7 @@ def test_configurations_that_cost_much_come_later(space):
         return [number for number, config in proposed if config["batch_size"] == 8]
 
     assert cheap(dear) == [1, 3, 5], "every other one, while nothing else is known"
-    assert not {1, 2} & set(cheap(surrogate_sampler.alike))
+    assert not {1, 2} & set(cheap(alike))
 
 
 MEMORY = """\
@@ -238,13 +244,13 @@ def test_the_best_is_tried_with_hardly_tried_values_when_nothing_gains(space, mo
 
     def explored(proposed):
         """In how many settings what explores differs from the best by then."""
-        numbers = range(24, 40, surrogate_sampler.EXPLORE_EVERY)
+        numbers = range(24, 40, EXPLORE_EVERY)
         bests = (max(proposed[:number], key=law) for number in numbers)
         changed = (proposed[n].differences(best) for n, best in zip(numbers, bests, strict=True))
         return [len(names.keys() - {"prefetch_factor"}) for names in changed]
 
     assert max(explored(searched(space, law, 40))) == 1
-    monkeypatch.setattr(surrogate_sampler, "_PATIENCE", 1000)
+    monkeypatch.setattr(samplers, "_PATIENCE", 1000)
     assert max(explored(searched(space, law, 40))) > 1
 
 
@@ -256,8 +262,8 @@ def test_a_proposal_is_a_configuration_even_if_all_are_known(space):
 
 
 def test_in_a_large_space_the_way_leads_uphill(space, monkeypatch):
-    monkeypatch.setattr(surrogate_sampler, "_MOST_ENUMERATED", 0)
-    monkeypatch.setattr(surrogate_sampler, "_SAMPLED", 5)
+    monkeypatch.setattr(samplers, "_MOST_ENUMERATED", 0)
+    monkeypatch.setattr(samplers, "_SAMPLED", 5)
     best = max(map(additive, space.configurations()))
     assert max(map(additive, searched(space, additive, 20))) >= 0.95 * best
 

@@ -11,9 +11,15 @@ import pytest
 from autotune.comparison.race import posteriors_after
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling.acquisition import Posterior, expected_improvement, normal_below
+from autotune.sampling.acquisition import (
+    Posterior,
+    Surrogate,
+    expected_improvement,
+    nominal,
+    normal_below,
+    ordinal,
+)
 from autotune.sampling.encoding import Encoding, params_of
-from autotune.sampling.surrogate import Surrogate, nominal, ordinal
 from factories import cpu_machine, narrowed, written
 
 
