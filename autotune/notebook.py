@@ -96,7 +96,7 @@ def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:
         AutotuneError: see `autotune.search`.
     """
     from autotune.commands.search import run_search as run
-    from autotune.console.answer_lines import answer_lines
+    from autotune.console.lines import answer_lines
     from autotune.console.progress import to_stderr
 
     given = dict(flags)

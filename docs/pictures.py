@@ -30,8 +30,7 @@ from best_yaml_page import RECORDED
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from autotune.console.live import LiveProgress
-from autotune.console.progress import PlainProgress, to_stderr
+from autotune.console.progress import LiveProgress, PlainProgress, to_stderr
 from autotune.context.options import (
     Budget,
     Resources,

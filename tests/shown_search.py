@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from autotune.console.answer_lines import answer_lines
-from autotune.console.live import LiveProgress
-from autotune.console.progress import PlainProgress
+from autotune.console.lines import answer_lines
+from autotune.console.progress import LiveProgress, PlainProgress
 from autotune.searching.run.events import Answered, Event, NothingFeasible
 from finished_study import runner
 from scripted_runner import events_of, options_in

@@ -15,9 +15,13 @@ from autotune.comparison.compare import FEWEST_ROUNDS, ComparisonOptions, side_o
 from autotune.comparison.compare import compare as states_of
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import read_best
-from autotune.console.answer_lines import comparison_line, comparison_result, last_round_line
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.console.plan_lines import written_lines
+from autotune.console.lines import (
+    comparison_line,
+    comparison_result,
+    last_round_line,
+    written_lines,
+)
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.values.outcome import Observed
 

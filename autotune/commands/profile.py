@@ -12,7 +12,7 @@ from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
 from autotune.configuration.job import Measure, MeasurePlan, Profile
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.console.plan_lines import written_lines
+from autotune.console.lines import written_lines
 from autotune.console.progress import kept_files, signs_of_life
 from autotune.console.tables import show_profile
 from autotune.context.options import SearchOptions

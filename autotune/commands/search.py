@@ -17,11 +17,24 @@ from autotune.commands.common import flag, option
 from autotune.configuration import flag_types
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import LR_RULES
-from autotune.console.answer_lines import answer_lines, not_enough_result, result
 from autotune.console.interrupts import interrupts, unwind_on_sigterm
-from autotune.console.live import Mode, display
-from autotune.console.plan_lines import estimate, observing_line, plan_lines
-from autotune.console.progress import answer, kept_files, signs_of_life, stopped_lines, to_stderr
+from autotune.console.lines import (
+    answer_lines,
+    estimate,
+    not_enough_result,
+    observing_line,
+    plan_lines,
+    result,
+)
+from autotune.console.progress import (
+    Mode,
+    answer,
+    display,
+    kept_files,
+    signs_of_life,
+    stopped_lines,
+    to_stderr,
+)
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import survey

@@ -10,8 +10,7 @@ from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.commands.execute import one_runner
 from autotune.console.interrupts import interrupts
-from autotune.console.live import display
-from autotune.console.progress import kept_files
+from autotune.console.progress import display, kept_files
 from autotune.process.devices import Device, DeviceRunner, devices_of, seen_alone
 from autotune.process.stop import Stop
 from autotune.searching.trials.workers import WorkerOptions, join

@@ -1,9 +1,12 @@
-"""Report running work in plain lines on stderr, and a sign of life after every silent ten seconds.
+"""Report running work on stderr: in plain lines, or in a state that is redrawn on a terminal.
 
-The result is not progress: it goes to stdout.
-
-On a terminal `autotune.console.live` draws a table in place of a search's lines.
-`autotune.console.event_lines` renders the events, `autotune.console.answer_lines` the result.
+The result is not progress: it goes to stdout. Lines have a sign of life after every silent ten
+seconds. On a terminal a search's lines are followed by its state: the fastest trials, the current
+step and the time. Each event draws it while the search waits, so that no child is being timed.
+Parallel trials may be timed all the same: then events draw at most once a second, and the next
+drawing shows what was skipped. A thread redraws after every ten seconds without an event, to show
+that the search still works. Clock times are shown beside elapsed and remaining time, because they
+stay true while nothing is redrawn.
 """
 
 from __future__ import annotations
@@ -14,12 +17,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from operator import itemgetter
 from pathlib import Path
+from textwrap import fill
+from typing import Literal, get_args
 
-from autotune.console.event_lines import EventLines, waiting_line
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from autotune.console.lines import EventLines, gain_text, waiting_line
 from autotune.console.tables import folded
-from autotune.searching.run.events import Answered, Event, NothingFeasible
-from autotune.values.text import clean
+from autotune.searching.run import events
+from autotune.study.storage import is_server
+from autotune.values.text import clean, size, span
 
 Write = Callable[[str], None]
 _EVERY_SECONDS = 10.0
@@ -146,11 +160,11 @@ class PlainProgress:
         """Say that the last step goes on, after so many seconds of silence."""
         self._write(waiting_line(seconds, self._lines.doing))
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Write the lines of an event."""
         for line in self._lines.of(event):
             self._write(line)
-        if isinstance(event, Answered | NothingFeasible):
+        if isinstance(event, events.Answered | events.NothingFeasible):
             self._write("")  # the answer follows, on stdout
 
 
@@ -160,3 +174,236 @@ def stopped_lines(command: str, so_far: Path | None) -> list[str]:
     if so_far is not None:
         lines.append(f"The fastest trial so far (not confirmed): {so_far}")
     return lines
+
+
+Mode = Literal["auto", "rich", "plain", "none"]
+Show = Callable[[events.Event], None]
+# Least seconds between two drawings while something may be timed.
+_LEAST_SECONDS = 1.0
+# Least width of a terminal to draw on.
+_FEWEST_COLUMNS = 60
+# Indent of a trial's settings, where they go on in the next line.
+_INDENT = 38 * " "
+# Number of the fastest trials that are shown.
+_MOST_TRIALS = 5
+_Estimate = events.PhaseStarted | events.TrialEnded | events.RoundEnded | events.RoundVoid
+"""An event with an estimate of the seconds until the result."""
+
+
+@contextmanager
+def display(mode: Mode) -> Iterator[Show]:
+    """Show events on stderr while the block runs.
+
+    `auto` draws on a terminal and writes lines elsewhere and in CI; `rich` draws in CI too. Both
+    write lines if stderr is no terminal, a dumb one or too narrow, or if NO_COLOR is set.
+
+    Yields:
+        A function that shows an event.
+    """
+    if mode == "none":
+        yield lambda _: None
+        return
+    console = Console(stderr=True, highlight=False)
+    drawn = {"rich"} if os.environ.get("CI") else {"rich", "auto"}
+    progress: LiveProgress | PlainProgress = PlainProgress()
+    if mode in drawn and _can_draw(console):
+        progress = LiveProgress(console)
+    waiting = Waiting(progress.wait)
+
+    def show(event: events.Event) -> None:
+        with waiting.saying():
+            progress.show(event)
+
+    with progress.drawn(), waiting.running():
+        yield show
+
+
+def _can_draw(console: Console) -> bool:
+    """Return True if stderr may get control characters, and has room for a table."""
+    if not sys.stderr.isatty() or console.is_dumb_terminal or console.no_color:
+        return False
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns  # 0 where it does not say
+    return min(columns or console.width, console.width) >= _FEWEST_COLUMNS
+
+
+class LiveProgress:
+    """Permanent lines, and below them the state of the search. Times are seconds of `now`."""
+
+    def __init__(self, console: Console, now: Callable[[], float] = time.time) -> None:
+        """Prepare to draw on `console`."""
+        self._console, self._now = console, now
+        self._lines = EventLines()
+        self._new: list[Text] = []
+        """Lines that are still to be printed."""
+        self._trials: list[events.TrialEnded] = []
+        self._light: float | None = None
+        """Samples per second of computing by itself, with the user's settings."""
+        self._phase: events.Phase | None = None
+        self._began = self._since = self._drawn = now()
+        """Start of the search, of the current step, and time of the last drawing."""
+        self._until: float | None = None
+        """Expected time of the result; None if unknown."""
+        self._bar = Progress(
+            TextColumn("{task.description}", style="bold"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            console=console,
+            auto_refresh=False,
+            expand=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+        # stdout is only for the result; lines that others write to stderr are printed above.
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """Draw while the block runs; leave the lines and the fastest trials at its end."""
+        self._live.start()
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # the block may end because the terminal is gone
+                self._leave()
+            raise
+        self._leave()
+
+    def show(self, event: events.Event) -> None:
+        """Note an event, and draw it unless the last drawing was too recent."""
+        lines = self._lines.of(event)
+        if isinstance(event, events.TrialEnded):  # its second line is the state, which is drawn
+            width = self._console.width
+            lines = [fill(lines[0], width, subsequent_indent=_INDENT, break_on_hyphens=False)]
+        self._new += [Text(clean(line), _style(event)) for line in lines]
+        self._note(event)
+        if isinstance(event, events.PhaseStarted) or not self._is_soon():
+            self._draw()
+
+    def wait(self, seconds: float) -> None:
+        """Redraw with the elapsed time; before the search is planned, write a line."""
+        if self._lines.context is None:
+            self._new.append(Text(waiting_line(seconds, "")))
+        self._draw()
+
+    def state(self) -> RenderableType:
+        """Return the fastest trials, the current step, and the elapsed and remaining time."""
+        if self._phase is None:
+            return Text("")
+        now, phases = self._now(), get_args(events.Phase)
+        doing = self._lines.doing
+        left, total = "", None
+        if self._until is not None:
+            seconds, total = max(0.0, self._until - now), max(now, self._until) - self._began
+            left = f", about {span(seconds)} left (result at {_clock(self._until)})"
+        place = f"{self._phase} ({phases.index(self._phase) + 1} of {len(phases)})"
+        self._bar.update(self._task, description=place, total=total, completed=now - self._began)
+        return Group(
+            *([self._fastest(one_line=True)] if self._trials else []),
+            Text(clean(f"since {_clock(self._since)}: {doing}")),
+            Text(f"{span(now - self._began)} elapsed at {_clock(now)}{left}"),
+            self._bar,
+        )
+
+    def _fastest(self, *, one_line: bool) -> Table:
+        """Return the fastest trials and the user's settings; `one_line` cuts long settings."""
+        last, context = self._trials[-1], self._lines.context
+        assert context is not None
+        values = [
+            (value, each.trial)
+            for each in self._trials
+            if (value := each.trial.verdict.value) is not None and each.trial.verdict.feasible
+        ]
+        ranked = [trial for _, trial in sorted(values, key=itemgetter(0), reverse=True)]
+        own = [trial for trial in ranked[_MOST_TRIALS:] if trial.number == 0]
+        shown = [*ranked[:_MOST_TRIALS], *own]
+        rates = [trial.details.samples_per_second or 0.0 for trial in shown]
+        scale = max(self._light or 0.0, *rates)
+        table = Table(box=None, pad_edge=False)
+        for name in ("trial", context.rate_unit, "", "speed-up", "memory"):
+            table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+        table.add_column("settings")
+
+        def bar(rate: float) -> ProgressBar:
+            return ProgressBar(scale, rate, self._console.width // 8, finished_style="bar.complete")
+
+        def cell(text: str) -> Text:
+            return Text(clean(text), no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
+
+        for trial, rate in zip(shown, rates, strict=True):
+            memory = trial.details.peak_memory_bytes
+            table.add_row(
+                str(trial.number),
+                f"{rate:.1f}",
+                bar(rate),
+                gain_text(trial, last.baseline).strip(),
+                size(memory) if memory else "-",
+                cell(self._lines.differences(trial.config)),
+            )
+        if self._light:
+            cells = ("", f"{self._light:.1f}", bar(self._light), "", "", "computing by itself")
+            table.add_row(*cells, style="dim")
+        return table
+
+    def _note(self, event: events.Event) -> None:
+        """Note what an event changes in the state."""
+        match event:
+            case events.Planned():
+                self._began = self._now()
+            case events.PhaseStarted(phase):
+                self._phase = phase
+            case events.StagesTimed(diagnosis):
+                self._light = None if diagnosis.doubt else diagnosis.compute_limit
+            case events.TrialEnded():
+                self._trials.append(event)
+        if isinstance(event, events.PhaseStarted | events.StepStarted | events.TrialStarted):
+            self._since = self._now()
+        if isinstance(event, _Estimate):
+            seconds = event.eta_seconds
+            self._until = None if seconds is None else self._now() + seconds
+
+    def _is_soon(self) -> bool:
+        """Return True if others may be timed now and the last drawing was too recent."""
+        context = self._lines.context
+        if context is None:
+            return False
+        options = context.options
+        others = is_server(options.study.storage) or (
+            self._phase == "search" and options.resources.at_once > 1
+        )
+        # the clock may be set back
+        return others and 0 <= self._now() - self._drawn < _LEAST_SECONDS
+
+    def _draw(self) -> None:
+        """Print the new lines, and draw the state below them."""
+        self._drawn = self._now()
+        new, self._new = self._new, []
+        with self._console:  # one write for both
+            if new:
+                self._console.print(*new, sep="\n")
+            self._live.update(self.state(), refresh=True)
+
+    def _leave(self) -> None:
+        """Erase the state; print lines that were not drawn yet, and the fastest trials."""
+        self._live.stop()
+        if self._lines.context is not None:
+            fastest = [self._fastest(one_line=False)] if self._trials else []
+            self._console.print(*self._new, *fastest, "", sep="\n")
+
+
+def _style(event: events.Event) -> str:
+    """Return green for a trial faster than the user's settings, red for an infeasible one."""
+    match event:
+        case events.TrialEnded(trial, baseline) if trial.verdict.feasible:
+            return "green" if (trial.verdict.value or 0) > (baseline.verdict.value or 0) else ""
+        case events.TrialEnded():
+            return "red"
+        case events.PhaseStarted():
+            return "bold"
+        case events.Warned():
+            return "yellow"
+    return ""
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))

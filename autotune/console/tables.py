@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.search_space import read_space, shipped_spaces
-from autotune.console.event_lines import bound_lines
+from autotune.console.lines import bound_lines
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from autotune.configuration import answer_words
 from autotune.configuration.training_config import render
-from autotune.console.answer_lines import how_to_use
+from autotune.console.lines import how_to_use
 from autotune.console.tables import folded, print_rows
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData

@@ -9,7 +9,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.job import CountFlops, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import answer_lines
+from autotune.console.lines import answer_lines
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.confirmation.evidence import bytes_per_second, used
 from autotune.searching.run.events import Answered

@@ -14,7 +14,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.evidence import Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import answer_lines
+from autotune.console.lines import answer_lines
 from autotune.console.tables import show_profile
 from autotune.production import Best
 from autotune.searching.run.events import Answered, StagesTimed

@@ -5,7 +5,7 @@ from itertools import cycle
 import pytest
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import answer_lines
+from autotune.console.lines import answer_lines
 from autotune.report.data import read_report
 from autotune.searching.run.events import Answered
 from autotune.study.archive import StudyPlace

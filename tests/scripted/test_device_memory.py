@@ -14,7 +14,7 @@ import yaml
 
 from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Inspect, Job, Measure
-from autotune.console.answer_lines import answer_lines
+from autotune.console.lines import answer_lines
 from autotune.process import runner as running
 from autotune.process.children import Family, FreshInterpreter, Patience, RunningChild
 from autotune.process.common.trial_folder import TrialFolder, make_private

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from autotune.configuration.best_config import read_best
-from autotune.console.event_lines import void_line
+from autotune.console.lines import void_line
 from autotune.searching.run.events import CandidateRefused, RoundVoid, StepStarted
 from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured

@@ -18,9 +18,8 @@ from autotune.configuration.evidence import LearningRate, PredictedRun, Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.answer_lines import answer_lines, result
-from autotune.console.live import LiveProgress, display
-from autotune.console.progress import PlainProgress
+from autotune.console.lines import answer_lines, result
+from autotune.console.progress import LiveProgress, PlainProgress, display
 from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.searching.run import events as told

@@ -10,7 +10,7 @@ import pytest
 from autotune.calling.arguments import Edit, with_copies
 from autotune.calling.flag import Flag, flag_from
 from autotune.configuration.script import ScriptOptions
-from autotune.console.plan_lines import plan_lines
+from autotune.console.lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
 from autotune.values.outcome import ScriptFlag, Surroundings

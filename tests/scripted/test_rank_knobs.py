@@ -10,7 +10,7 @@ from autotune.configuration.answer_words import facts
 from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.event_lines import bound_lines
+from autotune.console.lines import bound_lines
 from autotune.context.ranks import space_of_each
 from autotune.knobs import ALL_KNOBS
 from autotune.sampling.encoding import Encoding

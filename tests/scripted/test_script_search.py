@@ -12,8 +12,7 @@ import scripted_runner
 from autotune.calling.flag import Flag
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.script import ScriptOptions
-from autotune.console.answer_lines import answer_lines
-from autotune.console.plan_lines import plan_lines
+from autotune.console.lines import answer_lines, plan_lines
 from autotune.knobs.base import spelled
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.report.data import read_report

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.event_lines import stage_lines
+from autotune.console.lines import stage_lines
 from autotune.console.tables import show_profile
 from autotune.searching.run.diagnosis import (
     COMPUTE,

@@ -22,8 +22,7 @@ SLOW_IMPORT = "import time\ntime.sleep(600)\n"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch, tmp_path):
     """A fiftieth of a second is long, and what stays on the disk stays in the test's folder."""
-    for place in ("autotune.console.progress.Waiting", "autotune.console.live.Waiting"):
-        monkeypatch.setattr(place, partial(Waiting, every=0.02))
+    monkeypatch.setattr("autotune.console.progress.Waiting", partial(Waiting, every=0.02))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 

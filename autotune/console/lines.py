@@ -1,0 +1,510 @@
+"""Render a search in lines: its plan, its events, its result; and the result of a comparison.
+
+Arguments of a script that look like secrets are masked. Results are one JSON object for programs,
+too.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS
+from autotune.calling.arguments import is_secret
+from autotune.comparison.compare import ComparisonOptions
+from autotune.comparison.race import LOOKS
+from autotune.comparison.rounds import PairedComparison
+from autotune.configuration import answer_words
+from autotune.configuration.job import MeasurePlan
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.search_space import SearchSpace
+from autotune.configuration.training_config import TrainingConfig, render
+from autotune.context.options import WorkloadOptions
+from autotune.context.search_context import SearchContext
+from autotune.knobs.base import spelled
+from autotune.searching.confirmation.confirm import MOST_AT_ONCE
+from autotune.searching.run import events
+from autotune.searching.run.diagnosis import Diagnosis, limits_of
+from autotune.searching.run.time_budget import RUNS, needed_trials
+from autotune.searching.trials.drift import conditions
+from autotune.study.finished import FinishedTrial
+from autotune.values.errors import NotSearchedEnoughError
+from autotune.values.measurement import STOPPED_EARLY
+from autotune.values.outcome import Observed, Surroundings
+from autotune.values.statistics import Interval
+from autotune.values.text import by_reason, readable, rounds_text, size, span
+
+# Most paths that a line names.
+_MOST = 5
+_SENT = {
+    "wandb": "wandb is switched off, even if the script sets a mode",
+    "MLflow": "MLflow writes to the trials' directories, even if the script sets a tracking URI",
+    "Comet": "Comet is off (COMET_AUTO_LOG_DISABLE=1), unless the script passes disabled=False",
+    "Neptune": "Neptune is offline (NEPTUNE_MODE), unless the script passes mode=...",
+    "ClearML": "ClearML is offline (CLEARML_OFFLINE_MODE=1), unless the script sets it otherwise",
+    "Trackio": "Trackio writes to the trials' directories, even if the script names a server",
+    "TensorBoard": "TensorBoard writes to the trials' directories",
+}
+_SHAPES = "its shapes or values change; compile_dynamic=true may compile it only once"
+_TRIED = "set by the script; trials replace its values"
+
+
+def plan_lines(context: SearchContext) -> list[str]:
+    """Return the plan of a search: study, device, limits, space and budget."""
+    options, space, samples = context.options, context.space, context.objective.run_samples
+    objective = f"steady-state {context.rate_unit}"
+    if samples is not None:
+        objective = f"time of a run of {samples} {context.unit}, start-up and compilation included"
+    launch, several = options.resources.launch, ""
+    if context.processes != 1 or launch is not None:
+        noun = "process" if context.processes == 1 else "processes"
+        starter = "" if launch is None else f", started by {launch}"
+        several = f", {context.processes} {noun} per trial{starter}"
+    budget = f"{min(context.trials, space.size)} trials"
+    if context.time_budget_seconds is not None:
+        budget += f" or {span(context.time_budget_seconds)}"
+    runs = written_lines(options.workload, context.observed, context.processes)
+    if runs:  # of a script
+        runs.insert(1, f"  {estimate(context)}")
+    return [
+        f"study {options.study.name} in {options.study.folder}",
+        f"device {context.machine.device} ({context.machine.device_name}), "
+        f"{context.machine.host.usable_cores} cores, torch {context.machine.torch}" + several,
+        f"memory limit {size(context.memory_limit_bytes)}",
+        *_observed_lines(context),
+        *runs,
+        f"your settings: {_own_settings(context)}",
+        f"objective: {objective}",
+        f"search space {options.sampling.space}: {space.size} configurations",
+        *(f"  {name}: {', '.join(map(spelled, v))}" for name, v in space.varied().items()),
+        *(f"  note: {note}" for note in space.notes),
+        f"budget: {budget}",
+    ]
+
+
+def _own_settings(context: SearchContext) -> str:
+    """Return the user's settings that the search varies, or that are no default of PyTorch.
+
+    Where no loader feeds a script, the first dimension of what its model is given may be no batch,
+    and a loader's settings are not the user's.
+    """
+    config, varied = tuple(context.baseline.items()), context.space.varied()
+    own = {k: value for k, value in config if value != k.default}
+    if context.observed is not None and not context.observed.training_loader:
+        own = {k: v for k, v in own.items() if k.name != "batch_size" and v != k.idle}
+    told = {k.name: value for k, value in config if k.name in varied or k in own}
+    return f"{render(told)}; otherwise PyTorch's defaults" if told else "PyTorch's defaults"
+
+
+def _observed_lines(context: SearchContext) -> Iterator[str]:
+    """Yield lines on the observed training of the unchanged script."""
+    seen, script = context.observed, context.options.workload.script
+    if seen is None or script is None:
+        return
+    yield (
+        f"{context.options.workload.model_path} is run as a training script: each trial starts it "
+        "and times some of its steps"
+    )
+    for name in seen.loaders:
+        use = "feeds training" if name == seen.training_loader else "is left as it is"
+        yield f"DataLoader {name} {use}"
+    rate = "samples unknown: each step counts as one sample"
+    if seen.counts_samples:
+        rate = f"{readable(seen.samples_per_second)} samples/s"
+    if seen.training_loader:
+        rate += f", waiting for data {100 * seen.wait_share:.2g} % of the time"
+        # An accelerator may still compute what was queued before.
+        rate += "" if seen.device == "cpu" else f" (while {seen.device} may still compute)"
+    yield f"{readable(seen.steps_per_second)} steps/s, {rate}"
+    if seen.recompilations:
+        yield f"code was compiled {seen.recompilations} times within a few steps: {_SHAPES}"
+    for why, names in by_reason(seen.fixed).items():
+        yield f"{', '.join(names)}: {why}"
+    if tried := [name for name in seen.own if name in context.space.varied()]:
+        yield f"{', '.join(tried)}: {_TRIED}"
+    if context.judge.by == "training_loss":
+        yield "quality metric: its training loss, the tensor on which it calls backward()"
+    elif context.judge.name_a_metric:
+        yield context.judge.name_a_metric
+
+
+def written_lines(
+    workload: WorkloadOptions | ComparisonOptions, seen: Observed | None, processes: int
+) -> list[str]:
+    """Return the lines on the command of a script and on where it was seen to write."""
+    script = workload.script
+    if script is None or seen is None:
+        return []
+    each = f", in each of {processes} processes" if processes > 1 else ""
+    return [
+        f"command: python {command_words(workload.model_path, script)}{each}",
+        *(f"  {line}" for line in _places(script, seen.surroundings)),
+        *(f"  {_SENT[name]}" for name in seen.surroundings.trackers),
+    ]
+
+
+def observing_line(path: Path, script: ScriptOptions) -> str:
+    """Return the line before the first run of a script."""
+    hint = "" if script.workdir else " (use --temp-workdir to isolate its files)"
+    return f"running your script once to profile it: python {command_words(path, script)}{hint}"
+
+
+def command_words(path: Path, script: ScriptOptions) -> str:
+    """Return the script and its arguments, secrets masked, as a shell takes them after `python`."""
+    words = [str(path)] if script.module is None else ["-m", script.module]
+    hides = False
+    for word in script.arguments:
+        name, equals, _ = word.partition("=")
+        words.append("***" if hides else f"{name}=***" if equals and is_secret(name) else word)
+        hides = not hides and not equals and word.startswith("-") and is_secret(word)
+    return shlex.join(words)
+
+
+def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
+    """Yield lines on where the script writes; only its first steps are known."""
+    own = "each run has its own directory; " if script.workdir is not None else ""
+    places = f"to: {_listed(_outermost(around.folders))}" if around.folders else "no file"
+    yield f"{own}its first steps write {places} (later checkpoints are not known)"
+    if around.overwritten:
+        yield f"each run overwrites: {_listed(around.overwritten, around.kept)}"
+    if around.deleted:
+        yield f"each run deletes: {_listed(around.deleted, around.kept)}"
+    yield "autotune backs up files that the script changes or deletes (not large in-place edits)"
+    if script.workdir is None:
+        yield "use --temp-workdir to run it in temporary directories"
+
+
+def _outermost(folders: Sequence[str]) -> list[str]:
+    """Return the folders without those in another one, unless that is the current folder."""
+    above = {folder for folder in folders if folder != str(Path.cwd())}
+    return [
+        folder
+        for folder in folders
+        if not any(str(parent) in above for parent in Path(folder).parents)
+    ]
+
+
+def _listed(paths: Sequence[str], kept: str = "") -> str:
+    shown = ", ".join(map(_relative, paths[:_MOST]))
+    if len(paths) <= _MOST:
+        return shown
+    others = f" (see {_relative(kept)})" if kept else ""
+    return f"{shown} and {len(paths) - _MOST} more{others}"
+
+
+def _relative(path: str) -> str:
+    here = Path.cwd()
+    if Path(path) == here:
+        return "the current directory"
+    return str(Path(path).relative_to(here)) if here in Path(path).parents else path
+
+
+def estimate(context: SearchContext) -> str:
+    """Return how many processes a search starts, within its time budget if it has one.
+
+    torch is imported once for most of them.
+    """
+    seen, plan, budget = context.observed, MeasurePlan(), context.time_budget_seconds
+    each = context.start_seconds + plan.max_seconds
+    if seen is not None and seen.steps_per_second:
+        timing = max(plan.max_seconds, plan.looks[0] / seen.steps_per_second)
+        start = max(0.0, seen.start_seconds - seen.import_seconds)
+        each = start + plan.warmup_steps / seen.steps_per_second + timing
+    least, most = _counts(context)
+    room = most if budget is None else min(most, max(1, round(budget / max(1.0, each))))
+    count = f"{least} to {room}" if room > least else f"{room}"
+    noun = "processes" if seen is None else "starts of the script"
+    within = "" if budget is None else f" in {span(budget)}"
+    told = f"about {count} {noun}{within}, about {span(each)} each with your settings"
+    if room < least:
+        return f"{told}: perhaps too few, a result needs {least}. Give a longer --time-budget"
+    return told
+
+
+def _counts(context: SearchContext) -> tuple[int, int]:
+    """Return the fewest processes with which a search ends with an answer, and the most."""
+    trials, judge = min(context.trials, context.space.size), context.judge
+    with_budget = context.time_budget_seconds is not None
+    least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * LOOKS[0]
+    most = RUNS + trials + (MOST_AT_ONCE + 1) ** 2 + 2 * LOOKS[-1]
+    if context.observed is not None and judge.has_quality:
+        # A seed of the untouched script at least. At most each trial has its first losses compared
+        # and a seed of its own, and an incumbent is validated on seeds of both.
+        least += 1
+        most += 2 * trials + 2 * INCUMBENT_SEEDS
+    if judge.by == "gradients":
+        most += trials
+    return least, most
+
+
+class EventLines:
+    """Renders the events of one search, in their order."""
+
+    def __init__(self) -> None:
+        self.context: SearchContext | None = None
+        """Context of the search; None before it is known."""
+        self.doing = ""
+        """The current step, in a few words."""
+        self._timed: TrainingConfig | None = None
+        """Settings of the last round, which those that follow do not repeat."""
+
+    def of(self, event: events.Event) -> list[str]:
+        """Return the lines of the next event; of a trial's two, the second is the state so far."""
+        self._note(event)
+        match event:
+            case events.Planned(context, finished_before):
+                before = [f"continuing after {finished_before} finished trials"]
+                return plan_lines(context) + before * (finished_before > 0)
+            case events.StagesTimed(diagnosis, space):
+                return self._stages(diagnosis, space)
+            case events.TrialStarted() | events.Answered() | events.NothingFeasible():
+                return []  # shown when it ends; the result follows on stdout
+            case events.PhaseStarted("diagnosis", detail) | events.StepStarted(detail):
+                return [f"  {detail}"]
+            case events.PhaseStarted(phase, detail):
+                return [f"\n{phase}: {detail}"]
+            case events.TrialEnded(trial, baseline, best, elapsed_seconds, eta):
+                left = "" if eta is None else f", about {span(eta)} left"
+                return [
+                    self._trial_line(trial, baseline),
+                    f"      best so far: trial {best.number}, {gain_text(best, baseline).strip()}"
+                    f"   {span(elapsed_seconds)} elapsed{left}",
+                ]
+            case events.RoundEnded(config, ratios, interval, disturbed=disturbed):
+                whose = "" if config == self._timed else f"  {self.differences(config)}"
+                self._timed = config
+                return [round_line(ratios, interval, disturbed) + whose]
+            case _:
+                return [_remark(event)]
+
+    def differences(self, config: TrainingConfig) -> str:
+        """Return the settings that differ from the user's, as text."""
+        assert self.context is not None
+        return render(config.differences(self.context.baseline)) or "your settings"
+
+    def _note(self, event: events.Event) -> None:
+        """Note what is searched, and the step that begins with an event."""
+        match event:
+            case events.Planned(context):
+                self.context = context
+            case events.PhaseStarted(phase):
+                self.doing = phase
+            case events.StepStarted(detail):
+                self.doing = detail
+            case events.TrialStarted(number, config):
+                self.doing = f"trial {number}: {self.differences(config)}"
+            case events.TrialEnded():
+                self.doing = "choosing the next trial"
+
+    def _trial_line(self, trial: FinishedTrial, baseline: FinishedTrial) -> str:
+        settings = self.differences(trial.config)
+        rate, memory = trial.details.samples_per_second, trial.details.peak_memory_bytes
+        columns = [f"{trial.number:4d}", f"{rate:9.1f}/s" if rate else f"{'-':>11}"]
+        own, run = baseline.details.measurement, trial.details.measurement
+        if own is not None and own.token_count is not None:
+            tokens = None if run is None else run.tokens_per_second
+            columns.append(f"{tokens:9.0f} tokens/s" if tokens else f"{'-':>18}")
+        gain = gain_text(trial, baseline)
+        columns += [gain, f"{size(memory) if memory else '-':>9}", settings, verdict_text(trial)]
+        return "  ".join(columns)
+
+    def _stages(self, diagnosis: Diagnosis, space: SearchSpace) -> list[str]:
+        """Return lines on the bottleneck and on knobs left out."""
+        assert self.context is not None
+        known = self.context.space.notes
+        notes = [f"  {note}" for note in space.notes if note not in known]
+        left = [f"  {space.size} configurations remain"] if notes else []
+        return [*stage_lines(diagnosis), *notes, *left]
+
+
+def waiting_line(seconds: float, what: str) -> str:
+    """Return a line that says that a step still runs, after `seconds` of silence."""
+    return f"  ... {what or 'inspecting the machine and the file'}, {span(seconds)} so far"
+
+
+def stage_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return the samples/s of each phase of a step by itself, and the bottleneck."""
+    limits = limits_of(diagnosis.stages)
+    width = max(map(len, limits))
+    bottleneck = "" if diagnosis.doubt else f"the bottleneck is {diagnosis.bound}; "
+    return [
+        f"\ndiagnosis: {bottleneck}by itself, each phase of a step reaches",
+        *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
+        *(f"  {line}" for line in bound_lines(diagnosis)),
+    ]
+
+
+def bound_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return lines on the GPU's busy share, and on the exchange of several processes."""
+    if diagnosis.doubt:
+        return []
+    lines = []
+    if diagnosis.busy_share is not None:
+        line = f"The GPU is busy {100 * diagnosis.busy_share:.0f} % of a step"
+        if diagnosis.bound == "launching":
+            line += ": it waits for kernel launches. Larger batches or CUDA graphs can help"
+        lines.append(f"{line}.")
+    if (exchange := diagnosis.stages.exchange_seconds) is not None:
+        percent = 100 * exchange / diagnosis.stages.compute_seconds
+        lines.append(f"The gradient all-reduce takes {percent:.2g} % of a step.")
+    return lines
+
+
+def round_line(ratios: Sequence[float], interval: Interval, disturbed: int | None = None) -> str:
+    """Return the line on the last round, with the interval over all rounds."""
+    low, high = interval
+    count = f", {disturbed} disturbed" if disturbed else ""
+    return f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f}{count})"
+
+
+def void_line(number: int, disturbance: str) -> str:
+    """Return the line on a round that does not count, with its reason."""
+    return f"  round {number} discarded ({disturbance}), rerunning"
+
+
+def verdict_text(trial: FinishedTrial) -> str:
+    """Return the verdict on a trial, with remarks on its timing."""
+    if not trial.verdict.feasible:
+        return f"infeasible: {trial.verdict.reason}"
+    run = trial.details.measurement
+    stopped = run is not None and STOPPED_EARLY in run.flags
+    return ", ".join(
+        ["stopped early, clearly slower" if stopped else "ok", *conditions(trial.details)]
+    )
+
+
+def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
+    """Return the speed-up of a trial over the baseline, six characters wide."""
+    value, reference = trial.verdict.value, baseline.verdict.value
+    return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"
+
+
+def _remark(event: events.Event) -> str:
+    """Return the line of an event that takes one."""
+    match event:
+        case events.CandidateRefused(trial, reason):
+            return f"  trial {trial.number} not confirmed: {reason}"
+        case events.CandidateSetAside(trial, other):
+            return f"  confirming trial {other.number} instead of trial {trial.number}"
+        case events.Noted(text):
+            return f"  {text}"
+        case events.RoundVoid(number, disturbance):
+            return void_line(number, disturbance)
+        case events.TrialsEnded(reason):
+            return f"stopping trials: {reason}"
+        case events.Warned(warning):
+            return f"warning: {warning}"
+    raise AssertionError(f"no line for {event}")
+
+
+SCHEMA_VERSION = 1
+
+
+def answer_lines(event: events.Answered | events.NothingFeasible) -> list[str]:
+    """Return the result of a search in a few lines."""
+    if isinstance(event, events.NothingFeasible):
+        reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
+        return ["Nothing is feasible, not even your settings; best.yaml was not written:", *reasons]
+    best = event.best
+    searched = answer_words.searched_facts(best.evidence.searched, best.changed)
+    return [
+        answer_words.headline(best),
+        *answer_words.fact_lines([*answer_words.facts(best), *searched, *_of_the_search(event)]),
+    ]
+
+
+def _of_the_search(event: events.Answered) -> Iterator[answer_words.Fact]:
+    """Yield facts that only the search knows, and how to train with the result."""
+    best, own = event.best, event.best.evidence.baseline.config
+    for why, names in by_reason(event.own_settings).items():
+        yield "not varied", f"{render({name: own.get(name) for name in names})}: {why}"
+    if (text := answer_words.pays_back_text(best, event.seconds)) is not None:
+        yield "pays back", text
+    if event.remark is not None:
+        yield "note", event.remark
+    yield "written to", str(event.path)
+    if best.keeps_baseline:
+        return
+    model, script = Path(best.provenance.model), event.script
+    words = None if script is None else command_words(model, script)
+    yield "use it", ", or ".join(how_to_use(event.path, words))
+
+
+def how_to_use(path: Path, words: str | None) -> list[str]:
+    """Return ways to train with a best.yaml; `words` call the script, None for a model.py."""
+    quoted = shlex.quote(str(path))
+    if words is not None:
+        return [f"autotune run {quoted} {words}"]
+    return [f"autotune.load({str(path)!r})", f"autotune export {quoted} --format python"]
+
+
+def result(event: events.Answered | events.NothingFeasible) -> str:
+    """Return the end of a search as one JSON object for programs."""
+    if isinstance(event, events.NothingFeasible):
+        data: dict[str, Any] = {"answer": "none", "reasons": event.reasons}
+    else:
+        answer = "keep" if event.best.keeps_baseline else "faster"
+        data = {
+            "answer": answer,
+            "path": str(event.path),
+            "best": event.best.model_dump(mode="json"),
+        }
+        if event.seconds is not None:
+            data["seconds"] = readable(event.seconds)
+    return json.dumps({"schema_version": SCHEMA_VERSION, **data})
+
+
+def not_enough_result(error: NotSearchedEnoughError) -> str:
+    """Return the end of a search without a result as one JSON object for programs."""
+    data = {"answer": "not searched enough", "reason": str(error), "measured": error.measured}
+    return json.dumps(
+        {"schema_version": SCHEMA_VERSION, **data, "time_budget": error.seconds or None}
+    )
+
+
+def last_round_line(before: PairedComparison, comparison: PairedComparison) -> str:
+    """Return the line on the round between these two states of a comparison."""
+    if len(comparison.repeated) > len(before.repeated):
+        return void_line(len(comparison.ratios) + 1, comparison.repeated[-1])
+    return round_line(comparison.ratios, comparison.interval, comparison.disturbed)
+
+
+def comparison_line(options: ComparisonOptions, comparison: PairedComparison) -> str:
+    """Return a sentence that says how much faster A is than B."""
+    low, high = comparison.interval
+    line = (
+        f"{options.a.label} is {comparison.ratio:.2f}x as fast as {options.b.label} "
+        f"({low:.2f} to {high:.2f}, {rounds_text(len(comparison.ratios), comparison.disturbed)})"
+    )
+    if options.b.config is not None or options.a.confirmed is None:
+        return line
+    low, high = options.a.confirmed
+    state = "still holds" if options.is_met(comparison) else "no longer holds"
+    return f"{line}; previously confirmed {low:.2f} to {high:.2f}, which {state}"
+
+
+def comparison_result(options: ComparisonOptions, comparison: PairedComparison) -> str:
+    """Return a comparison as one JSON object for programs."""
+    sides = {"a": (options.a, comparison.candidate), "b": (options.b, comparison.baseline)}
+    data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "ratio": comparison.ratio,
+        "ci95": list(comparison.interval),
+        "rounds": len(comparison.ratios),
+        "disturbed_rounds": comparison.disturbed,
+        "repeated_rounds": len(comparison.repeated),
+        "ratios": list(comparison.ratios),
+        "confirmed_faster": comparison.is_faster,
+        "still_holds": None if options.a.is_edited else options.is_met(comparison),
+    }
+    for name, (side, runs) in sides.items():
+        data[name] = {
+            "settings": side.label,
+            "samples_per_second": median(run.samples_per_second for run in runs),
+            "peak_memory_bytes": max(run.peak_memory_bytes for run in runs),
+        }
+    return json.dumps(data)
