@@ -9,7 +9,7 @@ import pytest
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
-from autotune.report.effects import effects_of
+from autotune.report.data import effects_of
 from factories import best_config
 from reporting import trial
 from stored_study import (

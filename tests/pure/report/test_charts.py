@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.report.charts import Scale, round_values
+from autotune.report.html import Scale, round_values
 
 
 def test_a_scale_puts_its_ends_and_its_middle_where_they_belong():
