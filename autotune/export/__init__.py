@@ -10,21 +10,18 @@ from collections.abc import Callable
 from autotune import __version__
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import edited
-from autotune.export.accelerate import to_accelerate
-from autotune.export.form import Exported
-from autotune.export.hf import to_hf
-from autotune.export.lightning import to_lightning
+from autotune.export import formats
+from autotune.export.formats import Exported
 from autotune.export.patch import to_patch
-from autotune.export.plain import to_env, to_json, to_python, to_torchrun
 
 FORMATS: dict[str, Callable[[BestConfig], Exported]] = {
-    "hf": to_hf,
-    "accelerate": to_accelerate,
-    "lightning": to_lightning,
-    "torchrun": to_torchrun,
-    "env": to_env,
-    "json": to_json,
-    "python": to_python,
+    "hf": formats.to_hf,
+    "accelerate": formats.to_accelerate,
+    "lightning": formats.to_lightning,
+    "torchrun": formats.to_torchrun,
+    "env": formats.to_env,
+    "json": formats.to_json,
+    "python": formats.to_python,
 }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autotune.calling.flag import flag_from
 from autotune.configuration.best_config import BestConfig
-from autotune.export.form import Exported, left_out
+from autotune.export.formats import Exported, left_out
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Value
 from autotune.values.errors import UsageError

@@ -139,9 +139,9 @@ def test_every_precision_that_is_exported_is_one_of_lightnings():
 
     from lightning.fabric.connector import _PRECISION_INPUT_STR
 
-    from autotune.export.lightning import _PRECISION
+    from autotune.export.formats import _LIGHTNING_PRECISION
 
-    assert set(_PRECISION.values()) <= set(get_args(_PRECISION_INPUT_STR))
+    assert set(_LIGHTNING_PRECISION.values()) <= set(get_args(_PRECISION_INPUT_STR))
 
 
 def test_torchrun_starts_a_script_under_the_environment(tmp_path):
