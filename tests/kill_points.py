@@ -22,8 +22,7 @@ import optuna
 import psutil
 
 from autotune.configuration.best_config import read_best
-from autotune.process.common.child_ties import hold_lifeline
-from autotune.process.common.launched import this_host
+from autotune.process.common.child_ties import hold_lifeline, this_host
 from autotune.searching.run.events import Answered
 from autotune.searching.search import search
 from autotune.study.storage import study_lock

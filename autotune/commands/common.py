@@ -15,8 +15,8 @@ from autotune.configuration import mismatch
 from autotune.configuration.best_config import read_best
 from autotune.configuration.flag_types import folder_name, settings
 from autotune.context.options import SearchOptions
+from autotune.process.common.child_ties import this_place
 from autotune.process.common.interpreter import SEARCHES, check_installed, check_torch
-from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
 from autotune.values.text import clean

@@ -19,8 +19,8 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.script import own_flags
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.knobs.base import spelled
+from autotune.process.common.child_ties import this_place
 from autotune.process.common.interpreter import torch_version
-from autotune.process.common.launched import this_place
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
 from autotune.values.machine import nvidia_driver, nvidia_gpus, probe_host
 from autotune.values.text import size

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from functools import cache
 
-from autotune.knobs.attention import ATTENTION_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
-from autotune.knobs.model import MEMORY_KNOBS, MODEL_KNOBS, OPTIMIZER_KNOBS, PRECISION_KNOBS
+from autotune.knobs.model import (
+    ATTENTION_KNOBS,
+    MEMORY_KNOBS,
+    MODEL_KNOBS,
+    OPTIMIZER_KNOBS,
+    PRECISION_KNOBS,
+)
 from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.process import PROCESS_KNOBS
 from autotune.knobs.ranks import RANK_KNOBS

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.configuration.job import Job
-from autotune.process.common.launched import TELLS, Started, started_from
+from autotune.process.common.child_ties import TELLS, Started, started_from
 from autotune.process.common.process_tree import descendants
 from autotune.process.common.trial_folder import TrialFolder, read_some
 from autotune.values import outcome

@@ -21,9 +21,9 @@ from torch import nn
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
-from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import ARGUMENTS, compiled, compiled_modules
+from autotune.knobs.model import mentions_attention
 from autotune.knobs.ranks import DDP_KNOBS
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
 from autotune.process.common.imports import replace

@@ -19,10 +19,9 @@ from autotune.configuration.job import Observe
 from autotune.configuration.script import is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import ALL_KNOBS, KNOBS, process_settings
-from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
-from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory
+from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory, mentions_attention
 from autotune.knobs.process import at_start
 from autotune.knobs.ranks import DDP_KNOBS
 from autotune.knobs.stepping import has_equal_groups

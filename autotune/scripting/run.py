@@ -39,8 +39,8 @@ from autotune.configuration.script import Plan, Script
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value, spelled
+from autotune.process.common.child_ties import this_place
 from autotune.process.common.imports import AfterImport, replace
-from autotune.process.common.launched import this_place
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.values.text import by_reason, clean
 

@@ -24,7 +24,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
 from autotune.knobs.torch_private import draw_as_eager_does
 from autotune.numerics.trajectory import nudge
-from autotune.process.common.launched import this_place
+from autotune.process.common.child_ties import this_place
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
 from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition

@@ -19,10 +19,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
 from autotune.knobs import process_settings
-from autotune.knobs.attention import mentions_attention
 from autotune.knobs.base import Value
 from autotune.knobs.compile import repeated_blocks
-from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory
+from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory, mentions_attention
 from autotune.knobs.stepping import has_equal_groups
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.process.common.imports import own_modules

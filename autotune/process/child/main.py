@@ -21,9 +21,15 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from autotune.calling.target import import_folder
 from autotune.configuration import job as jobs
 from autotune.configuration.job import Job
-from autotune.process.common.child_ties import hold_lifeline, stay_on_cores
+from autotune.process.common.child_ties import (
+    KNOWN,
+    TELLS,
+    hold_lifeline,
+    note_of,
+    stay_on_cores,
+    this_place,
+)
 from autotune.process.common.imports import AfterImport
-from autotune.process.common.launched import KNOWN, TELLS, note_of, this_place
 from autotune.process.common.trial_folder import TrialFolder, read_some, write_atomically
 from autotune.scripting.files import KeptFiles
 from autotune.scripting.run import Calls, run_call

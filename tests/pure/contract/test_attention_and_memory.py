@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs import KNOBS, attention
-from autotune.knobs.attention import mentions_attention
+from autotune.knobs import KNOBS, model
+from autotune.knobs.model import mentions_attention
 from autotune.training import inspection
 from autotune.training.apply_settings import Settings
 from autotune.training.inspection import describe_workload
@@ -198,7 +198,7 @@ def test_attention_without_cudnn_is_read_from_what_ran(ran, value, blocks_worklo
     trained(setup, steps=2)
     assert KNOBS["sdpa_backend"].read_back(setup) == "without_cudnn"
     operators = frozenset(f"aten::_scaled_dot_product_{name}" for name in ran)
-    monkeypatch.setitem(attention._seen, "without_cudnn", [operators])
+    monkeypatch.setitem(model._operators_seen, "without_cudnn", [operators])
     assert KNOBS["sdpa_backend"].read_back(setup) == value
 
 

@@ -8,8 +8,14 @@ import pytest
 
 from autotune.configuration.job import Inspect, Job, job_from_json, job_to_json
 from autotune.process import ranks as ranks_of
-from autotune.process.common.child_ties import hold_lifeline, lifeline
-from autotune.process.common.launched import Place, note_of, started_from, this_place
+from autotune.process.common.child_ties import (
+    Place,
+    hold_lifeline,
+    lifeline,
+    note_of,
+    started_from,
+    this_place,
+)
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, write_program
 from autotune.values.outcome import Lost

@@ -10,7 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.mismatch import mismatches
 from autotune.configuration.training_config import TrainingConfig
-from autotune.process.common.launched import Place, note_of
+from autotune.process.common.child_ties import Place, note_of
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.process.ranks import Ranks, outcome_of_ranks
 from autotune.training import ranks as world

@@ -14,7 +14,7 @@ import pytest
 from autotune.configuration.job import Measure, MeasurePlan, job_from_json, job_to_json
 from autotune.context.inspection import inspection
 from autotune.process.children import PATIENT
-from autotune.process.common.launched import this_host
+from autotune.process.common.child_ties import this_host
 from autotune.process.devices import Device
 from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
