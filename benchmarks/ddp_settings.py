@@ -31,7 +31,7 @@ from autotune.values.outcome import Measured, describe
 from benchmarks.medians import log_median, median_interval
 
 FOLDER = Path(__file__).parent
-PLAN = MeasurePlan(looks=(6,), block_seconds=0.25, precision=0.0)
+PLAN = MeasurePlan(block_counts=(6,), block_seconds=0.25, precision=0.0)
 LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 OWN = "PyTorch's own"
 ONCE, EACH = "four batches a step, exchanged once", "four batches a step, exchanged after each"

@@ -40,7 +40,7 @@ def compute_loss(model, batch):
     x, y = batch
     return (model(x) - y).square().mean()
 """
-PLAN = MeasurePlan(looks=(6,), block_seconds=0.1)
+PLAN = MeasurePlan(block_counts=(6,), block_seconds=0.1)
 CONFIG = TrainingConfig.of({"batch_size": 32, "num_threads": 1}).as_dict()
 # Changes to the job for each way to start.
 WAYS = {

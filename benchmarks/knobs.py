@@ -57,7 +57,7 @@ class Transformer(nn.Module):''',
     "import torch\n": "import functools\n\nimport torch\n"
     "from torch.utils.checkpoint import checkpoint as recomputed\n",
 }
-PLAN = MeasurePlan(looks=(4,), block_seconds=0.2, max_seconds=1.0, most_disturbed=2)
+PLAN = MeasurePlan(block_counts=(4,), block_seconds=0.2, max_seconds=1.0, most_disturbed=2)
 _MOST_TOGETHER = 4
 # Knobs that the deep transformer is for; the others tell what its parent tells.
 _DEEP = ("compile_mode", "compile_dynamic", "compile_scope", "activation_checkpointing")

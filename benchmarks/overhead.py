@@ -37,7 +37,7 @@ def compute_loss(model, batch):
     x, y = batch
     return (model(x) - y).square().mean()
 """
-PLAN = MeasurePlan(looks=(6,), block_seconds=0.1)
+PLAN = MeasurePlan(block_counts=(6,), block_seconds=0.1)
 SETTINGS = {"batch_size": 32, "num_threads": 1}
 WAYS = {
     "forked": ("search", SETTINGS),

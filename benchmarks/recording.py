@@ -40,7 +40,7 @@ from autotune.values.outcome import (
     as_failure,
     describe,
 )
-from autotune.values.statistics import LOOKS
+from autotune.values.statistics import SEED_COUNTS
 from benchmarks.table import Header, Row, append_answer, probed, start_table
 
 _FIRST_RUNS = 3
@@ -48,8 +48,8 @@ _FIRST_RUNS = 3
 _BASELINE_EVERY = 20
 _MOST = 20_000
 _MOST_LOST_IN_A_ROW = 5
-_ALL_SEEDS = tuple(range(LOOKS[-1]))
-_TIMING = Measure(MeasurePlan(looks=(6,), precision=0.0))
+_ALL_SEEDS = tuple(range(SEED_COUNTS[-1]))
+_TIMING = Measure(MeasurePlan(block_counts=(6,), precision=0.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class ReplayRunner:
         run = answer.outcome.measurement
         # Recorded processes differ from the mean already: that noise must not count twice.
         apart = run.samples_per_second / (self.rate_of(config) or run.samples_per_second)
-        again = self._again(run, plan.looks[0], apart)
+        again = self._again(run, plan.block_counts[0], apart)
         seconds = answer.seconds - sum(_saved(block, config, plan) for block in run.blocks)
         return replace(answer, outcome=Measured(again), seconds=seconds)
 

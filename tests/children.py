@@ -24,7 +24,7 @@ WORKLOADS = Path(__file__).parent / "workloads"
 HURRIED = Path(__file__).parent / "hurried_command.py"
 # Seconds. Above what a search without `--time-budget` takes where others disturb it.
 DEADLINE = 600
-QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0)
+QUICK = MeasurePlan(warmup_steps=1, block_seconds=0.02, block_counts=(6,), max_seconds=1.0)
 SETTINGS: dict[str, Value] = {"batch_size": 8, "num_threads": 1}
 Kind = TypeVar("Kind")
 PARENT = """

@@ -13,7 +13,7 @@ from autotune.knobs.base import Value
 from factories import TINY_CONV
 
 CUDA = "cuda:0"
-QUICK = MeasurePlan(warmup_steps=3, block_seconds=0.05, looks=(6,), max_seconds=5)
+QUICK = MeasurePlan(warmup_steps=3, block_seconds=0.05, block_counts=(6,), max_seconds=5)
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 

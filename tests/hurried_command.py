@@ -36,7 +36,7 @@ def _with_bfloat16(found: Inspected) -> Inspected:
 def hurry() -> None:
     """Cut the budgets of all searches of this process short."""
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
-    autotune.comparison.race.LOOKS = (2,)
+    autotune.comparison.race.ROUND_COUNTS = (2,)
     storage.BEAT_SECONDS, storage.GRACE_SECONDS = 1, 8
     autotune.comparison.race.confidence = lambda family: 0.5
 

@@ -66,5 +66,5 @@ class OneHost(StandIn):
 
 def decide_after(rounds: int, set_attribute: Callable[[str, object], object]) -> None:
     """Let the sequential test look once, after `rounds`, at an interval of 50 %: mostly chance."""
-    set_attribute("autotune.comparison.race.LOOKS", (rounds,))
+    set_attribute("autotune.comparison.race.ROUND_COUNTS", (rounds,))
     set_attribute("autotune.comparison.race.confidence", lambda family: 0.5)

@@ -25,7 +25,7 @@ from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Failure, Lost, OutOfMemory, Probed, as_failure, describe
-from autotune.values.statistics import LOOKS, Decision
+from autotune.values.statistics import SEED_COUNTS, Decision
 from autotune.values.text import as_file_name
 
 _SECONDS = 6.0
@@ -89,9 +89,9 @@ def _fell_after(context: SearchContext) -> int:
     return (loss and loss.fell_after) or 0
 
 
-SEEDS = tuple(range(LOOKS[0]))
+SEEDS = tuple(range(SEED_COUNTS[0]))
 """Seeds of the baseline; a trial that is not the incumbent gets at most these."""
-INCUMBENT_SEEDS = LOOKS[1]
+INCUMBENT_SEEDS = SEED_COUNTS[1]
 """Most seeds for an incumbent, while trials run."""
 
 
@@ -288,10 +288,10 @@ class AccuracyProber:
         if self.decision_so_far(training) != "undecided":
             return 0
         if not len(SEEDS) <= len(theirs) <= len(own):
-            look = next(look for look in LOOKS if look >= len(theirs))
-        elif (look := self._rule_of(own).seeds_wanted(theirs)) <= len(theirs):
+            count = next(seeds for seeds in SEED_COUNTS if seeds >= len(theirs))
+        elif (count := self._rule_of(own).seeds_wanted(theirs)) <= len(theirs):
             return 0
-        return sum(max(0, max(look, least) - len(known)) for known in (own, theirs))
+        return sum(max(0, max(count, least) - len(known)) for known in (own, theirs))
 
     def _known(self, training: str) -> tuple[float, ...]:
         return tuple(self.study.notes.qualities.get(training, ()))

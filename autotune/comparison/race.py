@@ -34,13 +34,13 @@ from autotune.values.outcome import describe
 from autotune.values.statistics import student
 from autotune.values.text import rounds_text, size
 
-LOOKS = (6, 9, 12, 15, 17)
+ROUND_COUNTS = (6, 9, 12, 15, 17)
 """Numbers of rounds after which to decide."""
 Field = Mapping[Participant, PairedComparison]
 """Candidates in a race, each with its rounds against the baseline so far."""
-# Confidence at each look. By simulation it leaves 95 % over all of them, and less than 4 % for a
+# Confidence at each test. By simulation it leaves 95 % over all of them, and less than 4 % for a
 # candidate as fast as the baseline to win (tests/scripted/test_race.py).
-_EACH_LOOK = 0.98
+_EACH_CONFIDENCE = 0.98
 # Fewest rounds after which a candidate may be refused, and the standard errors by which it may be
 # faster than they show.
 _FEWEST, _OPTIMISM = 4, 1.5
@@ -51,8 +51,8 @@ _AS_FAST = 0.01
 
 
 def confidence(family: int) -> float:
-    """Return the confidence at each look with `family` candidates tested in all (Bonferroni)."""
-    return 1 - (1 - _EACH_LOOK) / family
+    """Return the confidence at each test with `family` candidates tested in all (Bonferroni)."""
+    return 1 - (1 - _EACH_CONFIDENCE) / family
 
 
 def rounds_to_win(gain: float, noise: float) -> int:
@@ -64,9 +64,9 @@ def rounds_to_win(gain: float, noise: float) -> int:
     """
 
     def margin(rounds: int) -> float:
-        return student((1 + _EACH_LOOK) / 2, rounds - 1) * noise * math.sqrt(2 / rounds)
+        return student((1 + _EACH_CONFIDENCE) / 2, rounds - 1) * noise * math.sqrt(2 / rounds)
 
-    return next((rounds for rounds in LOOKS if gain > margin(rounds)), LOOKS[-1])
+    return next((rounds for rounds in ROUND_COUNTS if gain > margin(rounds)), ROUND_COUNTS[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,13 @@ def _test(course: Course, candidate: Participant, first: int, family: int) -> It
     running: Field = {candidate: PairedComparison(confidence=confidence(family))}
     pair = (course.baseline, candidate)
     places = orders(len(pair), course.seed + first)
-    repeats = Repeats[Results](LOOKS[-1], course.may_repeat)
+    repeats = Repeats[Results](ROUND_COUNTS[-1], course.may_repeat)
     for number in count(first):
         last = len(running[candidate].ratios)
         order = [pair[place] for place in next(places)]
         standing = replace(_played(course, running, order, number, repeats), is_test=True)
         if not (standing.failed or standing.void):
-            decides = any(last < look <= standing.rounds for look in LOOKS)
+            decides = any(last < count <= standing.rounds for count in ROUND_COUNTS)
             beaten = _beaten(standing.comparisons[candidate])
             standing = replace(standing, decides=decides, beaten=beaten)
         yield standing
@@ -226,14 +226,14 @@ def fault_in(results: Results, course: Course, candidate: Participant) -> str:
 def _beaten(comparison: PairedComparison) -> str:
     """Return why a candidate can hardly win any more; empty if it can.
 
-    It cannot if the rounds up to the last look would not show it faster, even if it is faster by
+    It cannot if the rounds up to the last test would not show it faster, even if it is faster by
     1.5 standard errors than they show so far.
     """
     rounds = len(comparison.costs)
-    if rounds >= LOOKS[-1]:
+    if rounds >= ROUND_COUNTS[-1]:
         can_win = comparison.is_faster
     else:
-        can_win = rounds < _FEWEST or comparison.would_win(LOOKS[-1], _OPTIMISM)
+        can_win = rounds < _FEWEST or comparison.would_win(ROUND_COUNTS[-1], _OPTIMISM)
     if can_win:
         return ""
     low, high = comparison.interval

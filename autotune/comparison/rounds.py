@@ -29,7 +29,7 @@ from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome, as_failure
 
 T = TypeVar("T")
-PLAN = MeasurePlan(looks=(3, 6), precision=0.0, max_seconds=1.5)
+PLAN = MeasurePlan(block_counts=(3, 6), precision=0.0, max_seconds=1.5)
 """Plan of each side's first timing: six blocks, or three of slow steps.
 
 All later ones take as many samples. The interval comes from the rounds, not from the blocks.
@@ -153,7 +153,7 @@ class Samples:
             return plan
         return replace(
             plan,
-            looks=(self.blocks,),
+            block_counts=(self.blocks,),
             warmup_samples=self.warmup,
             block_samples=self.block,
         )

@@ -22,8 +22,8 @@ from autotune.values.outcome import (
     describe,
 )
 from autotune.values.statistics import (
-    EACH_LOOK,
-    LOOKS,
+    EACH_CONFIDENCE,
+    SEED_COUNTS,
     Decision,
     Interval,
     bounds,
@@ -259,11 +259,11 @@ class AccuracyRule:
     def difference(self, qualities: Sequence[float]) -> tuple[float, Interval]:
         """Return the mean of quality minus the baseline's over paired seeds, with its bounds.
 
-        The bounds are one-sided, infinite for one seed. Each holds at all looks together with 95 %.
+        The bounds are one-sided, infinite for one seed. Each holds at all tests together with 95 %.
         """
         sign = -1 if self.higher_is_better else 1
         differences = [sign * loss for loss in self.losses(qualities)]
-        return fmean(differences), bounds(differences, self._step(qualities), EACH_LOOK)
+        return fmean(differences), bounds(differences, self._step(qualities), EACH_CONFIDENCE)
 
     def decision(self, qualities: Sequence[float]) -> Decision:
         """Decide from the seeds so far; a mean quality below the floor is never accepted."""
@@ -272,16 +272,16 @@ class AccuracyRule:
         return "undecided" if decision == "accept" and below else decision
 
     def seeds_wanted(self, qualities: Sequence[float]) -> int:
-        """Return the number of seeds to draw in all until the next look that may decide.
+        """Return the number of seeds to draw in all until the next test that may decide.
 
-        It is the number so far if they decided. The seeds of the last look are wanted only if it
+        It is the number so far if they decided. The seeds of the last test are wanted only if it
         would accept, should they turn out like those so far.
         """
         known = len(qualities)
         if known and self.decision(qualities) != "undecided":
             return known
-        coming = [look for look in LOOKS if look > known]
-        if coming and known == LOOKS[-2]:
+        coming = [count for count in SEED_COUNTS if count > known]
+        if coming and known == SEED_COUNTS[-2]:
             is_enough = self.minimum is None or fmean(qualities) >= self.minimum
             losses, step = self.losses(qualities), self._step(qualities)
             if not (is_enough and may_accept(losses, self.tolerance, step)):
@@ -333,7 +333,7 @@ class AccuracyRule:
 
     def _bounds(self, qualities: Sequence[float]) -> Interval:
         """Return the bounds of the mean loss."""
-        return bounds(self.losses(qualities), self._step(qualities), EACH_LOOK)
+        return bounds(self.losses(qualities), self._step(qualities), EACH_CONFIDENCE)
 
     def _step(self, qualities: Sequence[float]) -> float:
         """Return the resolution of the quality, as far as these values show it."""

@@ -29,7 +29,7 @@ class MeasurePlan:
     """Least number of untimed steps; more if the loader's queue holds more batches."""
     block_seconds: float = 0.25
     """Length of a block: as many whole steps as fit into it, at least one."""
-    looks: tuple[int, ...] = (6, 9, 12, 17, 25)
+    block_counts: tuple[int, ...] = (6, 9, 12, 17, 25)
     """Numbers of blocks after which the width of the interval is checked."""
     precision: float = 0.02
     """Half-width of the interval, relative to the mean, at which timing ends."""

@@ -22,7 +22,7 @@ from autotune.knobs.own import KINDS
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
-from autotune.values.strict_yaml import Document, Place, read, shipped
+from autotune.values.strict_yaml import Document, KeyPath, read, shipped
 from autotune.values.text import did_you_mean
 
 _RANGE_KEYS = {"low", "high", "step", "log2"}
@@ -40,7 +40,7 @@ class OwnKnobs:
     """Effect of each; numerics where the file says none."""
     baseline: dict[str, Value] = field(default_factory=dict)
     """Values of today, where the file says them."""
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, KeyPath] = field(default_factory=dict)
     """Place in the document of each knob's values."""
 
 
@@ -99,7 +99,7 @@ def _clash(word: str, offers: Sequence[Value]) -> str | None:
 
 
 def read_values(
-    document: Document, place: Place, name: str, written: Any, faults: list[str]
+    document: Document, place: KeyPath, name: str, written: Any, faults: list[str]
 ) -> tuple[Value, ...]:
     """Return the values that a place of the document gives a knob; add faults to `faults`."""
     if isinstance(written, dict):
@@ -124,7 +124,7 @@ def read_values(
 
 
 def _range(
-    document: Document, place: Place, name: str, written: dict[str, Any], faults: list[str]
+    document: Document, place: KeyPath, name: str, written: dict[str, Any], faults: list[str]
 ) -> tuple[Value, ...]:
     where = document.position(*place)
     for key in sorted(written.keys() - _RANGE_KEYS):

@@ -16,7 +16,7 @@ from typing import Any
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS
 from autotune.calling.arguments import is_secret
 from autotune.comparison.compare import ComparisonOptions
-from autotune.comparison.race import LOOKS
+from autotune.comparison.race import ROUND_COUNTS
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import answer_words
 from autotune.configuration.job import MeasurePlan
@@ -211,7 +211,7 @@ def estimate(context: SearchContext) -> str:
     seen, plan, budget = context.observed, MeasurePlan(), context.time_budget_seconds
     each = context.start_seconds + plan.max_seconds
     if seen is not None and seen.steps_per_second:
-        timing = max(plan.max_seconds, plan.looks[0] / seen.steps_per_second)
+        timing = max(plan.max_seconds, plan.block_counts[0] / seen.steps_per_second)
         start = max(0.0, seen.start_seconds - seen.import_seconds)
         each = start + plan.warmup_steps / seen.steps_per_second + timing
     least, most = _counts(context)
@@ -229,8 +229,8 @@ def _counts(context: SearchContext) -> tuple[int, int]:
     """Return the fewest processes with which a search ends with an answer, and the most."""
     trials, judge = min(context.trials, context.space.size), context.judge
     with_budget = context.time_budget_seconds is not None
-    least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * LOOKS[0]
-    most = RUNS + trials + (MOST_AT_ONCE + 1) ** 2 + 2 * LOOKS[-1]
+    least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * ROUND_COUNTS[0]
+    most = RUNS + trials + (MOST_AT_ONCE + 1) ** 2 + 2 * ROUND_COUNTS[-1]
     if context.observed is not None and judge.has_quality:
         # A seed of the untouched script at least. At most each trial has its first losses compared
         # and a seed of its own, and an incumbent is validated on seeds of both.

@@ -49,8 +49,8 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
     if script.metric is not None or script.only_exact or not changes_training:
         return 0.0
     if budget is None:
-        return outcomes.LOOK_SECONDS
-    return min(outcomes.LOOK_SECONDS, max(_FEWEST_SECONDS, outcomes.LOOK_SHARE * budget))
+        return outcomes.LOSS_SECONDS
+    return min(outcomes.LOSS_SECONDS, max(_FEWEST_SECONDS, outcomes.LOSS_SHARE * budget))
 
 
 def judging(script: ScriptOptions, observed: outcomes.Observed) -> ScriptOptions:

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from autotune.knobs.base import AnyPlain, Knob, Setup, Value
 from autotune.knobs.process import at_start
-from autotune.process.common.interpreter import reaches, torch_version
+from autotune.process.common.interpreter import is_at_least, torch_version
 from autotune.values.machine import Machine
 from autotune.values.outcome import Signature
 from autotune.values.text import did_you_mean
@@ -112,8 +112,8 @@ def name_to_read(word: str) -> str:
     """Return the name by which torch reads a variable: the older one where that is read first."""
     if word != ALLOCATOR:
         return word
-    version = torch_version() or ""  # "" reaches all
-    is_newer = reaches(version, _READS_ALLOCATOR) and os.environ.get(OLDER_ALLOCATOR) is None
+    version = torch_version() or ""  # "" is no older
+    is_newer = is_at_least(version, _READS_ALLOCATOR) and os.environ.get(OLDER_ALLOCATOR) is None
     return word if is_newer else OLDER_ALLOCATOR
 
 

@@ -84,8 +84,8 @@ def effects_of(trials: Sequence[FinishedTrial], baseline: TrainingConfig) -> tup
     for place, (having, group) in enumerate(groups.items()):
         if len(group) == 1:
             name, value = group[0]
-            mean, reach = float(means[place]), _95_PERCENT * float(deviations[place])
-            interval = (math.exp(mean - reach), math.exp(mean + reach))
+            mean, half = float(means[place]), _95_PERCENT * float(deviations[place])
+            interval = (math.exp(mean - half), math.exp(mean + half))
             own = baseline[name]
             found.append(Effect(name, own, value, math.exp(mean), interval, sum(having)))
     return tuple(sorted(found, key=lambda one: (not one.is_significant, -abs(math.log(one.ratio)))))

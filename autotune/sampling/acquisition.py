@@ -112,11 +112,11 @@ class Surrogate:
     def _covariance(parts: Array, scales: Scales) -> Array:
         """Return the covariance (n, m) of configurations from their similarity (knobs, n, m)."""
         weighted = scales.knobs[:, None, None] * parts
-        alone = weighted.sum(axis=0)
-        pairs = (alone**2 - (weighted**2).sum(axis=0)) / 2
+        single = weighted.sum(axis=0)
+        pairs = (single**2 - (weighted**2).sum(axis=0)) / 2
         together = max(float((scales.knobs.sum() ** 2 - (scales.knobs**2).sum()) / 2), 1e-12)
         share = scales.pairs * float(scales.knobs.sum()) / together
-        return np.asarray(_LEVEL + alone + share * pairs)
+        return np.asarray(_LEVEL + single + share * pairs)
 
 
 def normal_below(z: Array) -> Array:

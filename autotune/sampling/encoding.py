@@ -271,11 +271,11 @@ def _kernel(values: Sequence[Value]) -> Array:
     return ordinal([math.log2(1 + number) for number in numbers])
 
 
-def ordinal(positions: Sequence[float], reach: float = 0.7) -> Array:
+def ordinal(positions: Sequence[float], length: float = 0.7) -> Array:
     """Return the similarity of values on a line: a Matern 1/2 kernel over their positions."""
     at = np.asarray(positions, dtype=np.float64)
     span = max(float(np.ptp(at)), 1e-12)
-    return np.asarray(np.exp(-np.abs(at[:, None] - at[None, :]) / (reach * span)))
+    return np.asarray(np.exp(-np.abs(at[:, None] - at[None, :]) / (length * span)))
 
 
 def nominal(count: int) -> Array:

@@ -73,7 +73,7 @@ _OVERDUE = 2.0
 # Rare slow steps may take a timing this many times as long as planned, until enough were seen. So
 # may the samples of another timing.
 _AT_MOST = 4.0
-# At a look, a trial is stopped early if its whole interval is this many times slower than the
+# At a check, a trial is stopped early if its whole interval is this many times slower than the
 # incumbent.
 _CLEARLY = 1.03
 
@@ -181,14 +181,14 @@ class Timer:
 
         They end earlier if time is up or the trial is clearly slower than the incumbent. Disturbed
         blocks stay in the list; up to `MeasurePlan.most_disturbed` of them are timed again. Where
-        steps are slow, as many steps are enough as the first look has blocks. Where a few steps
+        steps are slow, as many steps are enough as the first check has blocks. Where a few steps
         take much of the time, there is more of it, until enough of these were seen.
         """
         steps, first = yield from self._first_block(plan, step_seconds, step_samples)
         blocks = [first]
         start = self.clock() - first.seconds
-        for look in plan.looks:
-            while _counted(blocks, plan) < look:
+        for count in plan.block_counts:
+            while _counted(blocks, plan) < count:
                 passed = self.clock() - start
                 slack = 1 if plan.block_samples is not None else _OVERDUE
                 is_overdue = self._is_late(plan, blocks, passed / slack)
@@ -259,7 +259,7 @@ class Timer:
 
     def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
         """Return True if the faster end of the interval is clearly slower than the incumbent."""
-        is_told = sum(not block.is_disturbed for block in blocks) >= plan.looks[0]
+        is_told = sum(not block.is_disturbed for block in blocks) >= plan.block_counts[0]
         optimistic, _ = ratio_interval(self._telling(blocks))
         return is_told and self._is_slower(plan, blocks, optimistic / _CLEARLY)
 
@@ -519,7 +519,7 @@ def _calm_steps(busy: Sequence[float]) -> int:
 
 
 def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:
-    """Return the blocks that count towards a look; the first disturbed ones do not."""
+    """Return the blocks that count towards a check; the first disturbed ones do not."""
     disturbed = sum(block.is_disturbed for block in blocks)
     return len(blocks) - min(disturbed, plan.most_disturbed)
 
@@ -528,7 +528,7 @@ def _tell_enough(blocks: Sequence[Block], steps: int, plan: MeasurePlan) -> bool
     """Return True if blocks of so many slow steps are enough, or too many of them disturbed."""
     calm = sum(not block.is_disturbed for block in blocks)
     has_enough = calm >= _FEWEST_BLOCKS or len(blocks) >= 2 * _FEWEST_BLOCKS
-    return has_enough and steps * len(blocks) >= plan.looks[0]
+    return has_enough and steps * len(blocks) >= plan.block_counts[0]
 
 
 def _saw_least(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:

@@ -106,10 +106,10 @@ FIRST_STEPS = 10
 """First steps that are compared."""
 SETTLED_STEP = 3
 """The first of them in which all settings have taken effect."""
-LOOK_SECONDS = 30.0
+LOSS_SECONDS = 30.0
 """Seconds for which a script's loss is watched at most until it has fallen."""
-LOOK_SHARE = 1 / 10
-"""Share of the time budget that this look may take."""
+LOSS_SHARE = 1 / 10
+"""share of the time budget that this may take."""
 
 
 def no_fall(steps: int, seconds: float | None) -> str:
@@ -118,7 +118,7 @@ def no_fall(steps: int, seconds: float | None) -> str:
     `seconds` is for how long it was watched; None if the script ended by itself.
     """
     doubt = f"its loss did not drop clearly in {steps} steps"
-    if seconds is None or seconds >= LOOK_SECONDS:
+    if seconds is None or seconds >= LOSS_SECONDS:
         return doubt
     return (
         f"{doubt} (a longer --time-budget in another study, --study NAME, may watch it for longer)"

@@ -6,8 +6,8 @@ which leaves out one part at a time and needs no assumption on how the parts are
 
 Qualities are compared over paired seeds. The non-inferiority test does not ask for a significant
 difference, which noise hides. It asks for evidence that the candidate is worse by no more than the
-tolerance. It accepts at a few looks only, which share 5 %: a configuration that is worse by exactly
-the tolerance is accepted with that risk in all.
+tolerance. It accepts at a few numbers of seeds only, which share 5 %: a configuration that is worse
+by exactly the tolerance is accepted with that risk in all.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from statistics import NormalDist, fmean, mean, pstdev, stdev
 from typing import Literal
 
 CONFIDENCE = 0.95
-LOOKS = (3, 6, 12)
+SEED_COUNTS = (3, 6, 12)
 """Numbers of seeds at which a configuration may be accepted.
 
-Three show a spread. Each further look takes as many seeds again. Twelve halve the noise of three,
+Three show a spread. Each further test takes as many seeds again. Twelve halve the noise of three,
 and halving it once more would take 36 more.
 """
 
 
-ONE_LOOK = 0.95
+ONE_CONFIDENCE = 0.95
 """One-sided confidence of one decision on the values."""
-EACH_LOOK = 0.98
-"""The same at each of `LOOKS`. Looks at the same seeds agree, so three have 95 % in all, not 94."""
+EACH_CONFIDENCE = 0.98
+"""The same at each of `SEED_COUNTS`. Tests on the same seeds agree: three have 95 %, not 94."""
 # One seed alone, which has no spread, rejects a loss above this many times the allowed one. After
 # that, only seeds better than the baseline's, by half of the allowed on average, could accept.
 _FAR_OFF = 5
@@ -129,7 +129,9 @@ def resolution(qualities: Sequence[float]) -> float:
     return step
 
 
-def bounds(losses: Sequence[float], step: float = 0.0, confidence: float = ONE_LOOK) -> Interval:
+def bounds(
+    losses: Sequence[float], step: float = 0.0, confidence: float = ONE_CONFIDENCE
+) -> Interval:
     """Return one-sided bounds of the mean loss, by Student's t; infinite for one seed.
 
     `step` is the resolution of the quality. A value rounded to steps has an error spread evenly
@@ -152,11 +154,11 @@ def decide(losses: Sequence[float], allowed: float, step: float = 0.0) -> Decisi
     """Decide on losses of quality, one per paired seed, positive for worse; `allowed` is the most.
 
     "undecided" means that further seeds are needed. `step` is the resolution of the quality. Losses
-    are accepted at the last of `LOOKS` that they reach; they may be rejected at any time, which
-    errs on the safe side.
+    are accepted at the last of `SEED_COUNTS` that they have; they may be rejected at any time,
+    which errs on the safe side.
     """
-    look = max((seeds for seeds in LOOKS if seeds <= len(losses)), default=1)
-    if bounds(losses[:look], step, EACH_LOOK)[1] <= allowed:
+    count = max((seeds for seeds in SEED_COUNTS if seeds <= len(losses)), default=1)
+    if bounds(losses[:count], step, EACH_CONFIDENCE)[1] <= allowed:
         return "accept"
     low, _ = bounds(losses, step)
     if low > allowed or (len(losses) == 1 and losses[0] > _FAR_OFF * allowed):
@@ -165,8 +167,8 @@ def decide(losses: Sequence[float], allowed: float, step: float = 0.0) -> Decisi
 
 
 def may_accept(losses: Sequence[float], allowed: float, step: float = 0.0) -> bool:
-    """Return whether the last look accepts, if further losses have the mean and spread of these."""
-    missing = max(0, LOOKS[-1] - len(losses))
+    """Return whether the last test accepts, if further losses have the mean and spread of these."""
+    missing = max(0, SEED_COUNTS[-1] - len(losses))
     middle, away = mean(losses), pstdev(losses)
     coming = (middle - away, middle + away) * (missing // 2) + (middle,) * (missing % 2)
-    return bounds((*losses, *coming), step, EACH_LOOK)[1] <= allowed
+    return bounds((*losses, *coming), step, EACH_CONFIDENCE)[1] <= allowed

@@ -41,7 +41,7 @@ MAX_DEPTH = 20
 _MAX_NUMBER_CHARACTERS = 400  # the largest float has 309 digits; Python reads at most 4300
 _MAX_SHOWN = 60
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Spot = tuple[int, int]
 
 
@@ -51,8 +51,8 @@ class Document:
 
     name: str
     value: dict[str, Any]
-    value_spots: Mapping[Place, Spot]
-    key_spots: Mapping[Place, Spot]
+    value_spots: Mapping[KeyPath, Spot]
+    key_spots: Mapping[KeyPath, Spot]
 
     def position(self, *place: str | int) -> str:
         """Return `name:line:column` of the value at a place, or of its nearest existing parent."""
@@ -156,8 +156,8 @@ class _Reader:
     def __init__(self, name: str, events: Iterator[Any]) -> None:
         self._name = name
         self._events = events
-        self._values: dict[Place, Spot] = {}
-        self._keys: dict[Place, Spot] = {}
+        self._values: dict[KeyPath, Spot] = {}
+        self._keys: dict[KeyPath, Spot] = {}
 
     def document(self) -> Document:
         """Return the document.
@@ -181,7 +181,7 @@ class _Reader:
     def _refuse(self, event: Any, what: str) -> NoReturn:
         raise UsageError(f"{_position(self._name, _spot(event.start_mark))}: {what}")
 
-    def _value(self, event: Any, place: Place) -> object:
+    def _value(self, event: Any, place: KeyPath) -> object:
         self._check(event)
         self._values[place] = _spot(event.start_mark)
         if isinstance(event, CollectionStartEvent) and len(place) >= MAX_DEPTH:
@@ -201,7 +201,7 @@ class _Reader:
             number = _shown(event.value)
             self._refuse(event, f"number {number} is not finite or too long. Write another.")
 
-    def _mapping(self, place: Place) -> dict[str, object]:
+    def _mapping(self, place: KeyPath) -> dict[str, object]:
         entries: dict[str, object] = {}
         while not isinstance(key := next(self._events), MappingEndEvent):
             self._check(key)

@@ -137,7 +137,7 @@ def test_a_block_counts_the_samples_of_all_batches_of_its_steps():
 
     bench = Bench(Loader(Clock(), epoch=10**9), [1.0])
     timer = replace(bench.timer(per_step=3), step=step)
-    plan = MeasurePlan(warmup_steps=2, block_seconds=9.0, looks=(6,), max_seconds=1e9)
+    plan = MeasurePlan(warmup_steps=2, block_seconds=9.0, block_counts=(6,), max_seconds=1e9)
     warm_up = timer.warm_up(plan)
     assert warm_up.step_seconds == (3.0, 3.0)
     blocks = timer.time_blocks(plan, warm_up.calm_seconds, batch_size=8)

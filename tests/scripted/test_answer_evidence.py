@@ -157,7 +157,7 @@ def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_p
 @pytest.mark.real
 @pytest.mark.parametrize(("workload", "leaks"), [("keeps_tensors", True), ("plain", False)])
 def test_a_real_training_that_keeps_tensors_is_seen(workload, leaks, tmp_path):
-    plan = MeasurePlan(looks=(6,), precision=0.0, block_seconds=0.05, max_seconds=1.0)
+    plan = MeasurePlan(block_counts=(6,), precision=0.0, block_seconds=0.05, max_seconds=1.0)
     job = job_for(WORKLOADS / f"{workload}.py", task=Measure(plan))
     runs = []
     with SubprocessRunner(tmp_path / "inductor") as runner:

@@ -41,7 +41,7 @@ from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import memory, tasks
 
 memory.allocator_retries = lambda _: 3
-plan = MeasurePlan(warmup_steps=1, block_seconds=0.01, looks=(3,), max_seconds=1)
+plan = MeasurePlan(warmup_steps=1, block_seconds=0.01, block_counts=(3,), max_seconds=1)
 config = TrainingConfig.of({"batch_size": 8, "num_threads": 1}).as_dict()
 loaded = tasks.prepare(Job(Measure(plan), "cpu", sys.argv[1], config), TrialFolder(Path(".")), 0.0)
 print(tasks.measure(loaded, plan).measurement.allocator_retries)

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from autotune.comparison.race import LOOKS, changes, confidence, preferred, rounds_to_win
+from autotune.comparison.race import ROUND_COUNTS, changes, confidence, preferred, rounds_to_win
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.job import SEARCH_HOST
 from autotune.sampling.acquisition import Posterior
@@ -29,7 +29,7 @@ def test_a_small_gain_among_noise_takes_more_rounds(noise, rounds):
         PairedComparison(costs=tuple(costs[n : n + rounds]), confidence=confidence(1)).is_faster
         for n in range(0, 9_900, rounds)
     )
-    assert won / len(range(0, 9_900, rounds)) > 0.4 or rounds == LOOKS[-1]
+    assert won / len(range(0, 9_900, rounds)) > 0.4 or rounds == ROUND_COUNTS[-1]
 
 
 def test_more_candidates_make_wider_intervals():

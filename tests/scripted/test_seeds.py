@@ -6,12 +6,12 @@ from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
 from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
-from autotune.values.statistics import LOOKS
+from autotune.values.statistics import SEED_COUNTS
 from scripted_runner import ScriptedRunner, batch_of, unstored_in
 from study_factories import opened
 
 LARGE = TrainingConfig.of({"batch_size": 64, "num_threads": 2})
-MOST_SEEDS = LOOKS[-1]
+MOST_SEEDS = SEED_COUNTS[-1]
 
 
 BY_A_HAIR = (0.006, 0.0125, *4 * (0.004,))

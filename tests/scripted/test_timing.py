@@ -12,7 +12,7 @@ from clockwork import Bench, Clock, Loader
 from covering import covers
 
 PLAN = MeasurePlan(
-    warmup_steps=3, block_seconds=10.0, looks=(6, 9, 12), precision=0.02, max_seconds=1e9
+    warmup_steps=3, block_seconds=10.0, block_counts=(6, 9, 12), precision=0.02, max_seconds=1e9
 )
 
 
@@ -108,7 +108,7 @@ def test_timing_goes_on_from_look_to_look_while_the_interval_is_wide(
 
 
 def test_timing_takes_longer_where_few_slow_steps_take_much_of_the_time(without_end):
-    plan = replace(PLAN, max_seconds=65.0, looks=(6, 9, 12, 17, 25))
+    plan = replace(PLAN, max_seconds=65.0, block_counts=(6, 9, 12, 17, 25))
     even = without_end([10.0, 12.0] * 20).timer().time_blocks(plan, 10.0, batch_size=8)
     uneven = (
         without_end([10.0] * 5 + [60.0] + [10.0] * 6).timer().time_blocks(plan, 10.0, batch_size=8)
@@ -125,7 +125,7 @@ def test_the_asked_samples_are_timed_before_a_trial_is_said_to_be_slower(without
 
 
 def test_a_timing_begins_and_has_blocks_as_asked_in_samples(without_end):
-    plan = replace(PLAN, looks=(4,), warmup_samples=80, block_samples=32)
+    plan = replace(PLAN, block_counts=(4,), warmup_samples=80, block_samples=32)
     bench = without_end([1.0])
     timer = bench.timer()
     warm_up = timer.warm_up(plan, batch_size=8)
@@ -136,7 +136,7 @@ def test_a_timing_begins_and_has_blocks_as_asked_in_samples(without_end):
 
 
 def test_as_many_samples_take_four_times_the_planned_seconds_at_most(without_end):
-    plan = replace(PLAN, looks=(6,), max_seconds=30.0, block_samples=16)
+    plan = replace(PLAN, block_counts=(6,), max_seconds=30.0, block_samples=16)
     assert len(without_end([10.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 6
     assert len(without_end([15.0]).timer().time_blocks(plan, 10.0, batch_size=8)) == 5
     more = replace(plan, warmup_samples=800)
@@ -189,7 +189,7 @@ def test_the_warm_up_uses_up_what_lay_ready(stock, steps):
     assert len(stocked(stock).warm_up(PLAN).step_seconds) == steps
 
 
-ONE_BLOCK = MeasurePlan(block_seconds=10.0, looks=(1,))
+ONE_BLOCK = MeasurePlan(block_seconds=10.0, block_counts=(1,))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_workers_and_accumulated_batches_share_a_multiple():
 
 
 # Six blocks of two steps of 5 s: twelve batches, with boundaries after the fifth and the tenth.
-OF_EPOCHS = MeasurePlan(block_seconds=10.0, looks=(6,), max_seconds=1e9)
+OF_EPOCHS = MeasurePlan(block_seconds=10.0, block_counts=(6,), max_seconds=1e9)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_the_child_is_told_how_fast_the_best_trial_surely_is(tmp_path):
 
     runner = Remembering(lambda config, phase: at(10 * batch_of(config)))
     trials = trials_of(events_of(unstored_in(tmp_path), runner))
-    incumbents = [p.incumbent_seconds_per_sample for p in plans if p.looks[-1] == 25]
+    incumbents = [p.incumbent_seconds_per_sample for p in plans if p.block_counts[-1] == 25]
     best = [max(t.verdict.value for t in trials[: n + 1]) for n in range(len(trials) - 1)]
     assert incumbents == [None, None, None, *[1 / value for value in best]]
 

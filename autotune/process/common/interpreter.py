@@ -42,9 +42,9 @@ def check_torch(oldest: tuple[int, int]) -> None:
             f"there is no torch for {sys.executable}. Install it following pytorch.org's "
             "instructions for your device, or call the autotune of the environment that trains."
         )
-    if not reaches(found, oldest):
+    if not is_at_least(found, oldest):
         needed = ".".join(map(str, oldest))
-        older = oldest > APPLIES and reaches(found, APPLIES)
+        older = oldest > APPLIES and is_at_least(found, APPLIES)
         others = " `autotune run`, `export` and `autotune.load` work with it." if older else ""
         raise UsageError(
             f"torch {found} is too old: this needs torch {needed} or newer (see pytorch.org)."
@@ -59,7 +59,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def reaches(found: str, oldest: tuple[int, ...]) -> bool:
+def is_at_least(found: str, oldest: tuple[int, ...]) -> bool:
     """Return True if a version is at least the oldest; vendors' 2.11.0a0+nv counts as 2.11.0."""
     numbers = re.match(r"\d+(?:\.\d+)+", found)
     return numbers is None or tuple(map(int, numbers[0].split("."))) >= oldest

@@ -14,7 +14,7 @@ import numpy as np
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.comparison import rounds
-from autotune.comparison.race import LOOKS, Standing, race
+from autotune.comparison.race import ROUND_COUNTS, Standing, race
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
@@ -243,7 +243,7 @@ class ConfirmationRun:
         """
         budget, prober = self.search.time_budget, self.search.prober
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
-        for most in statistics.LOOKS:
+        for most in statistics.SEED_COUNTS:
             if len(prober.known(one.trial.config)) < most and not budget.fits(one.trial):
                 break
             found = prober.verdict(one.trial.config, most, least_seeds=len(SEEDS))
@@ -268,7 +268,7 @@ class ConfirmationRun:
                 comparison = standing.comparisons[standing.winner]
                 return confirmed_by(comparison, won.trial, won.qualities)
             if self.search.clock.is_over and not self._may_finish(standing):
-                if standing.is_test and standing.rounds >= LOOKS[0]:
+                if standing.is_test and standing.rounds >= ROUND_COUNTS[0]:
                     for one in map(members.__getitem__, standing.comparisons):
                         if one.state is State.WAITING:
                             yield one.end(State.REFUSED, _NOT_DECIDED)
@@ -277,14 +277,14 @@ class ConfirmationRun:
         return None
 
     def _may_finish(self, standing: Standing) -> bool:
-        """Return whether a candidate that can win at the next look may have it past the budget.
+        """Return whether a candidate that can win at the next test may have it past the budget.
 
         Its rounds would be lost otherwise, and the user has to wait for all of them again.
         """
         budget = self.search.context.time_budget_seconds or math.inf
         if not standing.is_test or self.search.clock.elapsed > (1 + OVERTIME) * budget:
             return False
-        coming = next((look for look in LOOKS if look > standing.rounds), None)
+        coming = next((count for count in ROUND_COUNTS if count > standing.rounds), None)
         return standing.rounds == 0 or (
             coming is not None
             and all(comparison.would_win(coming) for comparison in standing.comparisons.values())
@@ -321,12 +321,12 @@ def _told(
 
 
 def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
-    """Estimate the seconds until best.yaml is written, if the next look decides."""
+    """Estimate the seconds until best.yaml is written, if the next test decides."""
     if standing.is_test:
-        coming = next((look for look in LOOKS if look > standing.rounds), standing.rounds)
+        coming = next((count for count in ROUND_COUNTS if count > standing.rounds), standing.rounds)
         missing = 0 if standing.winner else coming - standing.rounds
     else:
-        missing = max(0, len(standing.comparisons) + 1 - standing.rounds) + LOOKS[0]
+        missing = max(0, len(standing.comparisons) + 1 - standing.rounds) + ROUND_COUNTS[0]
     return missing * median(taken) + LIMITS_SECONDS
 
 

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
-from autotune.comparison.race import LOOKS
+from autotune.comparison.race import ROUND_COUNTS
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import best_config
 from autotune.configuration import evidence as parts
@@ -197,7 +197,7 @@ def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
     With fewer processes, the interval is over all their blocks.
     """
     paces = [(1.0, run.seconds_per_sample) for run in runs]
-    if len(runs) < LOOKS[0]:
+    if len(runs) < ROUND_COUNTS[0]:
         parts = [(1.0, 1 / rate) for run in runs for rate in run.block_rates]
     else:
         parts = paces

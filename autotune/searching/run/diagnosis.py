@@ -346,7 +346,7 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
 
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.
-_PLAN = MeasurePlan(block_seconds=0.1, looks=(3,))
+_PLAN = MeasurePlan(block_seconds=0.1, block_counts=(3,))
 _NOT_TOLD = "the phases of this script's steps cannot be separated"
 
 

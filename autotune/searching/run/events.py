@@ -102,7 +102,7 @@ class RoundEnded:
     """The candidate's worth over the baseline's, one ratio per round so far."""
     interval: Interval
     eta_seconds: float | None = None
-    """Estimated seconds until best.yaml is written, if the next look decides."""
+    """Estimated seconds until best.yaml is written, if the next test decides."""
     disturbed: int | None = None
     """Number of rounds that count although they were disturbed; None if unknown."""
 

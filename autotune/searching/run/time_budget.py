@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean, median, stdev
 
 from autotune.accuracy import accuracy_verdict
-from autotune.comparison.race import LOOKS, rounds_to_win
+from autotune.comparison.race import ROUND_COUNTS, rounds_to_win
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.comparison.rounds import has_own_host
 from autotune.configuration.training_config import TrainingConfig, environ_of
@@ -83,7 +83,7 @@ def in_a_round(run: Measurement | None, seconds: float, warmup_samples: int = 0)
     more = 0 if run is None else max(0, warmup_samples - run.warmup_samples)
     longer = more / run.samples_per_second if run is not None and more else 0.0
     # A block has at least one step, however slow.
-    fewest = ROUND.looks[0] * fmean(blocks) if blocks else 0.0
+    fewest = ROUND.block_counts[0] * fmean(blocks) if blocks else 0.0
     warming_up = max(0.0, seconds - sum(blocks)) + min(longer, ROUND.max_seconds)
     return float(warming_up + max(ROUND.max_seconds, fewest))
 
@@ -141,7 +141,7 @@ def least_seconds(context: SearchContext, run: Measurement, trials: int) -> floa
     baseline's first process; `trials` come beside it.
     """
     each = process_seconds(run)
-    rounds = LOOKS[0] * round_seconds(context, run, each)
+    rounds = ROUND_COUNTS[0] * round_seconds(context, run, each)
     return (RUNS - 1 + trials) * each + _first_seed_seconds(context) + rounds
 
 
@@ -224,7 +224,7 @@ class TimeBudget:
         )
 
     def fits(self, trial: FinishedTrial | None) -> bool:
-        """Return whether the time left has the seeds of a trial's next look, and then its rounds.
+        """Return whether the time left has the seeds of a trial's next test, and then its rounds.
 
         A trial that needs no seeds always fits: its rounds may take less than estimated. None is a
         trial to come, of whose training no seed is known.
@@ -239,8 +239,8 @@ class TimeBudget:
         """
         return not self.prober.unknown([config])[0] or (self.prober.can_accept and self.fits(None))
 
-    def has_seeds(self, training: str, look: int) -> bool:
-        """Return whether seeds of a training up to `look` are worth their time while trials run.
+    def has_seeds(self, training: str, count: int) -> bool:
+        """Return whether seeds of a training up to `count` are worth their time while trials run.
 
         The time left has to have them and what follows: the confirmation of the current candidate,
         or without one the training's own rounds. And short trainings may not take much more of a
@@ -249,7 +249,7 @@ class TimeBudget:
         """
         if self.clock.seconds is None:
             return True
-        seeds = self.prober.missing_seeds(training, look) * self.prober.seed_seconds
+        seeds = self.prober.missing_seeds(training, count) * self.prober.seed_seconds
         one = self.candidate
         after = self.rounds_seconds(one) + (self.seeds_seconds(one) if one else 0.0)
         finished = self.study.finished()
@@ -355,13 +355,13 @@ class TimeBudget:
         None is a trial to come. As long as trials are missing, the fewest rounds count.
         """
         gain = -math.inf if trial is None else self.gain(trial)
-        rounds = LOOKS[0]
+        rounds = ROUND_COUNTS[0]
         if gain > -math.inf and not self.missing_trials:
             rounds = rounds_to_win(gain, max(_LEAST_NOISE, self.noise))
         return rounds * self._round_seconds(trial)
 
     def seeds_seconds(self, trial: FinishedTrial | None, least: int = 0) -> float:
-        """Return the seconds of the seeds that a trial and the baseline lack for the next look.
+        """Return the seconds of the seeds that a trial and the baseline lack for the next test.
 
         Args:
             trial: the trial; None is one to come, of whose training no seed is known.

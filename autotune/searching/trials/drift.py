@@ -32,7 +32,7 @@ _SHARE = 1 / 8
 _LEAST = 0.03
 # A smaller difference between the baseline's two rates is not worth a remark.
 _LEAST_TOLD = 0.05
-_PLAN = MeasurePlan(looks=(6,))
+_PLAN = MeasurePlan(block_counts=(6,))
 
 
 def drift_now(search: SearchRun, resumed: bool = False) -> float:

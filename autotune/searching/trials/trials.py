@@ -295,10 +295,10 @@ def _accuracy_of(
     if found.margin > 0 and not leads:
         return prober.verdict(config, len(SEEDS))
     training = prober.training_of(config)
-    for look in (len(SEEDS), INCUMBENT_SEEDS) if leads else ():
-        if not search.time_budget.has_seeds(training, look):
+    for count in (len(SEEDS), INCUMBENT_SEEDS) if leads else ():
+        if not search.time_budget.has_seeds(training, count):
             break
-        found = prober.verdict(config, look)
+        found = prober.verdict(config, count)
         if not isinstance(found, AccuracyVerdict) or found.is_final:
             break
     return found

@@ -171,7 +171,7 @@ def test_both_sides_take_the_samples_of_the_slower_one():
     for number in range(3):
         paired.play_round(stage, [OWN, FAST], number)
     assert plans[:2] == [paired.PLAN] * 2, "each side is timed by the clock once"
-    assert [(p.looks, p.block_samples, p.warmup_samples) for p in plans[2:4]] == [
+    assert [(p.block_counts, p.block_samples, p.warmup_samples) for p in plans[2:4]] == [
         ((3,), 80, 320),
         ((3,), 80, 320),
     ]

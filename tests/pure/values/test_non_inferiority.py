@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from autotune.values.statistics import (
-    LOOKS,
+    SEED_COUNTS,
     bounds,
     decide,
     may_accept,
@@ -54,7 +54,7 @@ def test_a_margin_of_zero_accepts_equal_qualities_and_refuses_any_loss():
     assert decide((0.001,), 0.0) == "reject"
 
 
-@pytest.mark.parametrize("seeds", LOOKS)
+@pytest.mark.parametrize("seeds", SEED_COUNTS)
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 5.0])
 def test_seeds_after_a_rejecting_one_accept_only_if_they_gain(seeds, spread):
     drawn = np.random.default_rng(0).normal(0.0, spread, (200, seeds - 1))
@@ -128,7 +128,7 @@ def passed(losses, allowed):
 
 
 def test_all_looks_together_pass_what_loses_just_what_is_allowed_in_5_percent_at_most():
-    draws = np.random.default_rng(0).standard_normal((4000, LOOKS[-1]))
+    draws = np.random.default_rng(0).standard_normal((4000, SEED_COUNTS[-1]))
     error = math.sqrt(0.05 * 0.95 / len(draws))
     assert 0.03 < passed(ALLOWED + draws, ALLOWED) <= 0.05 + 2 * error
     assert passed(ALLOWED - 1.5 + draws, ALLOWED) > 0.95, "what is good enough passes"

@@ -9,7 +9,7 @@ from children import job_for, measured
 from factories import written
 from tiers import late
 
-SHORT = Measure(MeasurePlan(warmup_steps=1, block_seconds=0.02, looks=(6,), max_seconds=1.0))
+SHORT = Measure(MeasurePlan(warmup_steps=1, block_seconds=0.02, block_counts=(6,), max_seconds=1.0))
 SOURCE = """
 import time, torch
 from torch import nn
@@ -99,7 +99,7 @@ def test_all_workers_begin_a_short_epoch_at_once(trained, folder):
     assert len(list(folder.glob("worker-*"))) >= 5
 
 
-PLAN = MeasurePlan(block_seconds=0.1, looks=(6,), max_seconds=1.0)
+PLAN = MeasurePlan(block_seconds=0.1, block_counts=(6,), max_seconds=1.0)
 MODEL = """
 import torch
 from torch import nn

@@ -218,7 +218,7 @@ def test_a_child_uses_no_other_cores_than_those_of_its_device(launch, tmp_path):
 
 def test_memory_that_workers_only_read_is_not_counted_for_each(tmp_path):
     # Long enough for the runner to look, which it does once a second.
-    plan, peaks = MeasurePlan(warmup_steps=1, block_seconds=0.3, looks=(6,)), []
+    plan, peaks = MeasurePlan(warmup_steps=1, block_seconds=0.3, block_counts=(6,)), []
     for workers in (0, 2):
         job = job_for(WORKLOADS / "shared_memory.py", {"num_workers": workers}, Measure(plan))
         peaks.append(measured(run_child(tmp_path / str(workers), job)).peak_memory_bytes)

@@ -244,7 +244,7 @@ def test_functions_that_take_something_else_are_all_named(runner, tmp_path):
 
 
 SLEPT_SECONDS = 0.002  # as in workloads/synchronises.py
-PLAN = Measure(MeasurePlan(warmup_steps=5, block_seconds=0.1, looks=(6,), max_seconds=3.0))
+PLAN = Measure(MeasurePlan(warmup_steps=5, block_seconds=0.1, block_counts=(6,), max_seconds=3.0))
 
 
 def outcome_alone(workload, runner, folder):

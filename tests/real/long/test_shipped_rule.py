@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from autotune.comparison.race import LOOKS
+from autotune.comparison.race import ROUND_COUNTS
 from autotune.configuration.best_config import read_best
 from children import WORKLOADS, autotune, succeeded
 from factories import written
@@ -73,6 +73,6 @@ def test_a_setting_that_is_faster_by_construction_is_confirmed(tmp_path):
     for best in answers(tmp_path, "repeats_itself.py", WINS):
         assert best.config["options.repeats"] == 1
         speedup = best.evidence.speedup
-        assert speedup.rounds >= LOOKS[0]
+        assert speedup.rounds >= ROUND_COUNTS[0]
         assert 1 < speedup.ci95[0] <= speedup.ratio <= speedup.ci95[1]
         assert speedup.ratio < 4, "the rest of a step is not repeated"

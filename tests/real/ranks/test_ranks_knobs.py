@@ -28,7 +28,7 @@ EXCHANGE = {
 }
 KEPT = {**FSDP, "reshard_after_forward": False, "accumulation_steps": 2}
 VARIED = [EXCHANGE, FSDP, KEPT]
-PLAN = MeasurePlan(warmup_steps=1, block_seconds=0.05, looks=(6,), max_seconds=3.0)
+PLAN = MeasurePlan(warmup_steps=1, block_seconds=0.05, block_counts=(6,), max_seconds=3.0)
 SLOW = """
 import os, time
 def compute_loss(model, batch):
@@ -121,7 +121,7 @@ def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
 @pytest.mark.long
 def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
     model = model_of(tmp_path, SLOW)
-    job = job_for(model, task=Diagnose(replace(PLAN, looks=(3,)), workers=(0, 1)))
+    job = job_for(model, task=Diagnose(replace(PLAN, block_counts=(3,)), workers=(0, 1)))
     found = ended_as(outcomes.Diagnosed, run_child(tmp_path, replace(job, processes=2)))
     assert (found.processes, found.samples) == (2, 16)
     assert found.compute_seconds > 0.02, "of the slower one, for each batch"
