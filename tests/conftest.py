@@ -1,5 +1,6 @@
 """Puts this folder on the import path, so that tests share its modules, and common fixtures."""
 
+import shutil
 import signal
 import sys
 from secrets import token_hex
@@ -15,6 +16,7 @@ import covering
 import durations
 import forking
 import leaks
+import mysql_server as mariadb
 import tiers
 from autotune.commands import execute
 from autotune.process.devices import device_locks
@@ -141,9 +143,31 @@ def server():
 
 
 @pytest.fixture
-def server_storage(server):
+def postgres_storage(server):
     """The URL of an empty database of its own on the server."""
     return create_database(server, f"test-{token_hex(4)}")
+
+
+@pytest.fixture
+def server_storage(postgres_storage):
+    """The same, where one kind of server is enough."""
+    return postgres_storage
+
+
+@pytest.fixture(scope="session")
+def mysql_server():
+    """The URL of a MariaDB server, without a database; where none is installed, a skip."""
+    installed("pymysql")
+    if shutil.which(mariadb.PROGRAM) is None:
+        missing("MariaDB", "apt-get install mariadb-server")
+    with mariadb.running_server() as url:
+        yield url
+
+
+@pytest.fixture
+def mysql_storage(mysql_server):
+    """The URL of an empty database of its own on that server."""
+    return mariadb.create_database(mysql_server, f"test-{token_hex(4)}")
 
 
 @pytest.fixture(scope="module")

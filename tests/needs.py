@@ -20,6 +20,7 @@ HOW = {
     ),
     "playwright": _GROUP.format("browser"),
     "psycopg": _EXTRA.format("postgres"),
+    "pymysql": _EXTRA.format("mysql"),
     **dict.fromkeys(("hydra", "jsonargparse", "tensorboard"), _GROUP.format("test")),
     "tyro": _GROUP.format("test"),
     **dict.fromkeys(("sphinx", "myst_parser", "sphinx_click", "furo"), _GROUP.format("site")),

@@ -43,7 +43,7 @@ def running_server() -> Iterator[str]:
 
 @contextmanager
 def _server_in(data: Path, where: Path) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     options = f"-p {port} -k '' -c listen_addresses=127.0.0.1 -c max_connections=200"
     options += " -c dynamic_shared_memory_type=mmap"  # nothing of it in /dev/shm
     _run(where / "initdb", "-D", data, "-A", "trust", "-U", "autotune", "--no-locale", "-E", "UTF8")
@@ -63,7 +63,8 @@ def create_database(server: str, name: str) -> str:
     return f"{server}/{name}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

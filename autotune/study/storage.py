@@ -1,7 +1,7 @@
 """Storages of studies: URLs, opening, the lock of a folder, and errors as messages.
 
-A study lies in an SQLite file, with one writing process on one host, or on a PostgreSQL server,
-where Optuna's heartbeats show which processes live. Optuna's `RDBStorage` serves both.
+A study lies in an SQLite file, with one writing process on one host, or on a PostgreSQL or MySQL
+server, where Optuna's heartbeats show which processes live. Optuna's `RDBStorage` serves all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ import psutil
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import Text
 
 from autotune.process.common.interpreter import check_installed
 from autotune.process.common.trial_folder import make_private
@@ -33,9 +35,11 @@ from autotune.values.errors import StorageError, UsageError
 from autotune.values.text import size, without_passwords
 
 _KINDS = (
-    "an SQLite file, sqlite:///study.db, or for several hosts a PostgreSQL server, "
-    "postgresql://user@host/database"
+    "an SQLite file, sqlite:///study.db, or for several hosts a server, "
+    "postgresql://user@host/database or mysql://user@host/database"
 )
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}
+"""Servers, where several processes may write, and the driver of each where the URL names none."""
 PATIENCE_SECONDS = 20.0
 """Seconds to wait for another program that locks an SQLite file, such as a dashboard."""
 BEAT_SECONDS, GRACE_SECONDS = 30, 120
@@ -45,6 +49,7 @@ LOCK_FILE = ".autotune-lock"
 """Name of the lock file; distinct, since the folder may contain other files than a study's."""
 _LONGEST_PID = 20
 _TABLE_ATTEMPTS, _TABLE_SECONDS = 5, 0.3
+_OF_ANOTHER = re.compile("already exists|duplicate", re.IGNORECASE)
 # SQLite's locks do not hold on these, and a write may be lost.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs")
 _NETWORK_BY_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone")
@@ -80,10 +85,10 @@ def storage_errors(storage: str | None) -> Iterator[None]:
 
 
 def check_storage(storage: str | None) -> None:
-    """Check that a storage is None or the URL of an SQLite file or PostgreSQL, with its driver.
+    """Check that a storage is None or the URL of an SQLite file or of a server, with its driver.
 
     Raises:
-        UsageError: it is something else, or psycopg is missing.
+        UsageError: it is something else, or the driver is missing.
     """
     if storage is None:
         return
@@ -93,20 +98,21 @@ def check_storage(storage: str | None) -> None:
         # A malformed URL may contain a password anywhere.
         shown = re.sub(r":.*@", ":***@", storage, flags=re.DOTALL)
         raise UsageError(
-            f"--storage {shown!r} is not a storage URL; write sqlite:///study.db or "
-            "postgresql://user@host/database."
+            f"--storage {shown!r} is not a storage URL; write sqlite:///study.db, "
+            "postgresql://user@host/database or mysql://user@host/database."
         ) from None
-    if backend not in ("sqlite", "postgresql"):
+    if backend not in ("sqlite", *_DRIVERS):
         raise UsageError(
             f"--storage {masked(storage)} names {backend}, which is untested. Give {_KINDS}."
         )
-    if _with_driver(storage).startswith("postgresql+psycopg:"):
-        check_installed("psycopg", f"--storage {masked(storage)}")
+    driver = make_url(_with_driver(storage)).drivername.partition("+")[2]
+    if driver in _DRIVERS.values():
+        check_installed(driver, f"--storage {masked(storage)}")
 
 
 def is_server(storage: str | None) -> bool:
-    """Return True for a PostgreSQL server, where several processes may write."""
-    return storage is not None and make_url(storage).get_backend_name() == "postgresql"
+    """Return True for a server, where several processes may write."""
+    return storage is not None and make_url(storage).get_backend_name() in _DRIVERS
 
 
 def file_of(storage: str | None) -> Path | None:
@@ -130,10 +136,10 @@ def masked(storage: str | None) -> str:
 
 
 def _with_driver(storage: str) -> str:
-    """Return the URL, with psycopg as the driver if it names PostgreSQL and no driver."""
+    """Return the URL, with our driver if it names a server and no driver."""
     url = make_url(storage)
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername in _DRIVERS:
+        url = url.set(drivername=f"{url.drivername}+{_DRIVERS[url.drivername]}")
     return url.render_as_string(hide_password=False)
 
 
@@ -156,13 +162,22 @@ def opened(
         if not is_server(storage):
             return RDBStorage(storage, engine_arguments(storage))
         for _ in range(_TABLE_ATTEMPTS):
-            # Another process that creates the tables at the same time makes this one fail.
-            with suppress(ProgrammingError, IntegrityError):
+            try:
                 return _on_server(storage, on_stale)
+            except DBAPIError as error:
+                # Another process that creates the tables at the same time makes this one fail.
+                if not _OF_ANOTHER.search(str(error)):
+                    raise
             time.sleep(_TABLE_SECONDS)
         return _on_server(storage, on_stale)
     except (ImportError, RuntimeError, ValueError) as error:  # no driver, or another schema
         refuse(storage, error)
+
+
+@compiles(Text, "mysql")
+def _long_text(*_: Any, **__: Any) -> str:
+    """Return the type of attributes: MySQL's own for text holds 64 kB."""
+    return "LONGTEXT"
 
 
 def _on_server(

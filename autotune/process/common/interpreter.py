@@ -20,6 +20,7 @@ _REQUIRED = {
     "optuna_dashboard": "optuna-dashboard",
     "pandas": "pandas",
     "psycopg": "psycopg[binary]",
+    "pymysql": "pymysql",
     "pynvml": "nvidia-ml-py",
     "scipy": "scipy",
 }

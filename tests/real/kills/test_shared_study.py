@@ -14,6 +14,12 @@ from sharing import in_threads, opened
 from study_factories import HOLDS, finish, tell
 
 
+@pytest.fixture(params=["postgres_storage", "mysql_storage"])
+def server_storage(request):
+    """The URL of an empty database on each kind of server."""
+    return request.getfixturevalue(request.param)
+
+
 @covers("S8")
 def test_many_processes_open_a_new_study_at_once(server_storage, nine):
     everybody = threading.Barrier(6)
