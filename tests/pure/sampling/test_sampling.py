@@ -11,15 +11,8 @@ import pytest
 from autotune.comparison.race import posteriors_after
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration.training_config import TrainingConfig
-from autotune.sampling.acquisition import (
-    Posterior,
-    Surrogate,
-    expected_improvement,
-    nominal,
-    normal_below,
-    ordinal,
-)
-from autotune.sampling.encoding import Encoding, params_of
+from autotune.sampling.acquisition import Posterior, Surrogate, expected_improvement, normal_below
+from autotune.sampling.encoding import Encoding, nominal, ordinal, params_of
 from factories import cpu_machine, narrowed, written
 
 
