@@ -1,6 +1,11 @@
 """Optuna Dashboard on a finished study, as a person sees it."""
 
-from finished_study import NAME
+import optuna
+import pytest
+
+from dashboards import running_dashboard
+from finished_study import NAME, larger_is_faster
+from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
 
 # Whether Plotly was given an infeasible trial and has drawn; the traces that it was given.
 TOLD = "id => document.getElementById(id)?.data?.some(one => one.name.includes('Infeasible'))"
@@ -30,6 +35,39 @@ def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(page, dash
     history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
     (infeasible,) = [x for name, x in history.items() if "Infeasible" in name]
     assert len(infeasible) == 1
+
+
+@pytest.fixture(scope="module")
+def refuted(tmp_path_factory, browser):
+    """A dashboard on a study whose leader is refuted by its seeds, and a trial ran out of memory.
+
+    With it the numbers of the trials by batch size.
+    """
+    folder = tmp_path_factory.mktemp("refuted")
+    losses = (0.02, 0.03, 0.025)
+    runner = ScriptedRunner(
+        larger_is_faster,
+        lambda config, seed: 0.9 - (losses[seed % 3] if batch_of(config) == 64 else 0.0),
+    )
+    events_of(options_in(folder), runner)
+    study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
+    numbers = {trial.params["batch_size"]: trial.number for trial in study.trials}
+    with running_dashboard(folder, str(folder), "--port", "0") as running:
+        yield running, numbers
+
+
+def test_a_leader_that_its_seeds_refute_stands_as_infeasible_beside_one_without_memory(
+    page, refuted
+):
+    dashboard, numbers = refuted
+    page.goto(f"{dashboard.url}dashboard/studies/1")
+    page.wait_for_function(TOLD, arg="plot-history")
+    history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
+    (infeasible,) = [x for name, x in history.items() if "Infeasible" in name]
+    assert sorted(infeasible) == sorted([numbers[64], numbers[128]])
+    page.get_by_text(f"Best Trial (number={numbers[32]})").wait_for()
+    page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={numbers[64]}")
+    page.get_by_text("accuracy: evaluate is 0.").first.wait_for()
 
 
 def test_a_trial_says_why_it_is_infeasible(page, dashboard):
