@@ -32,14 +32,19 @@ from autotune.knobs.base import Value
 from autotune.sampling.acquisition import (
     RAN_OUT,
     Acquisition,
-    Array,
-    Indices,
     Observations,
     best_row,
     times_tried,
     trials_without_gain,
 )
-from autotune.sampling.encoding import Encoding, config_of, distributions_of, params_of
+from autotune.sampling.encoding import (
+    Array,
+    Encoding,
+    Indices,
+    config_of,
+    distributions_of,
+    params_of,
+)
 from autotune.values.errors import AutotuneError, UsageError
 
 AUTO = "auto"
