@@ -18,18 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    CollectionStartEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
 from ruamel.yaml.reader import ReaderError
 
 from autotune.values.errors import UsageError
@@ -167,14 +157,14 @@ class _Reader:
         """
         next(self._events)  # the stream's start
         start = next(self._events)
-        is_empty = isinstance(start, StreamEndEvent)
+        is_empty = isinstance(start, events.StreamEndEvent)
         value = None if is_empty else self._value(next(self._events), ())
         if not isinstance(value, dict):
             found = "empty" if value is None else _shown(value)
             self._refuse(start, f"the top level is {found}. Write a mapping, 'key: value'.")
         next(self._events)  # the document's end
         after = next(self._events)
-        if not isinstance(after, StreamEndEvent):
+        if not isinstance(after, events.StreamEndEvent):
             self._refuse(after, "a second document. Keep one document in a file.")
         return Document(self._name, value, self._values, self._keys)
 
@@ -184,13 +174,13 @@ class _Reader:
     def _value(self, event: Any, place: KeyPath) -> object:
         self._check(event)
         self._values[place] = _spot(event.start_mark)
-        if isinstance(event, CollectionStartEvent) and len(place) >= MAX_DEPTH:
+        if isinstance(event, events.CollectionStartEvent) and len(place) >= MAX_DEPTH:
             self._refuse(event, f"nested deeper than {MAX_DEPTH} levels. Flatten it.")
-        if isinstance(event, MappingStartEvent):
+        if isinstance(event, events.MappingStartEvent):
             return self._mapping(place)
-        if isinstance(event, SequenceStartEvent):
+        if isinstance(event, events.SequenceStartEvent):
             items: list[object] = []
-            while not isinstance(item := next(self._events), SequenceEndEvent):
+            while not isinstance(item := next(self._events), events.SequenceEndEvent):
                 items.append(self._value(item, (*place, len(items))))
             return items
         if event.style:  # quoted, or a block of text
@@ -203,9 +193,9 @@ class _Reader:
 
     def _mapping(self, place: KeyPath) -> dict[str, object]:
         entries: dict[str, object] = {}
-        while not isinstance(key := next(self._events), MappingEndEvent):
+        while not isinstance(key := next(self._events), events.MappingEndEvent):
             self._check(key)
-            if not isinstance(key, ScalarEvent):
+            if not isinstance(key, events.ScalarEvent):
                 self._refuse(key, "a key that is not text. Write a name.")
             where = (*place, key.value)
             if key.value in entries:
@@ -217,7 +207,7 @@ class _Reader:
 
     def _check(self, event: Any) -> None:
         """Refuse the start of a value with a label."""
-        if isinstance(event, AliasEvent) or event.anchor or event.tag:
+        if isinstance(event, events.AliasEvent) or event.anchor or event.tag:
             self._refuse(event, "an anchor, an alias or a tag. Write the plain value instead.")
 
 
