@@ -216,8 +216,8 @@ def disconnect(storage: BaseStorage) -> None:
 
 def engine_arguments(storage: str) -> dict[str, Any]:
     """Return SQLAlchemy's arguments for connecting."""
-    if is_server(storage):
-        return {"pool_pre_ping": True}
+    if is_server(storage):  # a claim reads what others committed, which MySQL's default may hide
+        return {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
     return {
         "connect_args": {"timeout": PATIENCE_SECONDS},
         "pool_events": [(_survive_power_cuts, "connect")],
