@@ -19,7 +19,7 @@ HOLD = --constraint $(CONSTRAINTS) $(if $(LOCK),--constraint $(LOCK))
 PIP = -m pip install --quiet 'pip>=25.1'
 INSTALL = $(BIN)/python $(PIP) && $(BIN)/python -m pip install --quiet $(HOLD)
 # Optional packages that tests import; the others are skipped where they are missing.
-TESTED := '.[dashboard,samplers,table,torch]'
+TESTED := '.[dashboard,samplers,torch]'
 comma := ,
 OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py

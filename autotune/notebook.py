@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.process.common.interpreter import check_installed, is_installed
 from autotune.production import Best
 from autotune.values.errors import UsageError
 from autotune.values.text import did_you_mean
@@ -16,7 +14,6 @@ from autotune.values.text import did_you_mean
 if TYPE_CHECKING:
     import click
     import optuna
-    import pandas as pd
 
     from autotune.context.options import SearchOptions
     from autotune.process.devices import Device
@@ -24,49 +21,20 @@ if TYPE_CHECKING:
 
 # Parameters of the command that are no keywords here.
 _ELSEWHERE = ("model", "dry_run", "as_json", "new_study", "front", "quiet")
-# Details of a trial that tables show.
-_FIGURES = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
 
 @dataclass(frozen=True, repr=False)
 class SearchResult:
-    """Result of a search. A notebook shows it with a table of its trials."""
+    """Result of a search."""
 
     best: Best | None
     """The settings found, as `autotune.load` gives them; None if nothing was feasible."""
     path: Path | None
     """Path of best.yaml; None if nothing was feasible."""
     study: optuna.Study
-    """The study with every trial, for Optuna's plots and tools."""
+    """The study with every trial, for Optuna's plots, tools and `trials_dataframe()`."""
     reasons: Mapping[str, int]
     """Reasons why nothing was feasible, each with its count; empty if something was."""
-
-    def dataframe(self) -> pd.DataFrame:
-        """Return one row for each finished trial, the baseline first: outcome and settings.
-
-        Raises:
-            UsageError: pandas is not installed.
-        """
-        check_installed("pandas", "SearchResult.dataframe")
-        import pandas as pd
-
-        from autotune.configuration.training_config import with_own
-        from autotune.knobs import KNOBS
-        from autotune.study.finished import finished_trials
-
-        trials = finished_trials(self.study)
-        rows = [
-            {
-                "number": trial.number,
-                "feasible": trial.verdict.feasible,
-                **{name: getattr(trial.details, name) for name in _FIGURES},
-                "reason": trial.verdict.reason,
-                **trial.config.as_dict(),
-            }
-            for trial in trials
-        ]
-        settings = with_own(KNOBS, (trial.config for trial in trials))
-        return pd.DataFrame(rows, columns=["number", "feasible", *_FIGURES, "reason", *settings])
 
     def headline(self) -> str:
         """Return the result in a few lines."""
@@ -78,15 +46,6 @@ class SearchResult:
         first = self.headline().splitlines()[0]
         where = "" if self.path is None else f"; {self.path}"
         return f"<SearchResult: {first}; study {self.study.study_name!r}{where}>"
-
-    def _repr_html_(self) -> str:
-        """Return the headline and, with pandas, the trials without columns that all share."""
-        text = f"<pre>{escape(self.headline())}</pre>"
-        if not is_installed("pandas"):
-            return text
-        frame = self.dataframe()
-        varied = frame.loc[:, frame.nunique(dropna=False) > 1]
-        return f"{text}\n<p>Trials, as measured in the search:</p>\n{varied.to_html(index=False)}"
 
 
 def run_search(model: str | Path, flags: Mapping[str, Any]) -> SearchResult:

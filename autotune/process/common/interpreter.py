@@ -18,7 +18,6 @@ SEARCHES = (2, 11)
 # From the name of an import to the requirement that installs it, as an extra of ours has it.
 _REQUIRED = {
     "optuna_dashboard": "optuna-dashboard",
-    "pandas": "pandas",
     "psycopg": "psycopg[binary]",
     "pymysql": "pymysql",
     "pynvml": "nvidia-ml-py",

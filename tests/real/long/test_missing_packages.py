@@ -12,9 +12,8 @@ from children import HURRIED, WORKLOADS, completed, succeeded
 from stored_study import answered
 
 ROOT = Path(__file__).parents[3]
-OPTIONAL = ("optuna_dashboard", "pandas", "psycopg", "pynvml", "scipy")
+OPTIONAL = ("optuna_dashboard", "psycopg", "pymysql", "pynvml", "scipy")
 SPACE = "num_workers: [0, 1]\n"  # exact, so that no accuracy is probed
-IN_PYTHON = "import autotune.notebook as n; n.SearchResult(None, None, None, {}).dataframe()"
 USAGE = 2
 
 
@@ -46,6 +45,7 @@ def autotune(folder, *words):
                 "worker name --model model.py --storage postgresql://host/database",
             )
         ),
+        ("report mysql://host/database", "--storage mysql://host/database", "pymysql", "pymysql"),
     ],
 )
 def test_a_command_names_what_it_lacks_and_how_to_get_it(
@@ -58,13 +58,6 @@ def test_a_command_names_what_it_lacks_and_how_to_get_it(
     says = f"{needed_by} needs the package {distribution}: {how}"
     assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", f"autotune: {says}\n")
     assert not (tmp_path / "studies").exists()
-
-
-def test_a_table_for_a_notebook_names_pandas(tmp_path):
-    done = without_extras(tmp_path, "-c", IN_PYTHON)
-    how = f"{sys.executable} -m pip install 'pandas'"
-    says = f"SearchResult.dataframe needs the package pandas: {how}"
-    assert done.stderr.splitlines()[-1].endswith(says)
 
 
 @pytest.mark.long
