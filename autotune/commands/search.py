@@ -142,7 +142,8 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         option(
             "--storage",
             "Keep the study here: sqlite:///FILE, or for `autotune worker` on a server, "
-            "postgresql://user@host/database. Default: study.db in the study's directory.",
+            "postgresql:// or mysql://user@host/database. Default: study.db in the study's "
+            "directory.",
             metavar="URL",
         ),
         option(

@@ -23,7 +23,7 @@ from autotune.values.errors import UsageError
         click.Argument(["study"]),
         common.option(
             "--storage",
-            "Use the storage of the search, postgresql://user@host/database.",
+            "Use the storage of the search, such as postgresql://user@host/database.",
             required=True,
             metavar="URL",
         ),

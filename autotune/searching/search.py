@@ -206,7 +206,7 @@ def _warnings(context: SearchContext) -> Iterator[events.Warned]:
     if database is not None and (kind := network_file_system(database)):
         yield events.Warned(
             f"{database} lies on {kind}, where SQLite's locks may not hold. Choose a local "
-            "directory or a PostgreSQL server with --storage."
+            "directory or a database server with --storage."
         )
     device, free = context.machine.device, context.device_free_bytes
     if crowded := crowded_line(device, free, context.memory_limit_bytes):

@@ -276,13 +276,9 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(tmp_path,
     assert database.network_file_system(tmp_path / "study.db") is None
 
 
-@pytest.mark.parametrize(
-    "url", ["mysql://me:x@host/db", "mysql+pymysql://me:x@host/db", "mssql://"]
-)
+@pytest.mark.parametrize("url", ["mssql://me:x@host/db", "oracle+oracledb://me:x@host/db"])
 def test_a_database_that_was_never_tried_is_refused(url):
-    with pytest.raises(
-        UsageError, match=r"names m.*sql, which is untested.*postgresql://"
-    ) as refused:
+    with pytest.raises(UsageError, match=r"names .*, which is untested.*postgresql://") as refused:
         database.check_storage(url)
     assert ":x@" not in str(refused.value)
 

@@ -198,7 +198,7 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
     if not storages.is_server(options.storage):
         raise UsageError(
             f"--storage {storages.masked(options.storage)} takes one writing process. Workers need "
-            "a PostgreSQL server; on one host, `autotune search --device` needs none."
+            "a database server; on one host, `autotune search --device` needs none."
         )
     files = WorkloadFiles(options.model_path, options.script)
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
