@@ -23,7 +23,7 @@ USAGE, STORAGE = 2, 5
 
 @pytest.mark.parametrize(
     ("storage", "said"),
-    [
+    [("sqlite:///study.db", "database server"), ("postgresql://x:1/y", "a worker has one device")],
         ("sqlite:///study.db", "a database server"),
         ("postgresql://x:1/y", "a worker has one device"),
     ],
