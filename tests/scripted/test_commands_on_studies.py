@@ -24,9 +24,6 @@ USAGE, STORAGE = 2, 5
 @pytest.mark.parametrize(
     ("storage", "said"),
     [("sqlite:///study.db", "database server"), ("postgresql://x:1/y", "a worker has one device")],
-        ("sqlite:///study.db", "a database server"),
-        ("postgresql://x:1/y", "a worker has one device"),
-    ],
 )
 def test_a_worker_needs_a_server_and_takes_one_device(storage, said, tmp_path):
     devices = () if "sqlite" in storage else ("--device", "cuda:0,cuda:1")
