@@ -90,7 +90,7 @@ def test_trials_of_processes_that_are_silent_come_first_and_are_told_all_the_sam
     assert claimed is not None
     number, left = claimed
     first._heart.stop()
-    optuna.load_study(study_name="s", storage=server_storage).ask()
+    optuna.load_study(study_name="s", storage=storage.existing(server_storage)).ask()
     assert second.others_run(), "not yet"
     time.sleep(4)
     assert not second.others_run()
