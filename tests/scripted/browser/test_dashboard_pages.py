@@ -3,6 +3,7 @@
 import optuna
 import pytest
 
+from autotune.values.outcome import OutOfMemory
 from dashboards import running_dashboard
 from finished_study import NAME, larger_is_faster
 from scripted_runner import ScriptedRunner, batch_of, events_of, options_in
@@ -41,17 +42,21 @@ def test_an_infeasible_trial_stands_apart_in_the_plots_that_are_there(page, dash
 def refuted(tmp_path_factory, browser):
     """A dashboard on a study whose leader is refuted by its seeds, and a trial ran out of memory.
 
-    With it the numbers of the trials by batch size.
+    With it the numbers of the trials by batch size and workers.
     """
     folder = tmp_path_factory.mktemp("refuted")
     losses = (0.02, 0.03, 0.025)
+
+    def measure(config, phase):
+        lacks = OutOfMemory("shared", "no room for batches")
+        return lacks if config["num_workers"] else larger_is_faster(config, phase)
+
     runner = ScriptedRunner(
-        larger_is_faster,
-        lambda config, seed: 0.9 - (losses[seed % 3] if batch_of(config) == 64 else 0.0),
+        measure, lambda config, seed: 0.9 - (losses[seed % 3] if batch_of(config) == 64 else 0.0)
     )
-    events_of(options_in(folder), runner)
+    events_of(options_in(folder, "batch_size: [8, 32, 64]\nnum_workers: [0, 1]\n"), runner)
     study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
-    numbers = {trial.params["batch_size"]: trial.number for trial in study.trials}
+    numbers = {tuple(trial.params.values()): trial.number for trial in study.trials}
     with running_dashboard(folder, str(folder), "--port", "0") as running:
         yield running, numbers
 
@@ -64,9 +69,9 @@ def test_a_leader_that_its_seeds_refute_stands_as_infeasible_beside_one_without_
     page.wait_for_function(TOLD, arg="plot-history")
     history = {trace["name"]: trace["x"] for trace in plotted(page, "plot-history")}
     (infeasible,) = [x for name, x in history.items() if "Infeasible" in name]
-    assert sorted(infeasible) == sorted([numbers[64], numbers[128]])
-    page.get_by_text(f"Best Trial (number={numbers[32]})").wait_for()
-    page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={numbers[64]}")
+    assert sorted(infeasible) == sorted([numbers[8, 1], numbers[64, 0]])
+    page.get_by_text(f"Best Trial (number={numbers[32, 0]})").wait_for()
+    page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={numbers[64, 0]}")
     page.get_by_text("accuracy: evaluate is 0.").first.wait_for()
 
 
