@@ -30,6 +30,7 @@ COMPILING = [value for value in KNOBS["compile_mode"].suggestions(cuda_machine()
 # `test_cuda_graphs.py`, contract tests.
 ELSEWHERE = {"num_workers", "batch_size", "device_prefetch"}
 ELSEWHERE |= {"sdpa_backend", "activation_checkpointing", "compile_scope"}
+ELSEWHERE |= {"gc", "merge_param_groups", "fill_uninitialized_memory"}
 ON = {"num_workers": 1, "compile_mode": "default"}
 """Settings under which the knobs that need another one have an effect."""
 

@@ -48,6 +48,7 @@ def test_it_says_where_it_is_and_that_nothing_can_be_changed(dashboard):
     assert dashboard.url == f"http://127.0.0.1:{dashboard.port}/"
 
 
+@pytest.mark.usefixtures("dashboard")
 def test_a_note_that_a_person_wrote_is_kept(folder, tmp_path):
     shutil.copytree(folder / "studies", tmp_path / "studies")
     url = f"sqlite:///{tmp_path}/studies/{NAME}/study.db"

@@ -57,4 +57,5 @@ def test_a_trainer_that_takes_no_flags_is_searched_through_its_arguments(tmp_pat
     assert f"searching batch_size through {name}" in done.stderr
     found = read_best(tmp_path / "studies" / "hf_trainer" / "best.yaml")
     assert f"batch_size=call:{name}" in found.provenance.maps
-    assert found.evidence.searched.failed == 0, done.stderr
+    # Its model has no gradient checkpointing, which fails that trial alone.
+    assert found.evidence.searched.measured == 1, done.stderr
