@@ -106,8 +106,6 @@ class Diagnose:
     plan: MeasurePlan
     workers: tuple[int, ...]
     """Numbers of DataLoader workers to time; 0 loads in the training process."""
-    bfloat16: bool = False
-    """Also time a step under bfloat16 autocast."""
     kind: Literal["diagnose"] = "diagnose"
 
 

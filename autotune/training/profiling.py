@@ -72,7 +72,6 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         else _seconds(setup, lambda _: setup.transfer(raw), batches, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
         double_compute_seconds=_double(loaded, setup, dataset, plan),
-        bfloat16_compute_seconds=_bfloat16(loaded, setup, batches, plan) if task.bfloat16 else None,
     )
 
 
@@ -276,30 +275,13 @@ def copy_seconds(events: Iterable[Any], steps: int) -> float:
     return float(sum(span.end - span.start for span in spans)) / 1e6 / steps
 
 
-def _bfloat16(
-    loaded: LoadedJob, setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan
-) -> float | None:
-    """Return the seconds of a step under bfloat16 autocast; None if the model cannot run under it.
-
-    A compiled model is left out: its graph would be in the cache for the first bfloat16 trial. So
-    are several processes: where one fails, the others would wait for it.
-    """
-    if loaded.config["compile_mode"] is not None or not loaded.world.is_alone:
-        return None
-    half = replace(loaded, config=loaded.config.replace(amp_dtype="bfloat16")).settings
-    scaled = replace(setup, settings=half, scaler=half.scaler(setup.device))
-    try:
-        return _seconds_of_training(scaled, batches, plan)
-    except (RuntimeError, ValueError, TypeError):
-        return None
-
-
 def _double(
     loaded: LoadedJob, setup: TrainingSetup, dataset: Dataset[Any], plan: MeasurePlan
 ) -> float | None:
     """Return the seconds of a step on a batch of twice the size; None if that does not work.
 
-    A compiled model and several processes are left out, as in `_bfloat16`.
+    A compiled model is left out: its graph would be in the cache for a trial of that batch. So are
+    several processes: where one fails, the others would wait for it.
     """
     if loaded.config["compile_mode"] is not None or not loaded.world.is_alone:
         return None

@@ -214,8 +214,6 @@ class Diagnosed:
     """Seconds until a step has queued its kernels on the accelerator; None on a CPU."""
     busy_seconds: float | None = None
     """Seconds of a step in which kernels run on the accelerator; None without a profiler."""
-    bfloat16_compute_seconds: float | None = None
-    """Seconds of a step under bfloat16 autocast; None if not asked for, or if it fails."""
     processes: int = 1
     """Processes that train together, each with such batches at the same time."""
     exchange_seconds: float | None = None

@@ -29,12 +29,11 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "says_its_losses.py"
 
 
 def test_each_stage_of_training_is_timed(device, ask):
-    found = ended_as(Diagnosed, ask(job_on(device, Diagnose(QUICK, workers=(0, 1), bfloat16=True))))
+    found = ended_as(Diagnosed, ask(job_on(device, Diagnose(QUICK, workers=(0, 1)))))
     assert 0 < found.optimizer_seconds < found.compute_seconds
     assert [one.num_workers for one in found.loading] == [0, 1]
     assert all(one.seconds > 0 for one in found.loading)
     assert found.double_compute_seconds is not None
-    assert found.bfloat16_compute_seconds is not None
     on_cpu = device == "cpu"
     assert (found.transfer_seconds == 0) is on_cpu, "nothing is copied on a CPU"
     assert (found.launch_seconds is None) is on_cpu, "nor launched"

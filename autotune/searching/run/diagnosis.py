@@ -51,9 +51,6 @@ NEGLIGIBLE = 0.03
 _MOST_SPEEDUP, _MOST_SPEEDUP_ON_CPU = 4.0, 2.0
 # A step with twice the batch over one with the batch, on a CPU where it was not timed.
 _DOUBLE_ON_CPU = 1.5
-# No other setting makes up for a precision that the CPU has no instructions for.
-_FAR_SLOWER = 1.5
-_MOSTLY_WORK = 1.6
 # Half of a step is arithmetic if one with twice the batch takes so many times as long, or, where
 # none was timed, if it lasts so many seconds. Loading of so small a share leaves it the cores.
 _HALF_WORK, _LONG_STEP, _HARDLY_LOADS = 1.5, 0.02, 0.1
@@ -188,11 +185,6 @@ class Diagnosis:
         if exchange is not None and exchange < least:
             share = _share(exchange, stages.compute_seconds)
             found |= dict.fromkeys(EXCHANGE, f"the gradient all-reduce takes {share} of a step")
-        slower = (stages.bfloat16_compute_seconds or 0.0) / stages.compute_seconds
-        # If a larger batch takes no longer, a step is mostly overhead, which more samples share.
-        works = (stages.double_compute_seconds or 0.0) > _MOSTLY_WORK * stages.compute_seconds
-        if slower > _FAR_SLOWER and works and not self.machine.has_accelerator:
-            found["amp_dtype"] = f"a step in bfloat16 takes {slower:.2g} times as long"
         return found
 
     def batch_rates(self, sizes: Iterable[Value]) -> dict[Value, float]:
@@ -381,8 +373,6 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     if (budget := context.time_budget_seconds) is not None:
         building = 2 * context.start_seconds
         seconds = min(seconds, max(_FEWEST_SECONDS, _SHARE * budget) + building)
-    halves = not context.machine.has_accelerator and context.baseline["amp_dtype"] is None
-    asks = halves and "bfloat16" in context.space.domains["amp_dtype"]
-    job = context.job(Diagnose(_PLAN, workers, asks), context.baseline, seconds)
+    job = context.job(Diagnose(_PLAN, workers), context.baseline, seconds)
     outcome = runner.run(job, context.options.study.folder / "trials" / "diagnosis")
     return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)

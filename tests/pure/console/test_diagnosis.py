@@ -197,16 +197,6 @@ def test_cuda_graphs_are_dropped_where_launching_could_never_be_waited_for():
         assert same.domains["compile_mode"] == modes
 
 
-def test_bfloat16_is_frozen_on_a_cpu_that_has_no_instructions_for_it():
-    slow = diagnosis(cpu_machine(), bfloat16_compute_seconds=0.21).frozen()
-    assert slow == {"amp_dtype": "a step in bfloat16 takes 2.1 times as long"}
-    assert not diagnosis(cpu_machine(), bfloat16_compute_seconds=0.14).frozen()
-    for double in (None, 0.12):  # what is mostly overhead says nothing of a larger batch
-        stages = {"bfloat16_compute_seconds": 0.21, "double_compute_seconds": double}
-        assert not diagnosis(cpu_machine(), **stages).frozen()
-    assert not diagnosis(cuda_machine(), bfloat16_compute_seconds=0.21).frozen()
-
-
 @pytest.mark.parametrize("double", [None, 0.09, 0.1, 0.2, 0.22])
 def test_batches_are_never_dropped(double):
     """A model that computes no faster in float32 may in bfloat16: in a recorded table it does."""

@@ -21,9 +21,7 @@ ANSWERS = (
     outcomes.Diagnosed(
         32, 0.1, 0.19, 0.01, (outcomes.Loading(0, 0.1), outcomes.Loading(2, 0.05)), 0.02
     ),
-    outcomes.Diagnosed(
-        32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01, bfloat16_compute_seconds=0.05
-    ),
+    outcomes.Diagnosed(32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01),
     outcomes.Profiled((outcomes.Operator("aten::convolution", 15, 0.002, 0.5),)),
     outcomes.Observed(
         "cpu", ("train.py:9#0",), "train.py:9#0", 50.0, 800.0, 0.4, {"amp_dtype": "so"}, IMAGE_FACTS

@@ -27,6 +27,7 @@ def test_every_stage_takes_some_time(diagnosed, workload):
     assert min(seconds) > 0
     assert found.optimizer_seconds < found.compute_seconds
     assert found.transfer_seconds == 0, "nothing is copied on a CPU"
+    assert found.launch_seconds is None, "nor told ahead"
 
 
 def test_a_loader_that_sleeps_is_seen_to(diagnosed):
@@ -43,14 +44,6 @@ def test_a_dataset_of_one_batch_is_loaded_all_the_same(diagnosed):
 def test_a_batch_of_twice_the_size_may_not_exist(diagnosed):
     assert diagnosed("plain", batch_size=8).double_compute_seconds > 0
     assert diagnosed("plain", batch_size=256).double_compute_seconds is None
-
-
-def test_a_step_in_bfloat16_is_timed_where_that_is_asked_for(runner, tmp_path):
-    workload = WORKLOADS / "plain.py"
-    for asked in (False, True):
-        found = runner.run(job_for(workload, task=Diagnose(QUICK, (0,), asked)), tmp_path / "trial")
-        assert (found.bfloat16_compute_seconds is not None) == asked
-        assert found.launch_seconds is None, "a CPU is told nothing ahead"
 
 
 def test_settings_that_fail_are_a_failure(diagnosed):
