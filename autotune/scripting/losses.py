@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from autotune.configuration.job import Observe, Probe, TakeFirstSteps
 from autotune.numerics.trajectory import nudge
 from autotune.process.common.imports import replace
-from autotune.scripting.batch_stream import BatchStream
+from autotune.scripting.loaders import BatchStream
 from autotune.scripting.observed_training import has_environments
 from autotune.training.ranks import ALONE, World
 from autotune.training.timing import StepRequests

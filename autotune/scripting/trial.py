@@ -26,8 +26,8 @@ from autotune.knobs.torch_private import draw_as_eager_does
 from autotune.numerics.trajectory import nudge
 from autotune.process.common.child_ties import this_place
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder
-from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import SETTLED, Interposition
+from autotune.scripting.loaders import BatchStream
 from autotune.scripting.losses import LossRecorder, LossTasks
 from autotune.scripting.observation import Observation
 from autotune.scripting.observed_training import Stepper

@@ -14,8 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler,
 
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.imports import undo_all
-from autotune.scripting.batch_stream import BatchStream
-from autotune.scripting.loaders import TrainingLoaders
+from autotune.scripting.loaders import BatchStream, TrainingLoaders
 from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 
 SECONDS = 0.02

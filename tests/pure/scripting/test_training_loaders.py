@@ -10,9 +10,8 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.knobs.loader import PinMemory
 from autotune.process.common.imports import undo_all
-from autotune.scripting.batch_stream import BatchStream
 from autotune.scripting.interpose import Interposition
-from autotune.scripting.loaders import TrainingLoaders
+from autotune.scripting.loaders import BatchStream, TrainingLoaders
 from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 from autotune.scripting.wrappers import under_autocast
 
