@@ -104,10 +104,8 @@ def _seconds_of_training(setup: TrainingSetup, batches: Iterator[Any], plan: Mea
 
 def _phases(setup: TrainingSetup, batches: Iterator[Any]) -> Diagnosed:
     """Time the phases of a step on these batches, which are there without loading."""
-    wait = partial(synchronize, setup.device)
-    timer = Timer(
-        Batches(batches, time.perf_counter, wait), time.perf_counter, wait, world=setup.world
-    )
+    source = Batches(batches, time.perf_counter, partial(synchronize, setup.device))
+    timer = timer_on(source, setup.device, setup.world)
     size, per_step = setup.loader.batch_size or 1, setup.batches_per_step
     requests = stages_of(timer, setup.device, None, size, per_step)
     found = drive(requests, partial(setup.step, batches))
