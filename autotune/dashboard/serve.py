@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _OWN_MARK = "*Written by `autotune dashboard`"
 _OWN_LINE = f"{_OWN_MARK}. Delete this line to keep your changes to this note.*"
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|])")
+# Variables of which one is set where a browser has a window.
+_WINDOWS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 # Characters that fit in a window of 1200 pixels beside the list of trials.
 _WIDEST = 60
 
@@ -51,10 +53,7 @@ class Shown(RDBStorage):
     """
 
     def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """Return the trials."""
         trials = [copy(trial) for trial in super().get_all_trials(study_id, deepcopy, states)]
@@ -69,10 +68,9 @@ class Shown(RDBStorage):
 
 def _cut(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes, as text where they are long."""
-    texts = {name: json.dumps(value) for name, value in attributes.items()}
+    texts = ((name, value, json.dumps(value)) for name, value in attributes.items())
     return {
-        name: value if len(texts[name]) <= _WIDEST else f"{texts[name][:_WIDEST]}…"
-        for name, value in attributes.items()
+        name: value if len(text) <= _WIDEST else f"{text[:_WIDEST]}…" for name, value, text in texts
     }
 
 
@@ -106,7 +104,13 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
         if len(names) == 1:
             first = f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
         with _bound(guarded(optuna_dashboard.wsgi(storage), first), port) as server:
-            _announce(f"{', '.join(names)} in {place.shown}", server.server_port, port, browser)
+            if port and server.server_port != port:
+                to_stderr(f"port {port} is taken; using {server.server_port}")
+            address = f"http://127.0.0.1:{server.server_port}/"
+            to_stderr(f"{', '.join(names)} in {place.shown}, read-only")
+            to_stderr(f"Optuna Dashboard: {address}  (Ctrl-C ends it)")
+            if browser and (sys.platform == "darwin" or any(map(os.environ.get, _WINDOWS))):
+                webbrowser.open(address)
             server.serve_forever()
     except KeyboardInterrupt:
         to_stderr("\nThe dashboard is closed; the study is unchanged.")
@@ -194,13 +198,3 @@ def _bound(app: WSGIApplication, port: int) -> _Server:
         server = _Server(("127.0.0.1", 0), _Silent)
     server.set_app(app)
     return server
-
-
-def _announce(shown: str, port: int, wanted: int, browser: bool) -> None:
-    if wanted and port != wanted:
-        to_stderr(f"port {wanted} is taken; using {port}")
-    to_stderr(f"{shown}, read-only")
-    to_stderr(f"Optuna Dashboard: http://127.0.0.1:{port}/  (Ctrl-C ends it)")
-    shows = (os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    if browser and (any(shows) or sys.platform == "darwin"):
-        webbrowser.open(f"http://127.0.0.1:{port}/")

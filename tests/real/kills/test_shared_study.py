@@ -34,6 +34,13 @@ def test_many_processes_open_a_new_study_at_once(server_storage, nine):
     assert len(set(claimed)) == 6, claimed
 
 
+def test_a_fact_may_be_longer_than_mysqls_own_text(server_storage, nine):
+    with opened(server_storage, nine) as study:
+        study._storage.set_study_user_attr(study._study_id, "diagnosis", "x" * 100_000)
+        kept = study._storage.get_study_user_attrs(study._study_id)
+    assert len(kept["diagnosis"]) == 100_000
+
+
 def test_a_trial_that_another_process_told_is_read_and_counts(server_storage, nine):
     with opened(server_storage, nine) as first, opened(server_storage, nine) as second:
         told = tell(second, 70.0, HOLDS)
