@@ -20,7 +20,7 @@ from autotune import __version__
 from autotune.configuration.training_config import render
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value, spelled
-from autotune.report.data import Effect, ReportData
+from autotune.report.data import ReportData
 from autotune.report.terminal import headline, next_step, row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.study.finished import FinishedTrial
@@ -219,7 +219,6 @@ class Change:
     knob: str
     own: str
     chosen: str
-    effect: Effect | None
     why: str
     """Sentence on when such a change pays or hurts."""
 
@@ -250,7 +249,6 @@ def page(data: ReportData) -> str:
         total_seconds=sum(phase.seconds for phase in data.phases),
         rows=_rows(data, data.trials),
         pareto=_rows(data, data.pareto_best),
-        chosen={} if best is None else best.training_config.as_dict(),
         unmeasured="" if best is None else best.constraints.accuracy.stand_in_text,
         yaml=None if best is None else dump(best.model_dump(mode="json")),
         version=__version__,
@@ -279,7 +277,7 @@ def _hero(data: ReportData) -> dict[str, str]:
 
 
 def _changes(data: ReportData) -> list[Change]:
-    """Return the changes of the result, or of the incumbent without one, the best effect first."""
+    """Return the changes of the result, or of the incumbent without one."""
     config = data.best.training_config if data.best is not None else None
     if config is None and data.incumbent is not None:
         config = data.incumbent.config
@@ -287,24 +285,19 @@ def _changes(data: ReportData) -> list[Change]:
     if config is None or own is None:
         return []
     changed = config.differences(own)
-    found = [_change(data, name, own[name], changed) for name in changed]
-    told = {one.knob: one.effect.ratio for one in found if one.effect and one.effect.is_significant}
-    return sorted(found, key=lambda one: -told.get(one.knob, 0.0))
+    return [_change(name, own[name], changed) for name in changed]
 
 
-def _change(data: ReportData, name: str, own: Value, changed: Mapping[str, Value]) -> Change:
-    """Return one of the changes, with its effect in the trials and when it pays."""
+def _change(name: str, own: Value, changed: Mapping[str, Value]) -> Change:
+    """Return one of the changes, with when it pays."""
     knob, value = knob_named(name), changed[name]
-    effect = next((e for e in data.effects if (e.knob, e.value) == (name, value)), None)
     if knob.needs in changed and value in (knob.default, knob.idle):
         why = knob.summary
-    elif effect is not None and effect.interval[1] < 1:
-        why = "Gains nothing by itself, but was confirmed together with the other changes."
     elif value < own if type(own) is int and type(value) is int else value == knob.default:
         why = f"More can hurt: {knob.hurts}"
     else:
         why = knob.pays
-    return Change(name, spelled(own), spelled(value), effect, why)
+    return Change(name, spelled(own), spelled(value), why)
 
 
 def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, ...]]:

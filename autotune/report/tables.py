@@ -23,7 +23,7 @@ _OF_TRIAL = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
 
 def json_text(data: ReportData) -> str:
-    """Return result, trials, effects, failures and time as JSON; non-finite numbers are null."""
+    """Return result, trials, failures and time as JSON; non-finite numbers are null."""
     # As `autotune search --json` words it; "none" without a confirmation.
     answer = "none" if data.best is None else "keep" if data.best.keeps_baseline else "faster"
     told = {
@@ -48,7 +48,6 @@ def json_text(data: ReportData) -> str:
             }
             for one in data.archive.open
         ],
-        "effects": data.effects,
         "confirmation": data.archive.notes.confirmation or {},
         "failures": data.failures,
         "phases": data.phases,

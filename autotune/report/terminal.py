@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from autotune.configuration import answer_words
 from autotune.configuration.training_config import render
 from autotune.console.lines import how_to_use
 from autotune.console.tables import folded, print_rows
-from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
@@ -88,13 +87,11 @@ def show_report(data: ReportData) -> None:
 
 
 def _after_table(data: ReportData) -> list[str]:
-    """Return lines on running trials, effects, failures and time by phase."""
+    """Return lines on running trials, failures and time by phase."""
     lines = []
     running = [str(trial.number) for trial in data.archive.open if trial.state == "running"]
     if running:
         lines.append(f"unfinished (running or killed): trial {', '.join(running)}")
-    if told := list(_effects(data)):
-        lines += ["\neach setting by itself, in a model of all trials:", *told]
     if data.failures:
         lines.append("\nfailed and infeasible trials:")
         lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]
@@ -102,18 +99,6 @@ def _after_table(data: ReportData) -> list[str]:
         lines.append("\ntime spent:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in data.phases]
     return lines
-
-
-def _effects(data: ReportData) -> Iterator[str]:
-    """Yield a line on each change of the result, or of the fastest trial, with a visible effect."""
-    found = data.answer or data.incumbent
-    for one in data.effects:
-        if found is not None and one.is_significant and found.config[one.knob] == one.value:
-            low, high = one.interval
-            yield (
-                f"  {one.knob}={spelled(one.value)} is {one.ratio:.2f}x as fast as "
-                f"{spelled(one.own)} ({low:.2f} to {high:.2f})"
-            )
 
 
 def _chosen_trials(data: ReportData) -> list[FinishedTrial]:
