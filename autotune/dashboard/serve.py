@@ -109,7 +109,8 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
             address = f"http://127.0.0.1:{server.server_port}/"
             to_stderr(f"{', '.join(names)} in {place.shown}, read-only")
             to_stderr(f"Optuna Dashboard: {address}  (Ctrl-C ends it)")
-            if browser and (sys.platform == "darwin" or any(map(os.environ.get, _WINDOWS))):
+            shows = sys.platform == "darwin" or any(os.environ.get(name) for name in _WINDOWS)
+            if browser and shows:
                 webbrowser.open(address)
             server.serve_forever()
     except KeyboardInterrupt:
