@@ -25,6 +25,7 @@ from autotune.accuracy.script_quality import FirstLossChecker
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
+from autotune.context.script_ways import ScriptTraits
 from autotune.context.search_context import SearchContext, sha256_of, survey
 from autotune.process.runner import Runner
 from autotune.searching.run.diagnosis import time_stages
@@ -171,7 +172,7 @@ class _Recording:
 
     @property
     def _is_script(self) -> bool:
-        return self.context.observed is not None
+        return isinstance(self.context.traits, ScriptTraits)
 
     def _time_stages(self) -> None:
         """Record the stages of the baseline; a script's are known since it was observed."""

@@ -44,10 +44,7 @@ _LATE_SHARE = 1 / 15
 
 def probe_seconds(context: SearchContext) -> float:
     """Return the approximate seconds that the baseline trains in a probe."""
-    seen = context.observed
-    if seen is None or not seen.samples_per_second:
-        return _usual_seconds(context)
-    until = _fell_after(context) / seen.samples_per_second
+    until = _fell_after(context) / (context.traits.seen.samples_per_second or math.inf)
     return max(_usual_seconds(context), min(until, _most_late(context)))
 
 
@@ -85,7 +82,7 @@ def _most_late(context: SearchContext) -> float:
 
 def _fell_after(context: SearchContext) -> int:
     """Return the samples after which the loss of an observed script had fallen; 0 if unknown."""
-    loss = None if context.observed is None else context.observed.loss
+    loss = context.traits.seen.loss
     return (loss and loss.fell_after) or 0
 
 
@@ -353,16 +350,13 @@ class AccuracyProber:
         return config.replace(**{name: baseline[name] for name in (*names, *exact)})
 
     def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
-        """Return the quality for the first `seeds` seeds; known seeds are not probed again.
-
-        A script has a process for each seed.
-        """
+        """Return the quality for the first `seeds` seeds; known seeds are not probed again."""
         trained = self.training_equivalent(config)
         key = trained.quality_key()
         have = self._known(key)
         if len(have) >= seeds:
             return have[:seeds]
-        until = seeds if self.context.observed is None else len(have) + 1
+        until = len(have) + 1 if self.context.judge.needs_whole_runs else seeds
         # A metric that a script prints is not available before its training.
         is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
         gains = is_loss and self.context.options.accuracy.tolerance.relative

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from autotune.configuration.constraints import OF_SPLIT, UNNOTICED
+from autotune.configuration.evidence import GateEvidence
 from autotune.configuration.job import Gate
 from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -71,6 +72,9 @@ class NumericsChecker:
     context: SearchContext
     runner: Runner
     study: TuningStudy
+
+    measured: ClassVar[tuple[str, ...]] = tuple(GateEvidence.model_fields)
+    """Errors that the evidence of a result has, whatever judges it."""
 
     def gated(self, config: TrainingConfig) -> Gated | Failure | None:
         """Return the measured errors of the numerics of `config`; None if no check is needed.

@@ -67,6 +67,8 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
     Gradients at equal weights show which settings only round, and so need no seeds.
     """
 
+    measured = ("loss_error",)
+
     def needed(self, config: TrainingConfig) -> bool:
         """Return whether the losses of `config` were or will be compared."""
         known = self.study.notes.numerics_checks.get(_UNTOUCHED)
@@ -88,8 +90,7 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
         what takes effect later is compared with a run that had the same first steps. And a first
         update shows the effect of the optimizer's kernels only if its gradients are the same.
         """
-        seen = self.context.observed
-        replaced = [name for name in _NUMERICS if seen and name in seen.own]
+        replaced = [name for name in _NUMERICS if name in self.context.traits.seen.own]
         at_once = (*_AT_ONCE, *replaced)
         return self._reduced(config, at_once), self._reduced(config, (_OPTIMIZER,))
 
@@ -134,8 +135,8 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
         tested, reference = self._compared(config)
         if self._is_lower(tested):
             return False
-        own, seen = self.study.notes.numerics_checks.get(_UNTOUCHED), self.context.observed
-        known = own or (seen and seen.loss)
+        own = self.study.notes.numerics_checks.get(_UNTOUCHED)
+        known = own or self.context.traits.seen.loss
         if not (isinstance(known, FirstLosses | ObservedLoss) and known.sums.gradients):
             return False
         parts = {tested, *self._parts(config)} - {reference}
@@ -203,14 +204,14 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
 
         This is so with another seed, or if the baseline is not what was observed.
         """
-        seen, own = self.context.observed, self.context.baseline
-        if seen is None or seen.loss is None or len(seen.loss.first) < FIRST_STEPS:
+        seen, own = self.context.traits.seen, self.context.baseline
+        loss = seen.loss
+        if loss is None or len(loss.first) < FIRST_STEPS:
             return None
         settings = TrainingConfig.of(seen.workload.baseline)
         same = all(settings[name] == own[name] for name in (*BATCH_KNOBS, *_NUMERICS))
-        if not same or not seen.loss.moves or self.context.options.sampling.seed != FIRST_SEED:
+        if not same or not loss.moves or self.context.options.sampling.seed != FIRST_SEED:
             return None
-        loss = seen.loss
         first = loss.first[:FIRST_STEPS]
         return FirstLosses(first, loss.backwards_per_step, loss.moves, loss.sums)
 

@@ -14,7 +14,7 @@ from autotune.calling.target import is_program
 from autotune.configuration import mismatch
 from autotune.configuration.best_config import read_best
 from autotune.configuration.flag_types import folder_name, settings
-from autotune.context.options import SearchOptions
+from autotune.context.options import SearchOptions, WorkloadOptions
 from autotune.process.common.child_ties import this_place
 from autotune.process.common.interpreter import SEARCHES, check_installed, check_torch
 from autotune.process.common.trial_folder import write_atomically
@@ -131,9 +131,8 @@ def options_of(
         check_installed("scipy", f"--sampler {flags['sampler']}")
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a directory. Name a file, such as {out / BEST}.")
-    script = flags.get("script")
-    named = script.module if script is not None else None
-    study = study or named or (model.resolve().parent.name if model.stem == "model" else model.stem)
+    study = study or WorkloadOptions(model, flags.get("script")).called.module
+    study = study or (model.resolve().parent.name if model.stem == "model" else model.stem)
     _check_text("--study", study)
     budget = flags.get("time_budget")
     if budget is not None and budget < FEWEST_SECONDS:

@@ -94,8 +94,8 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     ):
 
         def tell(seen: Observed, notes: Sequence[str]) -> None:
-            lines = written_lines(options, seen, options.processes)
-            write("\n".join([*lines, *(f"  {note}" for note in notes)]))
+            if lines := written_lines(options, seen, options.processes):
+                write("\n".join([*lines, *(f"  {note}" for note in notes)]))
 
         for now in states_of(options, runner, folder, tell):
             write(last_round_line(comparison, now))

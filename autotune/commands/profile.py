@@ -36,7 +36,7 @@ def profile(model: Path, **flags: Any) -> None:
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
     module). Arguments of the script go after `--`.
     """
-    model, script = scripts.called_script(model, flags)
+    model, script = scripts.called_script(model, flags, profiles=True)
     unwind_on_sigterm()
     execute_profile(common.options_of(model, **flags, script=script))
 
@@ -53,19 +53,18 @@ def execute_profile(options: SearchOptions) -> None:
         execute.one_runner(folder, keep) as runner,
     ):
         with signs_of_life("the profile") as write:
-            script = options.workload.script
-            workload = replace(options.workload, script=script and script.profiled())
-            study = replace(options.study, folder=folder)
-            context = survey(replace(options, study=study, workload=workload), runner)
-            for line in written_lines(options.workload, context.observed, context.processes):
+            options = replace(options, study=replace(options.study, folder=folder))
+            context = survey(options, runner)
+            seen = context.traits.seen
+            for line in written_lines(options.workload, seen, context.processes):
                 write(line)
             stages = time_stages(context, runner)
-            profiled = (context.observed and context.observed.profiled) or runner.run(
+            profiled = seen.profiled or runner.run(
                 context.job(Profile(), context.baseline), folder / "trials" / "profile"
             )
             rate = _rate(context, runner, folder / "trials" / "whole")
-        # A script's operators are useful even without its phases.
-        is_told = isinstance(stages, Diagnosed) or context.observed is not None
+        # Operators that were seen beside the steps are useful even without their phases.
+        is_told = isinstance(stages, Diagnosed) or seen.profiled is not None
         if not (is_told and isinstance(profiled, Profiled)):
             failure = as_failure(profiled if is_told else stages)
             log = folder / "trials" / ("profile" if is_told else "diagnosis") / "stderr.log"
@@ -83,7 +82,7 @@ def execute_profile(options: SearchOptions) -> None:
 
 def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
     """Return the samples per second of training as a whole; None if it cannot be timed."""
-    if context.observed is not None:
-        return context.observed.samples_per_second
+    if context.traits.seen.samples_per_second:
+        return context.traits.seen.samples_per_second
     whole = runner.run(context.job(Measure(MeasurePlan()), context.baseline), folder)
     return whole.measurement.samples_per_second if isinstance(whole, Measured) else None

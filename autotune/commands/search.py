@@ -368,6 +368,6 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
         context = survey(options, BudgetedRunner(runner, clock), folder)
     for line in plan_lines(context):
         to_stderr(line)
-    if context.observed is None:
+    if options.workload.script is None:
         to_stderr(estimate(context))
     to_stderr("the search itself also leaves out settings that cannot matter")

@@ -13,17 +13,17 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.inspection import inspect_workload, observation, observe
+from autotune.context.inspection import look
 from autotune.context.options import Resources, WorkloadOptions
-from autotune.context.own_knobs import flags_in, of_scripts
+from autotune.context.own_knobs import words_of
 from autotune.context.ranks import check_room
-from autotune.context.script_ways import call, known_maps, out_of_reach, with_proposed
-from autotune.knobs.own import unknown_options
+from autotune.context.script_ways import Wanted
+from autotune.context.workload import Traits
 from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.outcome import Failure, Lost, Observed, WorkloadFacts, describe
+from autotune.values.outcome import Failure, Lost, Observed, describe
 from autotune.values.statistics import Interval
 
 FEWEST_ROUNDS = 6
@@ -131,8 +131,7 @@ def compare(
         AutotuneError: a process was lost to a fault of the machine, and lost again.
     """
     found = _found(options, runner, folder)
-    if found.observed is not None:
-        tell(found.observed, found.notes)
+    tell(found.traits.seen, found.notes)
     a, b, course = _prepare(options, found, runner, folder)
     comparison, places = paired.PairedComparison(), paired.orders(2, options.seed)
     repeats: paired.Repeats[paired.Results] = paired.Repeats(options.rounds)
@@ -160,20 +159,13 @@ class _Found:
     """The workload's own settings."""
     host_seconds: float
     """Seconds to start a warm host for a round."""
-    observed: Observed | None = None
-    """Observation of the untouched script; None for a model.py."""
-    script: ScriptOptions | None = None
-    """Its call with the maps that it has flags for; None for a model.py."""
-    notes: tuple[str, ...] = ()
-    """Notes on maps of its preset that it has no flags for."""
+    traits: Traits
+    notes: tuple[str, ...]
+    """Notes on a script's flags, and on maps of its preset that it has no flags for."""
 
     def call(self, config: TrainingConfig) -> Script | None:
-        """Return the call of the script under a configuration; its own one is left untouched."""
-        if self.script is None or self.observed is None:
-            return None
-        if config == self.own:
-            return self.script.call()
-        return call(self.script, self.observed, config)
+        """Return the call of a script under a configuration; its own one is left untouched."""
+        return self.traits.call(None if config == self.own else config)
 
 
 def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
@@ -183,25 +175,21 @@ def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
         UsageError: a side has settings that cannot reach the workload.
     """
     check_room(options.resources)
-    observed, script = None, options.script
-    notes: tuple[str, ...] = ()
-    if script is not None:
-        observing = observation(options.model_path, script, _DEADLINE_SECONDS)
-        observed = observe(runner, options.resources.started(observing), folder / "script")
-        script, notes = _mapped(options, script, observed)
-    workload = WorkloadOptions(options.model_path, fresh_data=options.fresh_data)
-    inspected, host_seconds = inspect_workload(
-        workload, options.resources, observed, runner, folder / "inspect"
+    workload = WorkloadOptions(options.model_path, options.script, fresh_data=options.fresh_data)
+    place = folder / "inspect"
+    traits, inspected, seconds, notes = look(
+        workload, options.resources, runner, place, _wanted(options)
     )
-    if inspected.is_shared:
-        host_seconds += inspected.dataset_seconds
-    facts = inspected.workload
-    assert facts is not None
-    own = TrainingConfig.of(facts.baseline).resolved(inspected.machine)
+    seconds += inspected.dataset_seconds if inspected.is_shared else 0.0
+    own = TrainingConfig.of(traits.facts.baseline).resolved(inspected.machine)
     if options.a.config is not None and options.a.config["deterministic"]:
         own = own.replace(deterministic=True)  # as when A was confirmed
-    found = _Found(inspected.machine, own, host_seconds, observed, script, notes)
-    _check_sides(options, found, facts)
+    taken = (
+        f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
+        for flag in traits.proposed
+    )
+    found = _Found(inspected.machine, own, seconds, traits, (*notes, *taken))
+    _check_sides(options, found)
     return found
 
 
@@ -244,47 +232,31 @@ def _prepare(
     )
 
 
-def _mapped(
-    options: ComparisonOptions, script: ScriptOptions, observed: Observed
-) -> tuple[ScriptOptions, tuple[str, ...]]:
-    """Return the script with the maps that the sides need, and notes on its flags.
-
-    Raises:
-        UsageError: a flag is named that the script does not have.
-    """
-    today = TrainingConfig.of(observed.workload.baseline)
+def _wanted(options: ComparisonOptions) -> Wanted:
+    """Return what a comparison asks of the observed run of a script: maps that its sides need."""
     sides = {side.label: side.config for side in (options.b, options.a) if side.config is not None}
-    own = {
-        name.removeprefix("flags."): label
+
+    def knobs(today: TrainingConfig) -> list[str]:
+        configs = sides.values()
+        return [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in configs)]
+
+    flags = {
+        word: label
         for label, config in sides.items()
-        for name in flags_in(dict(config.own))
+        for word in words_of("flags", dict(config.own))
     }
-    script, lacking = known_maps(script, observed.surroundings, own)
-    changed = [name for name in BATCH_KNOBS if any(c[name] != today[name] for c in sides.values())]
-    script, doubts = with_proposed(script, observed, changed, own)
-    taken = (
-        f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
-        for flag in script.proposed
-    )
-    return script, (*lacking, *taken, *doubts)
+    return Wanted(flags=flags, knobs=knobs)
 
 
-def _check_sides(options: ComparisonOptions, found: _Found, facts: WorkloadFacts) -> None:
+def _check_sides(options: ComparisonOptions, found: _Found) -> None:
     """Raise an error if settings cannot reach the workload; all are named."""
-    faults = []
-    for side in (options.a, options.b):
-        if side.config is None:
-            continue
-        if found.observed is None or found.script is None:
-            own = dict(side.config.own)
-            wrong = [fault for _, fault in unknown_options(own, facts.signatures)]
-            wrong += [f"{name} is for training scripts." for name in of_scripts(own)]
-        else:
-            config = side.config.resolved(found.machine)
-            out = out_of_reach(config, found.own, found.script, found.observed)
-            path = options.model_path
-            wrong = [f"{setting} cannot be applied to {path}: {why}." for setting, why in out]
-        faults += [f"{side.label}: {fault}" for fault in wrong]
+    path, machine = options.model_path, found.machine
+    faults = [
+        f"{side.label}: {fault}"
+        for side in (options.a, options.b)
+        if side.config is not None
+        for fault in found.traits.faults(path, side.config.resolved(machine), found.own)
+    ]
     if faults:
         raise UsageError("\n".join(faults))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from autotune.calling.arguments import Edit, edits_of, files_digest
 from autotune.calling.flag import BATCH_CALLS, Flag, calls_of, variables_of
-from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
 
@@ -98,6 +98,11 @@ class Judge:
         return self.by not in ("gradients", "nothing")
 
     @property
+    def needs_whole_runs(self) -> bool:
+        """True if each seed needs a process of its own, which prints or shows its quality."""
+        return self.by in ("training_loss", "metric_regex")
+
+    @property
     def name_a_metric(self) -> str:
         """Why only settings that preserve results are tried; empty if others are too."""
         if not self.doubt:
@@ -114,15 +119,13 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """Options of a search of a script."""
+    """How a script is called and judged, as the user asked."""
 
     arguments: tuple[str, ...]
     flags: tuple[Flag, ...] = ()
     preset: tuple[Flag, ...] = ()
     """Maps of a preset; those count whose flags the script has."""
     preset_name: str | None = None
-    watched: tuple[str, ...] = ()
-    """Further arguments of calls that the observed run is to see."""
     only_exact: bool = False
     """True to try only settings that preserve results."""
     metric: str | None = None
@@ -132,51 +135,48 @@ class ScriptOptions:
     """Name of the module to run, as `python -m` does; None: the file itself."""
     proposes: bool = True
     """True to map flags that the script is seen to have, where there is no doubt."""
-    proposed: tuple[Flag, ...] = ()
-    """Those of `flags` that no `--map` named: the script was seen to have them."""
     workdir: str | None = None
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
-    found: Judge = Judge("nothing")
-    """The judge that the observed run found, for a script without a metric."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
     profiles: bool = False
-    """True if the observed run is to report its operators; it judges nothing then."""
-    refusal: str = ""
-    """Reason why the training loss cannot judge other batches; empty if it can."""
+    """True if the observed run is to report its operators."""
 
     @property
     def judge(self) -> Judge:
-        """The quality by which trainings are judged, given the options."""
+        """The judge that is asked for; where none is, the training loss, if that can judge."""
         if self.keeps_nothing:
             return Judge("unneeded")
         if self.only_exact:
             return Judge("nothing", doubt=_AS_ASKED)
-        return self.found if self.metric is None else Judge("metric_regex", self.higher_is_better)
+        if self.metric is not None:
+            return Judge("metric_regex", self.higher_is_better)
+        return Judge("training_loss", loss="mean")
 
-    def profiled(self) -> ScriptOptions:
-        """Return the options whose observed run is profiled."""
-        return replace(self, keeps_nothing=True, profiles=True)
+    def untouched(self, watched: Iterable[str] = ()) -> Script:
+        """Return the call of the script as it is; `watched` are arguments of calls to report."""
+        mapped = (flag.call for flag in self.flags if flag.call)
+        names = dict.fromkeys((*BATCH_CALLS, *watched, *mapped))
+        return Script(
+            self.arguments,
+            metric=self.metric,
+            module=self.module,
+            workdir=self.workdir,
+            calls=tuple((name, None) for name in names),
+        )
 
     def call(
         self,
-        config: TrainingConfig | None = None,
+        config: TrainingConfig,
         asked: tuple[str, ...] = (),
         own: Mapping[str, Value] = _NOTHING,
     ) -> Script:
-        """Return the call of the script under a configuration, or unchanged without one."""
-        unchanged = Script(
-            self.arguments, asked, self.metric, module=self.module, workdir=self.workdir
-        )
-        if config is None:
-            seen = (flag.call for flag in self.flags if flag.call)
-            names = dict.fromkeys((*BATCH_CALLS, *self.watched, *seen))
-            return replace(unchanged, calls=tuple((name, None) for name in names))
+        """Return the call of the script under a configuration."""
         by_flag = tuple(flag.knob for flag in self.flags if flag.carries(config[flag.knob]))
         variables = (f"env.{name}" for name in config.of_kind("env"))
         calls, settings = own_calls(config), config.every()
         return replace(
-            unchanged,
+            self.untouched(),
             arguments=with_flags(self.arguments, self.flags, config),
             asked=(*asked, *variables, *(f"calls.{name}" for name in calls)),
             by_flag=by_flag,
@@ -186,9 +186,8 @@ class ScriptOptions:
             calls=tuple((calls_of(self.flags, settings) | calls).items()),
         )
 
-    @property
-    def facts(self) -> dict[str, object]:
-        """The script's part of a study's identity: its options and its config files.
+    def identity(self, judge: Judge) -> dict[str, object]:
+        """Return the script's part of a study's identity: its options and its config files.
 
         Arguments are hashed, because they may hold secrets.
         """
@@ -197,25 +196,10 @@ class ScriptOptions:
             **({} if self.module is None else {"module": self.module}),
             "arguments_sha256": hashlib.sha256(arguments.encode()).hexdigest(),
             "metric": [self.metric, self.higher_is_better],
-            "judge": [self.judge.by, self.judge.loss],
+            "judge": [judge.by, judge.loss],
         }
         files = files_digest(self.arguments)
         return {"script": options} | ({} if files is None else {"argument_files_sha256": files})
-
-    def refuses(self, name: str) -> bool:
-        """Return True if the training loss cannot judge another value of a knob."""
-        return bool(self.refusal) and name in BATCH_KNOBS
-
-    def reaches(self, knob: Knob) -> bool:
-        """Return True if a search can apply the knob to the script."""
-        is_tried = is_harmless(knob) or self.judge.tries_numerics
-        # A knob of numerics may compute the same, rounding in the number format aside.
-        rounds = knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
-        is_tried |= self.judge.by == "gradients" and rounds
-        is_mapped = knob.name in {flag.knob for flag in self.flags}
-        if knob.name in BY_FLAG_ONLY or is_mapped:
-            return is_mapped and is_tried and not self.refuses(knob.name)
-        return not knob.script_obstacle and is_tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def plan_lines(context: SearchContext) -> list[str]:
     budget = f"{min(context.trials, space.size)} trials"
     if context.time_budget_seconds is not None:
         budget += f" or {span(context.time_budget_seconds)}"
-    runs = written_lines(options.workload, context.observed, context.processes)
+    runs = written_lines(options.workload, context.traits.seen, context.processes)
     if runs:  # of a script
         runs.insert(1, f"  {estimate(context)}")
     return [
@@ -94,7 +94,7 @@ def _own_settings(context: SearchContext) -> str:
     """
     config, varied = tuple(context.baseline.items()), context.space.varied()
     own = {k: value for k, value in config if value != k.default}
-    if context.observed is not None and not context.observed.training_loader:
+    if context.options.workload.script and not context.traits.seen.training_loader:
         own = {k: v for k, v in own.items() if k.name != "batch_size" and v != k.idle}
     told = {k.name: value for k, value in config if k.name in varied or k in own}
     return f"{render(told)}; otherwise PyTorch's defaults" if told else "PyTorch's defaults"
@@ -102,8 +102,8 @@ def _own_settings(context: SearchContext) -> str:
 
 def _observed_lines(context: SearchContext) -> Iterator[str]:
     """Yield lines on the observed training of the unchanged script."""
-    seen, script = context.observed, context.options.workload.script
-    if seen is None or script is None:
+    seen = context.traits.seen
+    if context.options.workload.script is None:
         return
     yield (
         f"{context.options.workload.model_path} is run as a training script: each trial starts it "
@@ -133,11 +133,11 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
 
 
 def written_lines(
-    workload: WorkloadOptions | ComparisonOptions, seen: Observed | None, processes: int
+    workload: WorkloadOptions | ComparisonOptions, seen: Observed, processes: int
 ) -> list[str]:
     """Return the lines on the command of a script and on where it was seen to write."""
     script = workload.script
-    if script is None or seen is None:
+    if script is None:
         return []
     each = f", in each of {processes} processes" if processes > 1 else ""
     return [
@@ -208,16 +208,16 @@ def estimate(context: SearchContext) -> str:
 
     torch is imported once for most of them.
     """
-    seen, plan, budget = context.observed, MeasurePlan(), context.time_budget_seconds
+    seen, plan, budget = context.traits.seen, MeasurePlan(), context.time_budget_seconds
     each = context.start_seconds + plan.max_seconds
-    if seen is not None and seen.steps_per_second:
+    if seen.steps_per_second:
         timing = max(plan.max_seconds, plan.block_counts[0] / seen.steps_per_second)
         start = max(0.0, seen.start_seconds - seen.import_seconds)
         each = start + plan.warmup_steps / seen.steps_per_second + timing
     least, most = _counts(context)
     room = most if budget is None else min(most, max(1, round(budget / max(1.0, each))))
     count = f"{least} to {room}" if room > least else f"{room}"
-    noun = "processes" if seen is None else "starts of the script"
+    noun = "starts of the script" if context.options.workload.script else "processes"
     within = "" if budget is None else f" in {span(budget)}"
     told = f"about {count} {noun}{within}, about {span(each)} each with your settings"
     if room < least:
@@ -231,7 +231,7 @@ def _counts(context: SearchContext) -> tuple[int, int]:
     with_budget = context.time_budget_seconds is not None
     least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * ROUND_COUNTS[0]
     most = RUNS + trials + (MOST_AT_ONCE + 1) ** 2 + 2 * ROUND_COUNTS[-1]
-    if context.observed is not None and judge.has_quality:
+    if judge.needs_whole_runs:
         # A seed of the untouched script at least. At most each trial has its first losses compared
         # and a seed of its own, and an incumbent is validated on seeds of both.
         least += 1

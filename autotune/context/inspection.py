@@ -10,9 +10,11 @@ import json
 import math
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from autotune.calling.arguments import files_digest
 from autotune.configuration.job import Inspect, Job, Observe, Profile
@@ -20,6 +22,8 @@ from autotune.configuration.script import ScriptOptions
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import Resources, WorkloadOptions
 from autotune.context.ranks import check_launched
+from autotune.context.script_ways import Wanted, mapped
+from autotune.context.workload import Traits, traits_of_model
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.process.runner import Runner
 from autotune.values import outcome as outcomes
@@ -48,35 +52,52 @@ def inspection(device: str, model_path: Path | None, deadline_seconds: float = 3
     return Job(Inspect(), device, path, deadline_seconds=deadline_seconds)
 
 
-def inspect_workload(
-    workload: WorkloadOptions,
-    resources: Resources,
-    observed: outcomes.Observed | None,
-    runner: Runner,
-    folder: Path,
-    deadline_seconds: float = 300.0,
-) -> tuple[outcomes.Inspected, float]:
-    """Inspect machine and workload; for an observed script only the machine, on its device.
+class Looked(NamedTuple):
+    """A workload and its machine, as their first processes showed them."""
 
-    Return also the seconds of a start: those of the child, without building the dataset, or if they
-    are more, those until the script had imported torch, since its host is warm by now.
+    traits: Traits
+    inspected: outcomes.Inspected
+    start_seconds: float
+    """Seconds of a start, without building the dataset."""
+    notes: tuple[str, ...] = ()
+    """Notes on a script's flags."""
+
+
+def look(
+    workload: WorkloadOptions, resources: Resources, runner: Runner, folder: Path, wanted: Wanted
+) -> Looked:
+    """Inspect machine and workload; a script is run for some steps to observe it.
+
+    Raises:
+        UsageError: there is no such device, or the script lacks a flag that is named.
+        WorkloadError: the workload cannot be built, or fails.
+        NotSearchedEnoughError: the time budget is too short for the inspection.
     """
-    if observed is None:
-        job = inspection(resources.device, workload.model_path, deadline_seconds)
+    script, deadline = workload.script, wanted.deadline_seconds
+    if script is None:
+        job = inspection(resources.device, workload.model_path, deadline)
         task = Inspect(baseline=workload.baseline)
-        job = replace(job, task=task, fresh_data=workload.fresh_data)
-    else:
-        job = inspection(observed.device, None, deadline_seconds)
-        task = Inspect(observed.visible_devices, processes=observed.processes)
-        job = replace(job, task=task)
-    if observed is None or resources.launch:  # which may show a script other devices
+        job = resources.started(replace(job, task=task, fresh_data=workload.fresh_data))
+        found, seconds = _timed(runner, job, folder)
+        assert found.workload is not None
+        traits = traits_of_model(found.workload, found.machine.device, found.processes)
+        return Looked(traits, found, seconds)
+    job = resources.started(observation(workload.model_path, script, deadline, wanted.calls))
+    seen = observe(runner, job, folder / "script", wanted.loss_seconds)
+    of_script, notes = mapped(script, seen, wanted)
+    job = inspection(seen.device, None, deadline)
+    job = replace(job, task=Inspect(seen.visible_devices, processes=seen.processes))
+    if resources.launch:  # which may show a script other devices
         job = resources.started(job)
+    found, seconds = _timed(runner, job, folder)
+    # The host of the script is warm by now.
+    return Looked(of_script, found, max(seconds, seen.import_seconds), notes)
+
+
+def _timed(runner: Runner, job: Job, folder: Path) -> tuple[outcomes.Inspected, float]:
     started = time.monotonic()
     found = inspect(runner, job, folder)
-    seconds = max(0.0, time.monotonic() - started - found.dataset_seconds)
-    if observed is None:
-        return found, seconds
-    return replace(found, workload=observed.workload), max(seconds, observed.import_seconds)
+    return found, max(0.0, time.monotonic() - started - found.dataset_seconds)
 
 
 def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
@@ -105,16 +126,16 @@ def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
     )
 
 
-def observation(path: Path, script: ScriptOptions, deadline_seconds: float) -> Job:
-    """Return the job that runs a script as it is for some steps."""
+def observation(
+    path: Path, script: ScriptOptions, deadline_seconds: float, watched: Sequence[str] = ()
+) -> Job:
+    """Return the job that runs a script as it is for some steps; see `ScriptOptions.untouched`."""
+    profile = Profile() if script.profiles else None
     return Job(
-        Observe(
-            source=_digest(path, script),
-            profile=Profile() if script.profiles else None,
-        ),
+        Observe(source=_digest(path, script), profile=profile),
         device="auto",
         model_path=str(path.resolve()),
-        script=script.call(),
+        script=script.untouched(watched),
         deadline_seconds=deadline_seconds,
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from autotune.configuration.constraints import THROUGHPUT, Objective, Tolerance
 from autotune.configuration.job import Job
-from autotune.configuration.script import Judge, ScriptOptions
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import EffectiveBatch, find_space, read_space
 from autotune.configuration.training_config import LrRule, TrainingConfig, render
 from autotune.knobs.base import Value
@@ -47,11 +47,10 @@ class WorkloadOptions:
     deterministic: bool = False
     """True if all settings, the user's included, run in torch's deterministic mode."""
 
-    def judge(self, facts: WorkloadFacts) -> Judge:
-        """Return what judges a training."""
-        if self.script is not None:
-            return self.script.judge
-        return Judge("evaluate", True) if facts.has_evaluate else Judge("held_out_loss")
+    @property
+    def called(self) -> ScriptOptions:
+        """The call of the file; a model.py has neither arguments nor a module."""
+        return self.script or ScriptOptions(())
 
     def held_batch(self, baseline: TrainingConfig) -> int | None:
         """Return the samples of every optimizer step; None if they may vary."""

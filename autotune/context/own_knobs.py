@@ -12,7 +12,15 @@ from autotune.configuration.script import ScriptOptions, is_switch
 from autotune.configuration.search_space import SpaceFile, read_own_knobs
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.base import Value, spelled
-from autotune.knobs.own import BUILDERS, OwnKnob, name_to_read, own_knob, own_knobs, unknown_options
+from autotune.knobs.own import (
+    BUILDERS,
+    Kind,
+    OwnKnob,
+    name_to_read,
+    own_knob,
+    own_knobs,
+    unknown_options,
+)
 from autotune.values.errors import UsageError
 from autotune.values.outcome import WorkloadFacts
 from autotune.values.strict_yaml import read
@@ -39,9 +47,9 @@ def check_own_knobs(file: SpaceFile, workload: WorkloadOptions) -> None:
         raise UsageError("\n".join(faults))
 
 
-def with_preset(file: SpaceFile, script: ScriptOptions | None) -> SpaceFile:
+def with_preset(file: SpaceFile, script: ScriptOptions) -> SpaceFile:
     """Return the space with the settings of the script's preset that it does not name itself."""
-    if script is None or script.preset_name is None:
+    if script.preset_name is None:
         return file
     document, faults = read(preset_file(script.preset_name)), list[str]()
     shipped = read_own_knobs(document, faults)
@@ -57,24 +65,16 @@ def with_preset(file: SpaceFile, script: ScriptOptions | None) -> SpaceFile:
     return replace(file, own=own, offers={**file.offers, **offers})
 
 
-def flags_in(names: Iterable[str]) -> list[str]:
-    """Return the names of the flags of scripts."""
-    return [name for name in names if name.startswith("flags.")]
-
-
-def of_scripts(names: Iterable[str]) -> list[str]:
-    """Return the names of the settings that only a script has."""
-    return [name for name in names if name.startswith(("flags.", "calls."))]
-
-
-def calls_in(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the arguments of calls among settings of the user's own."""
-    return tuple(name.removeprefix("calls.") for name in names if name.startswith("calls."))
+def words_of(kind: Kind, names: Iterable[str]) -> dict[str, str]:
+    """Return the names of one kind of the user's own knobs, by the word that each sets."""
+    return {knob.word: knob.name for knob in own_knobs(names) if knob.kind == kind}
 
 
 def _misfit(name: str, workload: WorkloadOptions) -> str | None:
+    """Return why a knob of the user's own does not fit the kind of workload; None if it does."""
     knob, script = own_knob(name), workload.script
-    assert knob is not None
+    if knob is None:
+        return None
     if script is None:
         return _FOR_SCRIPTS if knob.kind in ("flags", "calls") else None
     if knob.kind in BUILDERS:
@@ -101,8 +101,8 @@ def as_found(
     today = {**file.own.baseline, **facts.baseline, **workload.baseline}
     names = dict.fromkeys((*file.own.offers, *today))
     faults = dict(unknown_options(names, facts.signatures))
-    if workload.script is None:
-        faults |= {name: f"{name} {_FOR_SCRIPTS}" for name in of_scripts(names)}
+    misfits = {name: _misfit(name, workload) for name in names}
+    faults |= {name: f"{name} {fault}" for name, fault in misfits.items() if fault}
     if faults:
         lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
         raise UsageError("\n".join(lines))
@@ -129,8 +129,7 @@ def _found(
     if knob.kind == "calls":
         return None
     if knob.kind == "flags":
-        assert workload.script is not None
-        return _given(knob.word, workload.script, file.own.offers[knob.name])
+        return _given(knob.word, workload.called, file.own.offers[knob.name])
     signature = facts.signatures.get(BUILDERS[knob.kind])
     return None if signature is None else signature.defaults.get(knob.word)
 

@@ -16,7 +16,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import ALONE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
-from autotune.values.outcome import Inspected, Lost, Observed, TrialOutcome
+from autotune.values.outcome import Lost, Observed, TrialOutcome
 
 _OF_ALL = (
     jobs.Measure,
@@ -81,7 +81,7 @@ def check_launched(job: jobs.Job, outcome: TrialOutcome) -> None:
         raise UsageError(f"--launcher {shlex.join(job.launch)!r}: {outcome.detail}")
 
 
-def with_ranks(options: SearchOptions, found: Inspected | Observed) -> SearchOptions:
+def with_ranks(options: SearchOptions, found: Observed) -> SearchOptions:
     """Return the options with the processes that a launcher was found to start."""
     if options.resources.launch is None:
         return options

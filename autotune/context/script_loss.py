@@ -22,6 +22,7 @@ from autotune.configuration.search_space import SearchSpace, SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
 from autotune.context.ranks import held_by_each
+from autotune.context.script_ways import ScriptTraits
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.process.runner import Runner
@@ -39,46 +40,32 @@ _MOST_BY_CHANCE = 0.45
 
 def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -> float:
     """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
-    if script.keeps_nothing:
-        return 0.0
     own = file.own.effects
     changes_training = any(
         own[name] != "exact" if name in own else not is_harmless(knob_named(name))
         for name in file.offers
     )
-    if script.metric is not None or script.only_exact or not changes_training:
+    if script.judge.by != "training_loss" or not changes_training:
         return 0.0
     if budget is None:
         return outcomes.LOSS_SECONDS
     return min(outcomes.LOSS_SECONDS, max(_FEWEST_SECONDS, outcomes.LOSS_SHARE * budget))
 
 
-def judging(script: ScriptOptions, observed: outcomes.Observed) -> ScriptOptions:
-    """Return the options with the training loss as the judge, or why it cannot be."""
-    if script.metric is not None or script.only_exact or observed.loss is None:
-        return script
-    doubt, can_compare = observed.loss.doubt, bool(observed.loss.sums.settled_gradients)
-    judge = Judge("training_loss", loss="mean")
-    if doubt:
-        judge = Judge("gradients" if can_compare else "nothing", doubt=doubt)
-    return replace(script, found=judge)
-
-
 def judging_batches(
+    traits: ScriptTraits,
     options: SearchOptions,
     file: SpaceFile,
-    observed: outcomes.Observed,
     baseline: TrainingConfig,
     runner: Runner,
     folder: Path,
-) -> SearchOptions:
-    """Return the options with how a script's loss of other batch sizes is read, or refused."""
-    script = options.workload.script
-    assert script is not None
+) -> ScriptTraits:
+    """Return the traits with how a script's loss of other batch sizes is read, or refused."""
+    script, seen = traits.script, traits.seen
     mapped = [flag.knob for flag in script.flags if flag.knob in BATCH_KNOBS]
-    if script.judge.loss is None or observed.loss is None or not mapped:
-        return options
-    own, most = int(baseline["batch_size"] or 1), observed.workload.dataset_samples
+    if traits.judge.loss is None or seen.loss is None or not mapped:
+        return traits
+    own, most = int(baseline["batch_size"] or 1), traits.facts.dataset_samples
     offers = {name: file.offers.get(name, ()) if name in mapped else () for name in BATCH_KNOBS}
     apart = {
         config: abs(math.log(size / (_FACTOR * own)))
@@ -86,7 +73,7 @@ def judging_batches(
         if (size := int(config["batch_size"] or 1)) <= (most or size)
     }
     if not apart:
-        return options
+        return traits
     other = min(apart, key=apart.__getitem__)
     job = Job(
         TakeFirstSteps(_OTHER_STEPS),
@@ -98,19 +85,18 @@ def judging_batches(
     )
     outcome = runner.run(options.resources.started(job), folder)
     settings = render(other.differences(baseline))
-    if isinstance(outcome, outcomes.FirstLosses):
-        readings: tuple[Literal["mean", "sum"], ...] = ("mean", "sum")
-        for loss in readings:
-            if _agrees(observed.loss, outcome, as_sum=loss == "sum"):
-                found = replace(script.judge, loss=loss)
-                return of_script(options, replace(script, found=found))
-        reason = (
-            f"the first loss goes from {observed.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
-            f"with {settings}, so it is not a per-sample mean: use --metric-regex"
-        )
-    else:
-        reason = f"{settings} fails: {outcomes.describe(outcomes.as_failure(outcome))}"
-    return of_script(options, replace(script, refusal=reason))
+    if not isinstance(outcome, outcomes.FirstLosses):
+        failed = outcomes.describe(outcomes.as_failure(outcome))
+        return replace(traits, refusal=f"{settings} fails: {failed}")
+    readings: tuple[Literal["mean", "sum"], ...] = ("mean", "sum")
+    for loss in readings:
+        if _agrees(seen.loss, outcome, as_sum=loss == "sum"):
+            return replace(traits, judge=replace(traits.judge, loss=loss))
+    return replace(
+        traits,
+        refusal=f"the first loss goes from {seen.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
+        f"with {settings}, so it is not a per-sample mean: use --metric-regex",
+    )
 
 
 def _candidates(
@@ -141,19 +127,10 @@ def _agrees(own: outcomes.ObservedLoss, other: outcomes.FirstLosses, as_sum: boo
     return abs(found - first) <= allowed
 
 
-def of_script(options: SearchOptions, script: ScriptOptions) -> SearchOptions:
-    """Return the options with other options of the script."""
-    return replace(options, workload=replace(options.workload, script=script))
-
-
-def without_needless_loss(options: SearchOptions, space: SearchSpace) -> SearchOptions:
-    """Return the options without the loss as a judge if nothing is varied that it could judge."""
-    script = options.workload.script
-    if script is None or script.judge.loss is None:
-        return options
-    if any(
+def needed(judge: Judge, space: SearchSpace) -> Judge:
+    """Return the judge, without the training loss if nothing is varied that it could judge."""
+    is_needed = judge.loss is None or any(
         space.effect(name) != "exact" and not is_harmless(knob_named(name))
         for name in space.varied()
-    ):
-        return options
-    return of_script(options, replace(script, found=Judge("nothing")))
+    )
+    return judge if is_needed else Judge("nothing")

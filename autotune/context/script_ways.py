@@ -7,26 +7,35 @@ proposed ones. Other settings are applied by autotune itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
 
 from autotune.calling.arguments import whole_numbers
 from autotune.calling.flag import CALL, Flag
-from autotune.configuration.script import BY_FLAG_ONLY, Script, ScriptOptions, is_harmless
+from autotune.configuration.best_config import BestConfig
+from autotune.configuration.mismatch import digests_of_arguments
+from autotune.configuration.script import (
+    BY_FLAG_ONLY,
+    Judge,
+    Script,
+    ScriptOptions,
+    is_harmless,
+)
 from autotune.configuration.search_space import SpaceFile
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.options import WorkloadOptions
-from autotune.context.own_knobs import flags_in
+from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
+from autotune.context.workload import Traits
 from autotune.knobs import ALL_KNOBS, KNOBS
 from autotune.knobs.base import Knob, Value, spelled
 from autotune.knobs.compile import GRAPHS
 from autotune.knobs.own import BUILDERS, OwnKnob
 from autotune.values.errors import UsageError
-from autotune.values.outcome import Observed, ScriptFlag, Surroundings
+from autotune.values.outcome import Diagnosed, Observed, Rejected, ScriptFlag, Surroundings
 from autotune.values.text import by_reason, did_you_mean
 
 _SCALED = "float16"
+_NOT_TOLD = "the phases of this script's steps cannot be separated"
 _NEEDS_METRIC = "the training loss cannot compare that, so it needs --metric-regex"
 _TRAINER = ".TrainingArguments."
 # Names of flags, without dashes and what stands before the last dot.
@@ -41,57 +50,229 @@ _NAMES: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def with_maps(
-    workload: WorkloadOptions, script: ScriptOptions, file: SpaceFile, observed: Observed
-) -> tuple[WorkloadOptions, tuple[str, ...]]:
-    """Return the options with the maps that the observed flags allow, and notes on such flags.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of the observed run of a script, besides its training."""
 
-    `script` are the options of the workload's script, which it is to have.
+    calls: tuple[str, ...] = ()
+    """Arguments of calls that it is to report."""
+    loss_seconds: float = 0.0
+    """Seconds in which its loss should fall; 0 to ignore it."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Flags of the user's own, each with the place where it was named."""
+    knobs: Callable[[TrainingConfig], Collection[str]] = lambda _: ()
+    """Return the knobs that need a map, given the script's settings."""
+    deadline_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class ScriptTraits(Traits):
+    """The traits of a script: its observed run says how each setting reaches it."""
+
+    refusal: str = ""
+    """Reason why the training loss cannot judge other batches; empty if it can."""
+
+    counts_flops = False
+    settings_in = "it or its arguments"
+
+    def with_flags(self, flags: Iterable[Flag]) -> ScriptTraits:
+        """Return the traits with more maps in force."""
+        every = (*self.script.flags, *flags)
+        return replace(self, script=replace(self.script, flags=every, preset=()))
+
+    def call(self, config: TrainingConfig | None) -> Script:
+        """Return the call of the script under a configuration; None: without any setting.
+
+        Where that has another value than the script sets itself, the script's own gives way to it.
+        """
+        if config is None:
+            return self.script.untouched()
+        return self.script.call(config, self.asked(config), self.seen.workload.baseline)
+
+    def stages(self, processes: int) -> Diagnosed | Rejected:
+        """Return the seconds of each phase of its observed steps."""
+        if processes > 1:
+            return Rejected("with several processes, the phases of a script's steps are not timed")
+        return self.seen.stages or Rejected(_NOT_TOLD)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """Facts on how it is called, which must not change while a study goes on."""
+        return self.script.identity(self.judge)
+
+    def digests(self, answer: BestConfig) -> dict[str, object]:
+        """Return what the provenance of a result says of its arguments."""
+        return digests_of_arguments(answer, self.script.arguments)
+
+    def asked(self, config: TrainingConfig) -> tuple[str, ...]:
+        """Return the knobs that autotune applies itself.
+
+        These are the reachable knobs for which the script has no flag. A switch for another value,
+        such as --fp16 for bfloat16, does not count. A value that the script sets itself is left to
+        it.
+        """
+        values = ((flag, config[flag.knob]) for flag in self.script.flags)
+        # The flag, or its absence, sets the knob.
+        carried = (f.knob for f, it in values if f.only is None or it is None or f.carries(it))
+        flags, own = {*BY_FLAG_ONLY, *carried}, self.seen.workload.baseline
+        return tuple(
+            knob.name
+            for knob in ALL_KNOBS
+            if not self.obstacle(knob)
+            and knob.name not in flags
+            and not (knob.name in self.seen.own and config[knob.name] == own[knob.name])
+        )
+
+    def faults(self, path: Path, config: TrainingConfig, own: TrainingConfig) -> Iterator[str]:
+        """Yield why settings other than its `own` cannot be applied, each as a sentence."""
+        names = self.asked(config)
+        for knob, value in config.items():
+            flags = [flag for flag in self.script.flags if flag.knob == knob.name]
+            is_carried, why = any(flag.carries(value) for flag in flags), ""
+            if isinstance(knob, OwnKnob):
+                if knob.kind in BUILDERS:
+                    why = f"it is an argument of {BUILDERS[knob.kind]} in a model.py"
+            elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
+                continue
+            elif value in _unscaled(self.seen):
+                why = f"needs the script's own GradScaler: --map {knob.name}:{value}=--FLAG"
+            elif knob.name not in names:
+                why = self.obstacle(knob) or f"{flags[0].described} cannot pass it"
+            if why:
+                yield f"{knob.name}={spelled(value)} cannot be applied to {path}: {why}."
+
+    def narrowed(
+        self, file: SpaceFile, processes: int, holds_batch: bool
+    ) -> tuple[SpaceFile, tuple[str, ...]]:
+        """Return the space file without knobs that cannot reach the script, and a note on each.
+
+        So many `processes` train together. `holds_batch` is True if batch_size and
+        accumulation_steps may only change together.
+        """
+        seen, obstacles = self.seen, dict(self._obstacles(file))
+        named = {flag.knob for flag in (*self.script.flags, *self.proposed)}
+        unmapped = [name for name in BATCH_KNOBS if name not in named]
+        if holds_batch and unmapped:
+            for name in set(BATCH_KNOBS) & file.offers.keys():
+                obstacles[name] = f"keeping the effective batch needs --map {unmapped[0]}=--FLAG"
+        # Graphs write to the same memory each time, which code that the script compiles may keep.
+        barred = (*_unscaled(seen), *(GRAPHS if "compile_mode" in seen.own else ()))
+        offers = {
+            name: tuple(value for value in values if value not in barred or name not in KNOBS)
+            for name, values in file.offers.items()
+            if name not in obstacles
+        }
+        taken = [
+            f"searching {flag.knob} through {flag.described} (--no-map prevents it)"
+            for flag in self.proposed
+            if flag in self.script.flags and not self.refusal and flag.knob not in obstacles
+        ]
+        # Code that the script compiles for each shape might be compiled once.
+        may_share = seen.recompilations > 0 and "compile_dynamic" in seen.own
+        if may_share and "compile_mode" in offers and "compile_dynamic" not in offers:
+            offers["compile_dynamic"] = (None, True)
+            taken.append("searching compile_dynamic: the script's code is compiled again and again")
+        worth_a_note = {
+            name: why
+            for name, why in obstacles.items()
+            if not (processes == 1 and name in KNOBS and KNOBS[name].of_ranks)
+        }
+        own = TrainingConfig.of(seen.workload.baseline)
+        return replace(file, offers=offers), (*taken, *_kept(worth_a_note, own))
+
+    def _obstacles(self, file: SpaceFile) -> Iterator[tuple[str, str]]:
+        for knob in ALL_KNOBS:
+            if knob.name in file.offers and (why := self.obstacle(knob)):
+                yield knob.name, why
+        called = {name for flag in self.seen.surroundings.flags for name in flag.names}
+        for name, effect in file.own.effects.items():
+            word = name.removeprefix("calls.")
+            if word != name and f"{CALL}{word}" not in called:
+                yield name, _uncalled(word)
+            elif effect == "statistics" and self.judge.loss is not None:
+                yield name, f"it changes the course of training: {_NEEDS_METRIC}"
+            elif effect != "exact" and not self.judge.tries_numerics:
+                yield name, f"it may change the trained model: {self._unjudged}"
+
+    def obstacle(self, knob: Knob) -> str:
+        """Return why a search cannot apply the knob to the script; empty if it can."""
+        if knob.name in self.seen.fixed:
+            return self.seen.fixed[knob.name]
+        if self.refusal and knob.name in BATCH_KNOBS:
+            return self.refusal
+        # A knob of numerics may compute the same, rounding in the number format aside.
+        rounds = knob.effect == "numerics" and knob.name not in PRECISION and not knob.of_ranks
+        only_rounds = self.judge.by == "gradients" and rounds
+        is_tried = is_harmless(knob) or self.judge.tries_numerics or only_rounds
+        is_mapped = any(flag.knob == knob.name for flag in self.script.flags)
+        is_open = is_mapped or not (knob.name in BY_FLAG_ONLY or knob.script_obstacle)
+        return "" if is_tried and is_open else self._why_not(knob, is_mapped)
+
+    def _why_not(self, knob: Knob, is_mapped: bool) -> str:
+        if is_mapped:
+            return f"it changes the course of training: {self._unjudged}"
+        if way := next((flag.described for flag in self.proposed if flag.knob == knob.name), None):
+            return f"it could go through {way}, but changes training: {self._unjudged}"
+        if knob.effect == "statistics" and not knob.of_ranks:
+            needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
+            if knob.name == "batch_size" and not self.seen.training_loader:
+                return f"{needed}, the first dimension of the model's input"
+            return needed
+        if knob.name in BY_FLAG_ONLY:
+            return f"only the script can apply it: --map {knob.name}=--FLAG"
+        return knob.script_obstacle or f"it changes rounding: {self._unjudged}"
+
+    @property
+    def _unjudged(self) -> str:
+        return "--exact-only leaves it out" if self.script.only_exact else _NEEDS_METRIC
+
+
+def mapped(
+    script: ScriptOptions, observed: Observed, wanted: Wanted
+) -> tuple[ScriptTraits, tuple[str, ...]]:
+    """Return the traits of an observed script, with maps that leave no doubt, and notes on others.
+
+    These are the user's, those of its preset that it has flags for, and those of flags that the
+    search proposes.
 
     Raises:
-        UsageError: a map or the space names a flag that the script does not have.
+        UsageError: a map, or a flag of the user's own, names what the script does not have; all are
+            named.
     """
-    around = observed.surroundings
-    own = {name.removeprefix("flags."): name for name in flags_in(file.own.offers)}
-    places = {word: file.position(name) for word, name in own.items()}
-    script, lacking = known_maps(script, around, places)
-    today = TrainingConfig.of(observed.workload.baseline)
-    # A batch that is held needs both, whichever of them the space offers.
-    is_held = workload.held_batch(today) is not None and not file.offers.keys().isdisjoint(
-        BATCH_KNOBS
-    )
-    wanted = BATCH_KNOBS if is_held else ("batch_size",) if "batch_size" in file.offers else ()
-    script, notes = with_proposed(script, observed, wanted, own)
-    notes = notes if script.judge.tries_numerics else ()  # else no batch size can be tried
-    return replace(workload, script=script), (*lacking, *notes)
-
-
-def with_proposed(
-    script: ScriptOptions, observed: Observed, knobs: Iterable[str], own: Collection[str]
-) -> tuple[ScriptOptions, tuple[str, ...]]:
-    """Return the script with maps of the knobs that leave no doubt, and notes on others.
-
-    Nothing is proposed for a knob that is mapped, nor where the user wants no map; `own` are flags
-    of the user's own.
-    """
-    today, mapped = TrainingConfig.of(observed.workload.baseline), {f.knob for f in script.flags}
-    found = {name: today[name] for name in knobs if name not in mapped}
+    judge, today = judge_of(script, observed), TrainingConfig.of(observed.workload.baseline)
+    traits = ScriptTraits(observed.workload, judge, observed, script)
+    preset, lacking = _known_maps(script, observed.surroundings, wanted.flags)
+    traits = traits.with_flags(preset)
+    taken = {flag.knob for flag in traits.script.flags}
+    found = {name: today[name] for name in wanted.knobs(today) if name not in taken}
     if not (script.proposes and found):
-        return script, ()
+        return traits, lacking
     is_fed = bool(observed.training_loader)
-    flags, notes = proposals(observed.surroundings, found, script.arguments, is_fed)
-    flags = tuple(flag for flag in flags if {flag.name, *(flag.file_key or ())}.isdisjoint(own))
-    searched = flags if script.judge.tries_numerics else ()
-    return replace(script, flags=(*script.flags, *searched), proposed=flags), notes
+    flags, doubts = proposals(observed.surroundings, found, script.arguments, is_fed)
+    own = wanted.flags.keys()
+    flags = tuple(flag for flag in flags if own.isdisjoint((flag.name, *(flag.file_key or ()))))
+    traits = replace(traits, proposed=flags)
+    if not judge.tries_numerics:  # so no other batch size is tried
+        return traits, lacking
+    return traits.with_flags(flags), (*lacking, *doubts)
 
 
-def known_maps(
+def judge_of(script: ScriptOptions, observed: Observed) -> Judge:
+    """Return what judges an observed script: what was asked, or its loss if that is able to."""
+    asked, loss = script.judge, observed.loss
+    if asked.by != "training_loss" or (loss is not None and not loss.doubt):
+        return asked
+    if loss is None:
+        return Judge("nothing")
+    return Judge("gradients" if loss.sums.settled_gradients else "nothing", doubt=loss.doubt)
+
+
+def _known_maps(
     script: ScriptOptions, around: Surroundings, own: Mapping[str, str]
-) -> tuple[ScriptOptions, tuple[str, ...]]:
-    """Return the script with its own maps and those of its preset that it has flags for.
+) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
+    """Return the maps of a script's preset that it has flags for, and a note on each other one.
 
-    Return also a note on each other map of the preset. `own` says of each of the user's own flags
-    where it was named.
+    `own` says of each of the user's own flags where it was named.
 
     Raises:
         UsageError: a map, or a flag of the user's own, names what the script does not have; all are
@@ -107,13 +288,13 @@ def known_maps(
     # A script that reads no flags would not refuse one.
     seen = {name for flag in around.flags for name in flag.names}
     seen |= {word.partition("=")[0] for word in script.arguments}
-    known = [flag for flag in script.preset if seen.issuperset(flag.words)]
+    known = tuple(flag for flag in script.preset if seen.issuperset(flag.words))
     notes = (
         f"ignoring --map {flag.text} of the preset: this script has no such flag"
         for flag in script.preset
         if flag not in known
     )
-    return replace(script, flags=(*script.flags, *known)), tuple(notes)
+    return known, tuple(notes)
 
 
 def proposals(
@@ -233,75 +414,6 @@ def _knows(names: Sequence[str], word: str) -> bool:
     )
 
 
-def call(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> Script:
-    """Return the call of the script under a configuration.
-
-    Where that has another value than the script sets itself, the script's own gives way to it.
-    """
-    return script.call(config, asked(script, observed, config), observed.workload.baseline)
-
-
-def asked(script: ScriptOptions, observed: Observed, config: TrainingConfig) -> tuple[str, ...]:
-    """Return the knobs that autotune applies itself.
-
-    These are the reachable knobs that the script does not fix itself, and for which it has no flag.
-    A switch for another value, such as --fp16 for bfloat16, does not count. A value that the script
-    sets itself is left to it.
-    """
-    values = ((flag, config[flag.knob]) for flag in script.flags)
-    # The flag, or its absence, sets the knob.
-    carried = (f.knob for f, it in values if f.only is None or it is None or f.carries(it))
-    flags, own = {*BY_FLAG_ONLY, *carried}, observed.workload.baseline
-    return tuple(
-        knob.name
-        for knob in ALL_KNOBS
-        if script.reaches(knob)
-        and knob.name not in flags
-        and knob.name not in observed.fixed
-        and not (knob.name in observed.own and config[knob.name] == own[knob.name])
-    )
-
-
-def reachable(
-    file: SpaceFile, script: ScriptOptions, observed: Observed, processes: int, holds_batch: bool
-) -> tuple[SpaceFile, tuple[str, ...]]:
-    """Return the space file without knobs that cannot reach the script, and a note on each.
-
-    So many `processes` train together. `holds_batch` is True if batch_size and accumulation_steps
-    may only change together.
-    """
-    obstacles = dict(_obstacles(file, script, observed))
-    named = {flag.knob for flag in (*script.flags, *script.proposed)}
-    unmapped = [name for name in BATCH_KNOBS if name not in named]
-    if holds_batch and unmapped:
-        for name in set(BATCH_KNOBS) & file.offers.keys():
-            obstacles[name] = f"keeping the effective batch needs --map {unmapped[0]}=--FLAG"
-    # Graphs write to the same memory each time, which code that the script compiles may keep.
-    barred = (*_unscaled(observed), *(GRAPHS if "compile_mode" in observed.own else ()))
-    offers = {
-        name: tuple(value for value in values if value not in barred or name not in KNOBS)
-        for name, values in file.offers.items()
-        if name not in obstacles
-    }
-    taken = [
-        f"searching {flag.knob} through {flag.described} (--no-map prevents it)"
-        for flag in script.proposed
-        if flag in script.flags and not script.refuses(flag.knob) and flag.knob not in obstacles
-    ]
-    # Code that the script compiles for each shape might be compiled once.
-    may_share = observed.recompilations > 0 and "compile_dynamic" in observed.own
-    if may_share and "compile_mode" in offers and "compile_dynamic" not in offers:
-        offers["compile_dynamic"] = (None, True)
-        taken.append("searching compile_dynamic: the script's code is compiled again and again")
-    own = TrainingConfig.of(observed.workload.baseline)
-    worth_a_note = {
-        name: why
-        for name, why in obstacles.items()
-        if not (processes == 1 and name in KNOBS and KNOBS[name].of_ranks)
-    }
-    return replace(file, offers=offers), (*taken, *_kept(worth_a_note, own))
-
-
 def _unscaled(observed: Observed) -> tuple[Value, ...]:
     """Return float16 unless the script scales its loss and switches autocast on itself."""
     return () if observed.scales and "amp_dtype" in observed.own else (_SCALED,)
@@ -315,64 +427,3 @@ def _kept(obstacles: Mapping[str, str], own: TrainingConfig) -> Iterator[str]:
         else:
             value = spelled(own[names[0]]) if names[0] in KNOBS else "as it is"
             yield f"{names[0]} stays {value}: {why}"
-
-
-def out_of_reach(
-    config: TrainingConfig, own: TrainingConfig, script: ScriptOptions, observed: Observed
-) -> Iterator[tuple[str, str]]:
-    """Yield the settings other than the script's `own` that cannot be applied, with the reason."""
-    names = asked(script, observed, config)
-    for knob, value in config.items():
-        is_carried = any(flag.carries(value) for flag in script.flags if flag.knob == knob.name)
-        setting = f"{knob.name}={spelled(value)}"
-        if isinstance(knob, OwnKnob):
-            if knob.kind in BUILDERS:
-                yield setting, f"it is an argument of {BUILDERS[knob.kind]} in a model.py"
-        elif value == own[knob.name] or is_carried or (value is None and is_harmless(knob)):
-            continue
-        elif value in _unscaled(observed):
-            yield setting, f"needs the script's own GradScaler: --map {knob.name}:{value}=--FLAG"
-        elif knob.name not in names:
-            yield setting, observed.fixed.get(knob.name) or _way(knob, script, observed)
-
-
-def _obstacles(
-    file: SpaceFile, script: ScriptOptions, observed: Observed
-) -> Iterator[tuple[str, str]]:
-    for knob in ALL_KNOBS:
-        if knob.name not in file.offers:
-            continue
-        if knob.name in observed.fixed:
-            yield knob.name, observed.fixed[knob.name]
-        elif not script.reaches(knob):
-            yield knob.name, _way(knob, script, observed)
-    seen = {name for flag in observed.surroundings.flags for name in flag.names}
-    for name, effect in file.own.effects.items():
-        word = name.removeprefix("calls.")
-        if word != name and f"{CALL}{word}" not in seen:
-            yield name, _uncalled(word)
-        elif effect == "statistics" and script.judge.loss is not None:
-            yield name, f"it changes the course of training: {_NEEDS_METRIC}"
-        elif effect != "exact" and not script.judge.tries_numerics:
-            yield name, f"it may change the trained model: {_unjudged(script)}"
-
-
-def _way(knob: Knob, script: ScriptOptions, observed: Observed) -> str:
-    if script.refuses(knob.name):
-        return script.refusal
-    if knob.name in {flag.knob for flag in script.flags}:
-        return f"it changes the course of training: {_unjudged(script)}"
-    if seen := next((flag for flag in script.proposed if flag.knob == knob.name), None):
-        return f"it could go through {seen.described}, but changes training: {_unjudged(script)}"
-    if knob.effect == "statistics" and not knob.of_ranks:
-        needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
-        if knob.name == "batch_size" and not observed.training_loader:
-            return f"{needed}, the first dimension of the model's input"
-        return needed
-    if knob.name in BY_FLAG_ONLY:
-        return f"only the script can apply it: --map {knob.name}=--FLAG"
-    return knob.script_obstacle or f"it changes rounding: {_unjudged(script)}"
-
-
-def _unjudged(script: ScriptOptions) -> str:
-    return "--exact-only leaves it out" if script.only_exact else _NEEDS_METRIC

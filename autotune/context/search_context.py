@@ -5,6 +5,7 @@ It is determined once, before the first trial, and does not change during the se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,17 +14,18 @@ from autotune.configuration.constraints import Objective
 from autotune.configuration.job import Job, Task
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Judge
-from autotune.configuration.training_config import TrainingConfig, lr_factor
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, lr_factor
 from autotune.context import ranks, script_loss
-from autotune.context.inspection import inspect_workload, observation, observe
+from autotune.context.inspection import look
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.own_knobs import as_found, calls_in, check_own_knobs, with_preset
-from autotune.context.script_ways import call, reachable, with_maps
+from autotune.context.own_knobs import as_found, check_own_knobs, with_preset, words_of
+from autotune.context.script_ways import ScriptTraits, Wanted
+from autotune.context.workload import Traits
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.study.identity import FORMAT
 from autotune.values.machine import Machine
-from autotune.values.outcome import Observed, WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class SearchContext:
 
     options: SearchOptions
     machine: Machine
-    facts: WorkloadFacts
+    traits: Traits
     baseline: TrainingConfig
     space: search_space.SearchSpace
     trials: int
@@ -48,8 +50,6 @@ class SearchContext:
     """Seconds to build the training set, as the host or the inspection measured."""
     is_dataset_shared: bool = False
     """True if the host built the dataset once for all processes that are forked from it."""
-    observed: Observed | None = None
-    """Observation of the unmodified script; None for a model.py."""
     device_uuid: str = ""
     """UUID of the accelerator; empty if torch does not report it."""
     device_free_bytes: int | None = None
@@ -61,9 +61,19 @@ class SearchContext:
         return self.options.resources.processes
 
     @property
+    def facts(self) -> WorkloadFacts:
+        """Facts on the workload."""
+        return self.traits.facts
+
+    @property
+    def judge(self) -> Judge:
+        """What judges a training."""
+        return self.traits.judge
+
+    @property
     def counts_samples(self) -> bool:
         """False if a script's samples are unknown, so that each of its steps counts as one."""
-        return self.observed is None or self.observed.counts_samples
+        return self.traits.seen.counts_samples
 
     @property
     def unit(self) -> str:
@@ -88,32 +98,24 @@ class SearchContext:
         return found if self.counts_samples else replace(found, unit=self.rate_unit)
 
     @property
-    def judge(self) -> Judge:
-        """The quality by which trainings are judged."""
-        return self.options.workload.judge(self.facts)
-
-    @property
     def identity(self) -> dict[str, object]:
         """Facts that must not change while a study goes on, as JSON values."""
         workload = self.options.workload
-        modules = {"modules": self.facts.local_modules} if self.facts.local_modules else {}
-        effects = {"effects": dict(self.space.effects)} if self.space.effects else {}
-        held = self.space.effective_batch
         return {
-            **({} if workload.script is None else workload.script.facts),
+            **self.traits.identity,
             "model_sha256": sha256_of(workload.model_path),
-            **modules,
+            "modules": self.facts.local_modules,
             "space": {name: list(values) for name, values in self.space.domains.items()},
-            **({} if held is None else {"effective_batch": held}),
-            **effects,
+            "effective_batch": self.space.effective_batch,
+            "effects": dict(self.space.effects),
             "baseline": self.baseline.as_dict(),
             "objective": self.objective.identity,
             "memory_limit_bytes": self.memory_limit_bytes,
             "accuracy": self.options.accuracy.identity,
             "lr_scaling": workload.lr_scaling,
             "machine": self.machine.fingerprint,
-            **({} if self.processes == 1 else {"processes": self.processes}),
-            **({} if self.counts_samples else {"unit": "steps"}),
+            "processes": self.processes,
+            "unit": self.unit,
             "format": FORMAT,
         }
 
@@ -124,14 +126,14 @@ class SearchContext:
 
     def job(self, task: Task, config: TrainingConfig, deadline_seconds: float | None = None) -> Job:
         """Return a job of this search; its deadline is `trial_timeout_seconds` by default."""
-        workload, script, seen = self.options.workload, self.options.workload.script, self.observed
+        workload = self.options.workload
         all_train = ranks.is_of_all(task, config)
         config = config if all_train else config.alone
         job = Job(
             task=task,
             device=self.machine.device,
             model_path=str(workload.model_path.resolve()),
-            script=call(script, seen, config) if script and seen else None,
+            script=self.traits.call(config),
             config=config.as_dict(),
             seed=self.options.sampling.seed,
             lr_factor=self.lr_factor(config),
@@ -154,86 +156,69 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         NotSearchedEnoughError: the time budget is too short for the inspection.
         OSError: the study's folder cannot be made.
     """
+    workload = options.workload
     ranks.check_room(options.resources)
     file = search_space.read_space(search_space.find_space(options.sampling.space))
-    file = with_preset(file, options.workload.script)
-    check_own_knobs(file, options.workload)
+    file = with_preset(file, workload.called)
+    check_own_knobs(file, workload)
     ranks.check_held(options)
     if folder is None:
         make_private(options.study.folder)
         folder = options.study.folder / "trials" / "inspect"
-    options, observed, notes = _observed(options, runner, folder, file)
-    inspected, start_seconds = inspect_workload(
-        options.workload,
-        options.resources,
-        observed,
-        runner,
-        folder,
-        options.budget.trial_timeout_seconds,
-    )
-    options = ranks.with_ranks(options, observed or inspected)
-    facts, workload = inspected.workload, options.workload
-    assert facts is not None
-    options.accuracy.check(facts, workload.model_path)
-    options.objective.for_workload(facts)
-    file, found = as_found(file, workload, facts)
-    baseline = workload.own_settings(facts, found)
-    if facts.comm_dtypes is None:
+    wanted = _wanted(options, file)
+    traits, found, start_seconds, notes = look(workload, options.resources, runner, folder, wanted)
+    options = ranks.with_ranks(options, traits.seen)
+    options.accuracy.check(traits.facts, workload.model_path)
+    options.objective.for_workload(traits.facts)
+    file, today = as_found(file, workload, traits.facts)
+    baseline = workload.own_settings(traits.facts, today)
+    if traits.facts.comm_dtypes is None:
         baseline = baseline.alone
-    baseline = baseline.resolved(inspected.machine)
+    baseline = baseline.resolved(found.machine)
     if baseline["deterministic"]:  # as --deterministic asks
-        facts = replace(facts, fills_memory=True)
+        traits = replace(traits, facts=replace(traits.facts, fills_memory=True))
     held = ranks.held_by_each(options, baseline)
-    if observed is not None:
-        options = script_loss.judging_batches(
-            options, file, observed, baseline, runner, folder / "batches"
+    if isinstance(traits, ScriptTraits):
+        traits = script_loss.judging_batches(
+            traits, options, file, baseline, runner, folder / "batches"
         )
-        assert options.workload.script is not None
-        file, kept = reachable(
-            file, options.workload.script, observed, options.resources.processes, held is not None
-        )
+        file, kept = traits.narrowed(file, options.resources.processes, held is not None)
         notes = (*notes, *kept)
-    file, lost = ranks.space_of_each(file, options, inspected.machine, facts.dataset_samples, held)
-    space = search_space.narrow(file, inspected.machine, facts, baseline, held).noted(
-        (*notes, *lost)
-    )
+    samples = traits.facts.dataset_samples
+    file, lost = ranks.space_of_each(file, options, found.machine, samples, held)
+    space = search_space.narrow(file, found.machine, traits.facts, baseline, held)
     return SearchContext(
-        options=script_loss.without_needless_loss(options, space),
-        machine=inspected.machine,
-        facts=facts,
+        options=options,
+        machine=found.machine,
+        traits=replace(traits, judge=script_loss.needed(traits.judge, space)),
         baseline=baseline,
-        space=space,
+        space=space.noted((*notes, *lost)),
         trials=options.budget.trials or file.trials,
-        memory_limit_bytes=options.resources.bytes_per_trial(inspected.machine),
+        memory_limit_bytes=options.resources.bytes_per_trial(found.machine),
         time_budget_seconds=time_budget_of(options),
         start_seconds=start_seconds,
-        dataset_seconds=inspected.dataset_seconds,
-        is_dataset_shared=inspected.is_shared,
-        observed=observed,
-        device_uuid=inspected.device_uuid,
-        device_free_bytes=inspected.device_free_bytes,
+        dataset_seconds=found.dataset_seconds,
+        is_dataset_shared=found.is_shared,
+        device_uuid=found.device_uuid,
+        device_free_bytes=found.device_free_bytes,
     )
 
 
-def _observed(
-    options: SearchOptions, runner: Runner, folder: Path, file: search_space.SpaceFile
-) -> tuple[SearchOptions, Observed | None, tuple[str, ...]]:
-    """Observe the unmodified script; without one, nothing is observed.
+def _wanted(options: SearchOptions, file: search_space.SpaceFile) -> Wanted:
+    """Return what a search asks of the observed run of a script."""
 
-    Returns:
-        The options, with the script's loss as the judge if it can be, and with maps for the flags
-        that the script was seen to have; the observation; and notes on the maps.
+    def knobs(today: TrainingConfig) -> Sequence[str]:
+        offered = [name for name in BATCH_KNOBS if name in file.offers]
+        # A batch that is held needs both, whichever of them the space offers.
+        if offered and options.workload.held_batch(today) is not None:
+            return BATCH_KNOBS
+        return [name for name in offered if name == "batch_size"]
 
-    Raises:
-        UsageError: a flag is named that the script does not have.
-    """
-    workload, deadline = options.workload, options.budget.trial_timeout_seconds
-    script = workload.script
-    if script is None:
-        return options, None, ()
-    script = replace(script, watched=calls_in(file.own.offers))
-    seconds = script_loss.loss_seconds(script, file, time_budget_of(options))
-    job = options.resources.started(observation(workload.model_path, script, deadline))
-    observed = observe(runner, job, folder / "script", seconds)
-    mapped, notes = with_maps(workload, script_loss.judging(script, observed), file, observed)
-    return replace(options, workload=mapped), observed, notes
+    offers, budget = file.own.offers, time_budget_of(options)
+    return Wanted(
+        calls=tuple(words_of("calls", offers)),
+        loss_seconds=script_loss.loss_seconds(options.workload.called, file, budget),
+        flags={word: file.position(name) for word, name in words_of("flags", offers).items()},
+        knobs=knobs,
+        deadline_seconds=options.budget.trial_timeout_seconds,
+    )

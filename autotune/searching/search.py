@@ -14,7 +14,7 @@ from autotune.comparison.race import ROUND_COUNTS
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
-from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
+from autotune.context.workload import UnchangedRunner, WorkloadFiles
 from autotune.process.devices import crowded_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
@@ -68,11 +68,11 @@ def search(
     check_storage(options.study.storage)
     stop = stop or Stop()
     clock = Clock(time_budget_of(options))
-    files = WorkloadFiles(options.workload.model_path, options.workload.script)
+    files = WorkloadFiles(options.workload)
     runner = UnchangedRunner(StoppableRunner(BudgetedRunner(runner, clock), stop), files)
     with storage_errors(options.study.storage), stop.comes_first():
         search = _opened(survey(options, runner), runner, stop, clock)
-        files.add_imports(search.context)
+        files.add_imports(search.context.facts)
         others = {one: UnchangedRunner(own, files) for one, own in (extra_devices or {}).items()}
         try:
             # Closed before the study: a trial that is cut off here is still told to it.

@@ -11,6 +11,7 @@ from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.context.budget_clock import OUT_OF_TIME, Clock
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
+from autotune.context.workload import traits_of_model
 from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation import confirm
 from autotune.searching.confirmation.confirm import Candidate, State
@@ -33,7 +34,9 @@ def search_of(nine, tmp_path):
             run = replace(measurement(rate), machine_speed=speed)
             told = {"samples_per_second": rate, "stored_measurement": asdict(run)}
             add(study, config, rate / speed, seconds=1.0, **told)
-        context = SearchContext(options, cpu_machine(), IMAGE_FACTS, configs[0], nine, 9, 1 << 32)
+        context = SearchContext(
+            options, cpu_machine(), traits_of_model(IMAGE_FACTS), configs[0], nine, 9, 1 << 32
+        )
         return SearchRun(context, ScriptedRunner(), study)
 
     return search

@@ -13,6 +13,7 @@ from autotune.comparison.rounds import PLAN as ROUND
 from autotune.context.budget_clock import Clock
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
+from autotune.context.workload import traits_of_model
 from autotune.searching.run.events import PhaseStarted, RoundEnded, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, in_a_round
@@ -67,7 +68,9 @@ def session_with(nine, folder, seconds):
     for config, each in zip((first, *others), (1.0, *seconds), strict=False):
         add(study, config, 80.0, seconds=each, timing_seconds=1.0)
     study.notes.run_seconds = 1.0
-    context = SearchContext(options, cpu_machine(), IMAGE_FACTS, first, nine, 9, 1 << 32)
+    context = SearchContext(
+        options, cpu_machine(), traits_of_model(IMAGE_FACTS), first, nine, 9, 1 << 32
+    )
     return SearchRun(context, ScriptedRunner(), study)
 
 

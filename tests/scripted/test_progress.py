@@ -22,6 +22,7 @@ from autotune.console.lines import answer_lines, result
 from autotune.console.progress import LiveProgress, PlainProgress, display
 from autotune.context.options import SearchOptions, StudyOptions, WorkloadOptions
 from autotune.context.search_context import SearchContext
+from autotune.context.workload import traits_of_model
 from autotune.searching.run import events as told
 from autotune.searching.run.events import (
     Answered,
@@ -53,13 +54,14 @@ TOO_LARGE = trial(2, None, OOM, "out of host memory: \x1b[31mfull", batch_size=5
 def shown(tmp_path):
     """Progress that knows its plan, and the lines that it writes from then on."""
     file = read_space(written(tmp_path, "batch_size: [32, 64, 512]\n"))
+    traits = traits_of_model(IMAGE_FACTS)
     space = narrow(file, cpu_machine(), IMAGE_FACTS, BASELINE)
     kept = StudyOptions("s", "sqlite://", tmp_path, tmp_path / "best.yaml")
     options = SearchOptions(WorkloadOptions(Path("model.py")), kept)
     lines = []
     progress = PlainProgress(lines.append)
     progress.show(
-        Planned(SearchContext(options, cpu_machine(), IMAGE_FACTS, BASELINE, space, 3, 1 << 32), 0)
+        Planned(SearchContext(options, cpu_machine(), traits, BASELINE, space, 3, 1 << 32), 0)
     )
     lines.clear()
     return progress, lines

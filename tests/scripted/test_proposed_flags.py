@@ -40,8 +40,8 @@ def planned(folder, around, script, space=SPACE):
 
 
 def maps(plan):
-    script = plan.context.options.workload.script
-    return [f"{flag.knob}={flag.name}" for flag in script.flags]
+    flags = plan.context.traits.script.flags
+    return [f"{flag.knob}={flag.name}" for flag in flags]
 
 
 JUDGED = ScriptOptions(("--epochs", "3"), metric="acc (.*)")
@@ -113,7 +113,7 @@ def test_a_flag_of_a_preset_that_the_script_lacks_is_left_out(tmp_path):
     around = Surroundings((BATCH,), ("--",))
     preset = tuple(map(flag_from, ("batch_size=--batch-size", "accumulation_steps=--grad-accum")))
     plan, _ = planned(tmp_path, around, replace(JUDGED, preset=preset, proposes=False))
-    assert plan.context.options.workload.script.flags == preset[:1]
+    assert plan.context.traits.script.flags == preset[:1]
     text = "\n".join(plan_lines(plan.context))
     assert "ignoring --map accumulation_steps=--grad-accum of the preset: this script has" in text
 

@@ -157,12 +157,12 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
     blocks = best.evidence.blocks
     told = [baselines_apart(search.study.notes), None if blocks is None else blocks.remark]
     remark = "; ".join(filter(None, told)) or None
-    notes, seen = search.study.notes, search.context.observed
+    notes = search.study.notes
     return Answered(
         best,
         out,
         remark,
         seconds=notes.phase_seconds.get(WHOLE),
         script=search.context.options.workload.script,
-        own_settings={} if seen is None else seen.fixed,
+        own_settings=search.context.traits.seen.fixed,
     )

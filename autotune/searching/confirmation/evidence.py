@@ -102,7 +102,6 @@ def accuracy_evidence(
     """Return the accuracy of a configuration from the quality that it had with each seed."""
     rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
-    is_script = prober.context.observed is not None
     difference, interval = rule.difference(qualities)
     was_trained = prober.needs_probe(config) and len(qualities) > 1
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
@@ -111,10 +110,11 @@ def accuracy_evidence(
     changed = prober.training_equivalent(config).differences(context.baseline)
     whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
     lengths = {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
-    by_gradients = is_script and evidence == "numerical check"
+    measured = prober.numerics.measured
+    by_gradients = evidence == "numerical check" and "gradient_error" not in measured
     return parts.AccuracyEvidence(
         evidence=evidence,
-        numerical_check=_gate(prober.numerics.gated(config), is_script, by_gradients),
+        numerical_check=_gate(prober.numerics.gated(config), measured, by_gradients),
         metric=rule.metric,
         baseline=readable(fmean(rule.baseline[: len(qualities)])),
         best=readable(fmean(qualities)),
@@ -164,13 +164,12 @@ def rule_for(prober: AccuracyProber, seeds: int) -> AccuracyRule:
 
 
 def _gate(
-    gated: Gated | Failure | None, is_script: bool, by_gradients: bool
+    gated: Gated | Failure | None, measured: Sequence[str], by_gradients: bool
 ) -> parts.GateEvidence | None:
     """Return the errors that a check found; None if there was none, or if it failed."""
     if not isinstance(gated, Gated):
         return None
-    names = ["loss_error"] if is_script else list(parts.GateEvidence.model_fields)
-    names += ["gradient_error"] if by_gradients else []
+    names = (*measured, "gradient_error") if by_gradients else measured
     errors = {name: getattr(gated, name) for name in names}
     return parts.GateEvidence(
         **{name: float(f"{error:.3g}") for name, error in errors.items() if error is not None}
@@ -186,7 +185,7 @@ def arithmetic_of(
     `runs` are the processes behind the throughput that is stated for it.
     """
     context, notes = prober.context, prober.study.notes
-    if context.options.workload.script is not None:
+    if not context.traits.counts_flops:
         return None
     machine = context.machine
     # Launchers of several processes leave each of them one thread.

@@ -18,10 +18,10 @@ from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import best_config
 from autotune.configuration import evidence as parts
 from autotune.configuration.constraints import AccuracyRule, fixed_seconds
-from autotune.configuration.mismatch import DIGITS, digests_of_arguments, sha256_of
+from autotune.configuration.mismatch import DIGITS, sha256_of
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
-from autotune.context.workload_files import own_files
+from autotune.context.workload import own_files
 from autotune.knobs.own import variables_set
 from autotune.searching.confirmation import evidence
 from autotune.searching.run.coverage import searched_part
@@ -109,11 +109,7 @@ def build_answer(
         provenance=_provenance(context, won),
     )
     answer = answer.with_effects(context.space.effects)
-    script = context.options.workload.script
-    if script is None:
-        return answer
-    digests = digests_of_arguments(answer, script.arguments)
-    provenance = answer.provenance.model_copy(update=digests)
+    provenance = answer.provenance.model_copy(update=context.traits.digests(answer))
     return answer.model_copy(update={"provenance": provenance})
 
 
@@ -286,8 +282,8 @@ def _machine(context: SearchContext) -> parts.MachineRecord:
 
 def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenance:
     place, model = context.options.study, context.options.workload.model_path
-    script, folder = context.options.workload.script, model.resolve().parent
-    files = own_files(context).items()
+    folder = model.resolve().parent
+    files = own_files(context.options.workload, context.facts).items()
     imports = {os.path.relpath(path, folder): digest[:DIGITS] for path, digest in files}
     return best_config.Provenance(
         study=place.name,
@@ -296,7 +292,7 @@ def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenanc
         model=str(model),
         model_sha256=sha256_of(model),
         imports=imports or None,
-        maps=(tuple(flag.text for flag in script.flags) or None) if script else None,
+        maps=tuple(flag.text for flag in context.traits.script.flags) or None,
         autotune=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

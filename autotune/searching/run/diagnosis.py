@@ -22,7 +22,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
-from autotune.values.outcome import Diagnosed, Failure, Rejected, as_failure
+from autotune.values.outcome import Diagnosed, Failure, as_failure
 
 Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
@@ -339,7 +339,6 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
 _SECONDS, _FEWEST_SECONDS, _SHARE = 90.0, 15.0, 1 / 10
 # The diagnosis needs orders of magnitude only.
 _PLAN = MeasurePlan(block_seconds=0.1, block_counts=(3,))
-_NOT_TOLD = "the phases of this script's steps cannot be separated"
 
 
 def noted_diagnosis(context: SearchContext, study: TuningStudy) -> Diagnosis | None:
@@ -360,11 +359,9 @@ def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | Non
 
 
 def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
-    """Time each stage of the baseline on its own, in a child process; a script's are observed."""
-    if context.observed is not None:
-        if context.processes > 1:
-            return Rejected("with several processes, the phases of a script's steps are not timed")
-        return context.observed.stages or Rejected(_NOT_TOLD)
+    """Time each stage of the baseline on its own, unless they have been observed."""
+    if (known := context.traits.stages(context.processes)) is not None:
+        return known
     cores = max(1, context.machine.host.usable_cores // context.processes)
     workers = tuple(dict.fromkeys((0, min(cores, 2), max(1, cores // 2))))
     if context.facts.workers_obstacle:

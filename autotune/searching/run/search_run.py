@@ -11,6 +11,7 @@ from pathlib import Path
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.script_quality import ScriptProber
 from autotune.context.budget_clock import Clock
+from autotune.context.script_ways import ScriptTraits
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop
@@ -57,7 +58,7 @@ class SearchRun:
     @property
     def prober(self) -> AccuracyProber:
         """Judges accuracy by the checks and seeds that the study has, and runs missing ones."""
-        kind = AccuracyProber if self.context.observed is None else ScriptProber
+        kind = ScriptProber if isinstance(self.context.traits, ScriptTraits) else AccuracyProber
         return kind(self.context, self.runner, self.study)
 
     @property

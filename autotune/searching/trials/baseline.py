@@ -43,10 +43,7 @@ def with_package_seconds(search: SearchRun, runs: Runs) -> SearchRun:
     The observed run took so much longer to its first step than processes whose host had them.
     Anything that only a first run prepares, such as a cache, counts as packages as well.
     """
-    seen = search.context.observed
-    if seen is None:
-        return search
-    build = min(run.build_seconds for run in runs)
+    seen, build = search.context.traits.seen, min(run.build_seconds for run in runs)
     packages = max(0.0, seen.start_seconds - seen.import_seconds - build)
     return replace(search, context=replace(search.context, package_seconds=packages))
 
@@ -140,11 +137,11 @@ def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
     Raises:
         WorkloadError: they have fallen by half of what a training gains, or more.
     """
-    seen, before = search.context.observed, search.study.notes.untrained
-    if seen is None or seen.loss is None or not seen.loss.first or before is None:
+    loss, before = search.context.traits.seen.loss, search.study.notes.untrained
+    if loss is None or not loss.first or before is None:
         return
-    scale = seen.loss.backwards_per_step if search.context.judge.loss == "sum" else 1.0
-    own = scale * fmean(seen.loss.first[: outcomes.FIRST_STEPS])
+    scale = loss.backwards_per_step if search.context.judge.loss == "sum" else 1.0
+    own = scale * fmean(loss.first[: outcomes.FIRST_STEPS])
     if own - before > max(UNNOTICED * abs(own), _RESUMED * (own - rule.baseline[0])):
         raise WorkloadError(
             f"{search.context.options.workload.model_path} resumes an earlier run: its first "
@@ -176,21 +173,21 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
 
 
 def _own_settings_fail(search: SearchRun, outcome: outcomes.TrialOutcome, folder: Path) -> str:
-    wrong = "the file or BASELINE" if search.context.observed is None else "it or its arguments"
     return (
         f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{outcomes.describe(outcomes.as_failure(outcome))}\n"
-        f"A search compares with your settings, so they must work. Correct {wrong}.\n"
+        "A search compares with your settings, so they must work. Correct "
+        f"{search.context.traits.settings_in}.\n"
         f"{_in_the_way(search)}Whole log: {folder / 'stderr.log'}"
     )
 
 
 def _in_the_way(search: SearchRun) -> str:
     """Return a line on what an earlier run of a script left; empty if it left nothing."""
-    seen, script = search.context.observed, search.context.options.workload.script
-    if seen is None or script is None or script.workdir or not seen.surroundings.folders:
+    written = search.context.traits.seen.surroundings.folders
+    if search.context.options.workload.called.workdir or not written:
         return ""
-    folders = ", ".join(seen.surroundings.folders[:_MOST_NAMED])
+    folders = ", ".join(written[:_MOST_NAMED])
     return (
         f"The profiling run wrote to {folders}. If its files are in the way, remove them and use "
         "--temp-workdir.\n"

@@ -320,8 +320,7 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
             trains elsewhere.
     """
     context = search.context
-    if context.observed is not None:
-        check_device(context.observed, context.options.resources.device)
+    check_device(context.traits.seen, context.options.resources.device)
     seen = {context.device_uuid: context.machine.device}
     for device, runner in extra_devices.items():
         folder = context.options.study.folder / "trials" / "inspect" / device.folder_name

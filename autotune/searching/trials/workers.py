@@ -21,11 +21,12 @@ from pydantic import TypeAdapter
 
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.mismatch import sha256_of
-from autotune.configuration.script import ScriptOptions
-from autotune.context.inspection import check_device, inspect_workload, observation, observe
+from autotune.configuration.script import Judge, ScriptOptions
+from autotune.context.inspection import Looked, check_device, look
 from autotune.context.options import Resources, SearchOptions, WorkloadOptions
+from autotune.context.script_ways import Wanted
 from autotune.context.search_context import SearchContext
-from autotune.context.workload_files import UnchangedRunner, WorkloadFiles
+from autotune.context.workload import UnchangedRunner, WorkloadFiles
 from autotune.process.common.trial_folder import make_private
 from autotune.process.devices import Device
 from autotune.process.runner import Runner
@@ -41,14 +42,12 @@ from autotune.study.facts import Plan, StudyFacts
 from autotune.study.identity import Identity, differences
 from autotune.study.study import open_study
 from autotune.values.errors import StudyMismatchError, UsageError
-from autotune.values.outcome import Inspected
 
-_DEADLINE_SECONDS = 600.0
 _LOOK_SECONDS = 1.0
-# Facts that are absent where there is no such file; the first is known of an inspected workload.
-_MODULES, _FILES = "modules", "argument_files_sha256"
+# A fact that is absent where there is no such file.
+_FILES = "argument_files_sha256"
 # Options of the search on which trials depend, besides the study's identity.
-_TOLERANCE = "accuracy_tolerance"
+_TOLERANCE, _SCRIPT, _JUDGE = "accuracy_tolerance", "script", "judge"
 _TOLD = (
     "space",
     "run_samples",
@@ -96,6 +95,8 @@ class Joined:
     plan: Plan
     script: ScriptOptions | None
     """The call of the script: the worker's own arguments, and the search's options."""
+    judge: Judge
+    """What judges a training, as the search found."""
 
 
 def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]:
@@ -132,20 +133,17 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
     if plan is None or identity is None:
         return None
     name, path = options.study, options.model_path
-    if identity.is_of_script and script is None:
-        raise UsageError(f"study {name!r} is of a script; to run {path} as one, add --")
-    if script is not None and not identity.is_of_script:
-        raise UsageError(f"study {name!r} is of a model.py, and {path} is run as a script.")
+    if identity.is_of_script != bool(script):
+        other = "a script; to run {} as one, add --", "a model.py, and {} is run as a script."
+        raise UsageError(f"study {name!r} is of {other[bool(script)].format(path)}")
     if (count := identity.facts.get("processes", 1)) > 1:
         raise UsageError(f"study {name!r} trains in {count} processes; workers train in one.")
-    if script is not None:
-        told = plan.options.get("script", {"arguments": ()})
-        known = TypeAdapter(ScriptOptions).validate_python(told)
-        script = replace(known, arguments=script.arguments)
-    return Joined(identity, plan, script)
+    known = TypeAdapter(ScriptOptions).validate_python(plan.options[_SCRIPT])
+    script = script and replace(known, arguments=script.arguments)
+    return Joined(identity, plan, script, TypeAdapter(Judge).validate_python(plan.options[_JUDGE]))
 
 
-def _compare(options: WorkerOptions, joined: Joined, found: Inspected | None = None) -> None:
+def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None) -> None:
     """Compare the study with the facts that a worker can find.
 
     Raises:
@@ -153,12 +151,10 @@ def _compare(options: WorkerOptions, joined: Joined, found: Inspected | None = N
     """
     own: dict[str, Any] = {"model_sha256": sha256_of(options.model_path)}
     if found is not None:
-        own["machine"] = found.machine.fingerprint
-        if found.workload and found.workload.local_modules:
-            own[_MODULES] = found.workload.local_modules
-    own |= {} if joined.script is None else joined.script.facts
-    local = (_FILES,) if found is None else (_MODULES, _FILES)
-    known = {name: joined.identity.facts.get(name) for name in (*own, *local)}
+        own["machine"] = found.inspected.machine.fingerprint
+        own["modules"] = found.traits.facts.local_modules
+    own |= joined.script.identity(joined.judge) if joined.script else {}
+    known = {name: joined.identity.facts.get(name) for name in (*own, _FILES)}
     if changed := differences(known, own):
         raise StudyMismatchError(
             f"study {options.study!r} was made for something else:\n"
@@ -175,8 +171,8 @@ def admit(search: SearchRun) -> None:
     context = search.context
     options = context.options.flat()
     told: dict[str, Any] = {name: options[name] for name in _TOLD}
-    if (script := context.options.workload.script) is not None:
-        told["script"] = replace(script, arguments=())  # which may hold secrets
+    script = replace(context.traits.script, arguments=())  # which may hold secrets
+    told |= {_SCRIPT: script, _JUDGE: context.judge}
     told[_TOLERANCE] = asdict(context.options.accuracy.tolerance)
     if not isinstance(told["sampler"], str):
         told["sampler"] = AUTO  # a sampler object cannot leave its process
@@ -200,26 +196,19 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             f"--storage {storages.masked(options.storage)} takes one writing process. Workers need "
             "a database server; on one host, `autotune search --device` needs none."
         )
-    files = WorkloadFiles(options.model_path, options.script)
+    files = WorkloadFiles(WorkloadOptions(options.model_path, options.script))
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
     with storages.storage_errors(options.storage):
         make_private(options.folder)
         joined = yield from _wait(options, stop)
         _compare(options, joined)
-        folder, observed = options.own_folder / "inspect", None
-        if joined.script is not None:
-            job = observation(options.model_path, joined.script, _DEADLINE_SECONDS)
-            observed = observe(runner, job, folder / "script")
-            check_device(observed, options.device.torch_name)
-        resources = Resources(options.device.torch_name)
-        found, seconds = inspect_workload(
-            WorkloadOptions(options.model_path), resources, observed, runner, folder
-        )
+        workload = WorkloadOptions(options.model_path, joined.script)
+        resources, folder = Resources(options.device.torch_name), options.own_folder / "inspect"
+        found = look(workload, resources, runner, folder, Wanted())
+        check_device(found.traits.seen, options.device.torch_name)
         _compare(options, joined, found)
-        context = replace(
-            _context(options, joined, found), observed=observed, start_seconds=seconds
-        )
-        files.add_imports(context)
+        context = _context(options, joined, found)
+        files.add_imports(context.facts)
         study = open_study(options.study, options.storage, context.space, context.objective)
         study.check_identity(joined.identity.facts)
         # The search itself decides when trials are no longer worth their time.
@@ -231,15 +220,14 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             search.study.disconnect()
 
 
-def _context(options: WorkerOptions, joined: Joined, found: Inspected) -> SearchContext:
+def _context(options: WorkerOptions, joined: Joined, found: Looked) -> SearchContext:
     """Return the context of trials on this device, with the options that the search noted."""
-    plan, identity, script = joined.plan, joined.identity, joined.script
+    plan, identity, inspected = joined.plan, joined.identity, found.inspected
     assert identity.space is not None, "a search notes its space"
     assert identity.memory_limit_bytes is not None, "a search notes its limit"
-    assert found.workload is not None
-    folder = options.own_folder
-    tolerance = Tolerance(**plan.options[_TOLERANCE])
-    told = {**plan.options, _TOLERANCE: tolerance, "script": script}
+    folder, told = options.own_folder, dict(plan.options)
+    told |= {_TOLERANCE: Tolerance(**told[_TOLERANCE]), _SCRIPT: joined.script}
+    del told[_JUDGE]
     search = SearchOptions.of(
         model_path=options.model_path,
         study=options.study,
@@ -251,14 +239,15 @@ def _context(options: WorkerOptions, joined: Joined, found: Inspected) -> Search
     )
     return SearchContext(
         options=search,
-        machine=found.machine,
-        facts=found.workload,
+        machine=inspected.machine,
+        traits=replace(found.traits, judge=joined.judge),
         baseline=identity.baseline,
         space=identity.space,
         trials=plan.trials,
         memory_limit_bytes=identity.memory_limit_bytes,
-        dataset_seconds=found.dataset_seconds,
-        is_dataset_shared=found.is_shared,
+        start_seconds=found.start_seconds,
+        dataset_seconds=inspected.dataset_seconds,
+        is_dataset_shared=inspected.is_shared,
     )
 
 

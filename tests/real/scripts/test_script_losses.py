@@ -138,8 +138,7 @@ def test_whether_a_script_divides_its_loss_by_the_batches_of_a_step_is_told(tmp_
     space = f"{BOTH}batch_size: [16, 64]\naccumulation_steps: [1, 4]\n"
     baseline = {**OWN, "accumulation_steps": 4}
     context = planned(tmp_path, "accumulates.py", words, baseline, *flags, space=space)
-    script = context.options.workload.script
-    assert script.judge.loss == ("sum" if divides else "mean")
+    assert context.judge.loss == ("sum" if divides else "mean")
     assert context.space.domains["batch_size"] == (16, 64)
 
 

@@ -282,7 +282,7 @@ def test_a_patched_script_runs_with_the_settings_of_its_result(tmp_path, monkeyp
     script.write_text(SHUFFLED)
     (tmp_path / "a.diff").write_text(export(answer(**settings), "patch").text)
     subprocess.run(["git", "apply", "a.diff"], check=True)
-    job = Job(Observe(), "cpu", str(script), script=ScriptOptions(()).call())
+    job = Job(Observe(), "cpu", str(script), script=ScriptOptions(()).untouched())
     with SubprocessRunner(tmp_path / "inductor") as runner:
         found = runner.run(job, tmp_path / "trial")
     assert isinstance(found, Observed), found
