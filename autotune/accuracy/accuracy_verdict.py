@@ -153,16 +153,15 @@ class AccuracyProber:
         known = self.study.notes.seed_seconds
         return probe_seconds(self.context) if known is None else known
 
-    def rule(self, seeds: int = 1) -> AccuracyRule | Failure:
-        """Return the accuracy rule from `seeds` seeds of the baseline, or all that are known.
+    @property
+    def rule(self) -> AccuracyRule:
+        """The accuracy rule from the known seeds of the baseline; see `probe`.
 
         Without a quality, training may not change.
         """
         if not self.context.judge.has_quality:
             return AccuracyRule(UNCHANGED, True, (0.0,), tolerance=0.0, minimum=None)
-        own = self.context.baseline
-        qualities = self._probed(own, max(seeds, len(self.known(own))))
-        return self._rule_of(qualities) if isinstance(qualities, tuple) else qualities
+        return self._rule_of(self.known(self.context.baseline))
 
     def _rule_of(self, baseline: tuple[float, ...]) -> AccuracyRule:
         """Return the accuracy rule for these qualities of the baseline, one per seed."""
@@ -176,24 +175,12 @@ class AccuracyProber:
         )
 
     @property
-    def known_rule(self) -> AccuracyRule:
-        """The accuracy rule, from the baseline's quality over all known seeds.
-
-        Raises:
-            WorkloadError: the baseline's quality cannot be measured.
-        """
-        found = self.rule()
-        if isinstance(found, AccuracyRule):
-            return found
-        raise own_accuracy_fails(found)
-
-    @property
     def can_accept(self) -> bool:
         """False if no seeds could show that another training is as good: nothing may be lost.
 
         This happens if the tolerance is a share of what training gains, and a probe gains nothing.
         """
-        return not self.context.judge.has_quality or self.known_rule.tolerance > 0
+        return not self.context.judge.has_quality or self.rule.tolerance > 0
 
     def verdict(
         self, config: TrainingConfig, most_seeds: int, least_seeds: int = 1
@@ -217,10 +204,8 @@ class AccuracyProber:
         if isinstance(split := self.numerics.split(config), Lost):
             return split
         if not self.needs_probe(config):
-            rule = self.rule()
-            if not isinstance(rule, AccuracyRule):
-                return rule
-            return AccuracyVerdict("accept", rule.margin(rule.baseline), rule.baseline, "")
+            own = self.rule.baseline
+            return AccuracyVerdict("accept", self.rule.margin(own), own, "")
         known = max(1, len(self.known(config)))
         for seeds in range(known, max(known, most_seeds) + 1):
             found = self._after(config, seeds)
@@ -312,19 +297,19 @@ class AccuracyProber:
         return NumericsChecker(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
-        """Return the verdict after the first `seeds` seeds.
+        """Return the verdict after the first `seeds` seeds, of which it runs missing ones.
 
         Raises:
             WorkloadError: further seeds of the baseline fail, which is no configuration's fault.
         """
-        qualities = self._probed(config, seeds)
-        if not isinstance(qualities, tuple):
-            return qualities
-        rule = self.rule(seeds)
-        if isinstance(rule, Lost):
-            return rule
-        if not isinstance(rule, AccuracyRule):
-            raise own_accuracy_fails(rule)
+        if (failure := self.probe(config, seeds)) is not None:
+            return failure
+        failure = self.probe(self.context.baseline, seeds)
+        if isinstance(failure, Lost):
+            return failure
+        if failure is not None:
+            raise own_accuracy_fails(failure)
+        rule, qualities = self.rule, self.known(config)[:seeds]
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = "" if decision == "accept" else rule.objection(qualities)
         wanted = rule.seeds_wanted(qualities)
@@ -349,13 +334,16 @@ class AccuracyProber:
         exact = (name for name in space.effects if space.effect(name) == "exact")
         return config.replace(**{name: baseline[name] for name in (*names, *exact)})
 
-    def _probed(self, config: TrainingConfig, seeds: int) -> tuple[float, ...] | Failure:
-        """Return the quality for the first `seeds` seeds; known seeds are not probed again."""
+    def probe(self, config: TrainingConfig, seeds: int) -> Failure | None:
+        """Train the first `seeds` seeds as far as they are not known; return what failed, if any.
+
+        Side effect: notes their qualities in the study.
+        """
         trained = self.training_equivalent(config)
         key = trained.quality_key()
         have = self._known(key)
-        if len(have) >= seeds:
-            return have[:seeds]
+        if len(have) >= seeds or not self.context.judge.has_quality:
+            return None
         until = len(have) + 1 if self.context.judge.needs_whole_runs else seeds
         # A metric that a script prints is not available before its training.
         is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
@@ -368,15 +356,14 @@ class AccuracyProber:
         name = f"{as_file_name(key)}-seed{len(have)}"
         folder = self.context.options.study.folder / "trials" / "accuracy" / name
         outcome = self.runner.run(job, folder)
-        if isinstance(outcome, Probed):
-            if outcome.untrained is not None:
-                self.study.notes.untrained = outcome.untrained
-            have += outcome.qualities
-            if len(have) > len(self._known(key)):  # another device may have probed more
-                self.study.notes.qualities[key] = have
-            if key == self._own:
-                taken = max(outcome.seconds, time.monotonic() - start)
-                seconds = taken / len(outcome.qualities)
-                self.study.notes.seed_seconds = round(seconds, 3)
-            return have if len(have) >= seeds else self._probed(config, seeds)
-        return as_failure(outcome)
+        if not isinstance(outcome, Probed):
+            return as_failure(outcome)
+        if outcome.untrained is not None:
+            self.study.notes.untrained = outcome.untrained
+        have += outcome.qualities
+        if len(have) > len(self._known(key)):  # another device may have probed more
+            self.study.notes.qualities[key] = have
+        if key == self._own:
+            taken = max(outcome.seconds, time.monotonic() - start)
+            self.study.notes.seed_seconds = round(taken / len(outcome.qualities), 3)
+        return self.probe(config, seeds)

@@ -18,6 +18,7 @@ from autotune.configuration.script import ScriptOptions, is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import KNOBS
 from autotune.process.common.trial_folder import TEMPORARY
+from autotune.process.devices import Device, seen_alone
 from autotune.values.errors import UsageError
 
 _ARGUMENTS = "autotune.arguments"
@@ -185,6 +186,11 @@ def script_options(
             "\n".join(f"{model} is run as a training script: {fault}" for fault in faults)
         )
     return model, options
+
+
+def as_seen(devices: Sequence[Device], script: ScriptOptions | None) -> tuple[Device, ...]:
+    """Return the devices of trials, of which the processes of a script see one alone."""
+    return tuple(devices if script is None else map(seen_alone, devices))
 
 
 def _workdir(place: str | None, is_temporary: bool) -> str | None:

@@ -38,7 +38,7 @@ from autotune.console.progress import (
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import survey
-from autotune.process.devices import Device, devices_of, seen_alone
+from autotune.process.devices import Device, devices_of
 from autotune.process.stop import Stop
 from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.searching.confirmation.conclusion import path_so_far
@@ -280,8 +280,7 @@ def search_options(
     model, script = scripts.script_options(given.pop("model"), given, arguments)
     devices: tuple[Device, ...] = ()
     if is_shared_out or (script is not None and ":" in device):
-        devices = devices_of(device)
-        devices = devices if script is None else tuple(map(seen_alone, devices))
+        devices = scripts.as_seen(devices_of(device), script)
         given |= {"device": devices[0].torch_name, "at_once": len(devices)}
     else:
         given["device"] = device

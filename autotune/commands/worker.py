@@ -11,7 +11,7 @@ from autotune.commands import script_options as scripts
 from autotune.commands.execute import one_runner
 from autotune.console.interrupts import interrupts
 from autotune.console.progress import display, kept_files
-from autotune.process.devices import Device, DeviceRunner, devices_of, seen_alone
+from autotune.process.devices import Device, DeviceRunner, devices_of
 from autotune.process.stop import Stop
 from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.values.errors import UsageError
@@ -48,9 +48,8 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
     chosen = [Device(device)] if device == "auto" else devices_of(device)
     if len(chosen) > 1:
         raise UsageError(f"--device {device}: a worker has one device. Start one worker for each.")
-    device_of_trials = chosen[0] if script is None else seen_alone(chosen[0])
-    folder = common.study_folder(study)
-    options = WorkerOptions(study, storage, model, folder, device_of_trials, script)
+    folder, (own,) = common.study_folder(study), scripts.as_seen(chosen, script)
+    options = WorkerOptions(study, storage, model, folder, own, script)
     execute_worker(options, quiet)
 
 

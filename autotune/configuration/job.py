@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Literal
@@ -198,6 +199,10 @@ class Job:
         """True if the processes are several, or started by a launcher of the user's."""
         return self.processes != 1 or bool(self.launch)
 
+    def calling(self, change: Callable[[Script], Script]) -> Job:
+        """Return the job with a changed call of its script; without a script, unchanged."""
+        return self if self.script is None else replace(self, script=change(self.script))
+
 
 @cache
 def _adapter() -> TypeAdapter[Job]:
@@ -206,9 +211,7 @@ def _adapter() -> TypeAdapter[Job]:
 
 def without_arguments(job: Job) -> Job:
     """Return the job with the script's arguments masked, because they may hold secrets."""
-    if job.script is None:
-        return job
-    return replace(job, script=replace(job.script, arguments=("***",) * len(job.script.arguments)))
+    return job.calling(lambda call: replace(call, arguments=("***",) * len(call.arguments)))
 
 
 def job_to_json(job: Job) -> str:

@@ -22,7 +22,7 @@ from autotune.configuration.search_space import SearchSpace, SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.context.options import SearchOptions
 from autotune.context.ranks import held_by_each
-from autotune.context.script_ways import ScriptTraits
+from autotune.context.workload import Traits
 from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.process.runner import Runner
@@ -53,13 +53,13 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
 
 
 def judging_batches(
-    traits: ScriptTraits,
+    traits: Traits,
     options: SearchOptions,
     file: SpaceFile,
     baseline: TrainingConfig,
     runner: Runner,
     folder: Path,
-) -> ScriptTraits:
+) -> Traits:
     """Return the traits with how a script's loss of other batch sizes is read, or refused."""
     script, seen = traits.script, traits.seen
     mapped = [flag.knob for flag in script.flags if flag.knob in BATCH_KNOBS]

@@ -69,9 +69,6 @@ class Wanted:
 class ScriptTraits(Traits):
     """The traits of a script: its observed run says how each setting reaches it."""
 
-    refusal: str = ""
-    """Reason why the training loss cannot judge other batches; empty if it can."""
-
     counts_flops = False
     settings_in = "it or its arguments"
 
@@ -81,27 +78,21 @@ class ScriptTraits(Traits):
         return replace(self, script=replace(self.script, flags=every, preset=()))
 
     def call(self, config: TrainingConfig | None) -> Script:
-        """Return the call of the script under a configuration; None: without any setting.
-
-        Where that has another value than the script sets itself, the script's own gives way to it.
-        """
         if config is None:
             return self.script.untouched()
+        # A value of the script's own gives way to another one.
         return self.script.call(config, self.asked(config), self.seen.workload.baseline)
 
     def stages(self, processes: int) -> Diagnosed | Rejected:
-        """Return the seconds of each phase of its observed steps."""
         if processes > 1:
             return Rejected("with several processes, the phases of a script's steps are not timed")
         return self.seen.stages or Rejected(_NOT_TOLD)
 
     @property
     def identity(self) -> dict[str, object]:
-        """Facts on how it is called, which must not change while a study goes on."""
         return self.script.identity(self.judge)
 
     def digests(self, answer: BestConfig) -> dict[str, object]:
-        """Return what the provenance of a result says of its arguments."""
         return digests_of_arguments(answer, self.script.arguments)
 
     def asked(self, config: TrainingConfig) -> tuple[str, ...]:
@@ -124,7 +115,6 @@ class ScriptTraits(Traits):
         )
 
     def faults(self, path: Path, config: TrainingConfig, own: TrainingConfig) -> Iterator[str]:
-        """Yield why settings other than its `own` cannot be applied, each as a sentence."""
         names = self.asked(config)
         for knob, value in config.items():
             flags = [flag for flag in self.script.flags if flag.knob == knob.name]
@@ -144,11 +134,6 @@ class ScriptTraits(Traits):
     def narrowed(
         self, file: SpaceFile, processes: int, holds_batch: bool
     ) -> tuple[SpaceFile, tuple[str, ...]]:
-        """Return the space file without knobs that cannot reach the script, and a note on each.
-
-        So many `processes` train together. `holds_batch` is True if batch_size and
-        accumulation_steps may only change together.
-        """
         seen, obstacles = self.seen, dict(self._obstacles(file))
         named = {flag.knob for flag in (*self.script.flags, *self.proposed)}
         unmapped = [name for name in BATCH_KNOBS if name not in named]

@@ -19,7 +19,7 @@ from autotune.context import ranks, script_loss
 from autotune.context.inspection import look
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.own_knobs import as_found, check_own_knobs, with_preset, words_of
-from autotune.context.script_ways import ScriptTraits, Wanted
+from autotune.context.script_ways import Wanted
 from autotune.context.workload import Traits
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
@@ -178,12 +178,10 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     if baseline["deterministic"]:  # as --deterministic asks
         traits = replace(traits, facts=replace(traits.facts, fills_memory=True))
     held = ranks.held_by_each(options, baseline)
-    if isinstance(traits, ScriptTraits):
-        traits = script_loss.judging_batches(
-            traits, options, file, baseline, runner, folder / "batches"
-        )
-        file, kept = traits.narrowed(file, options.resources.processes, held is not None)
-        notes = (*notes, *kept)
+    traits = script_loss.judging_batches(
+        traits, options, file, baseline, runner, folder / "batches"
+    )
+    file, kept = traits.narrowed(file, options.resources.processes, held is not None)
     samples = traits.facts.dataset_samples
     file, lost = ranks.space_of_each(file, options, found.machine, samples, held)
     space = search_space.narrow(file, found.machine, traits.facts, baseline, held)
@@ -192,7 +190,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         machine=found.machine,
         traits=replace(traits, judge=script_loss.needed(traits.judge, space)),
         baseline=baseline,
-        space=space.noted((*notes, *lost)),
+        space=space.noted((*notes, *kept, *lost)),
         trials=options.budget.trials or file.trials,
         memory_limit_bytes=options.resources.bytes_per_trial(found.machine),
         time_budget_seconds=time_budget_of(options),

@@ -15,6 +15,7 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.job import Job
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Judge, Script, ScriptOptions
+from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import WorkloadOptions
 from autotune.knobs.own import unknown_options
@@ -41,41 +42,48 @@ class Traits:
     """Its call, with all maps in force; a model.py has neither arguments nor maps."""
     proposed: tuple[Flag, ...] = ()
     """Those maps that no `--map` named: the script was seen to have such flags."""
+    refusal: str = ""
+    """Reason why a script's training loss cannot judge other batches; empty if it can."""
 
     counts_flops = True
     """True if a process can count the floating-point operations of its steps."""
     settings_in = "the file or BASELINE"
     """Place of the user's own settings, for a message."""
 
-    def call(self, config: TrainingConfig | None) -> Script | None:  # noqa: ARG002
+    def call(self, config: TrainingConfig | None) -> Script | None:
         """Return the call of a script under a configuration; None: without any setting."""
         return None
 
-    def stages(self, processes: int) -> Diagnosed | Rejected | None:  # noqa: ARG002
+    def stages(self, processes: int) -> Diagnosed | Rejected | None:
         """Return the seconds of each phase of its steps; None if another process has to time them.
 
         So many processes train together.
         """
         return None
 
-    def faults(
-        self,
-        path: Path,  # noqa: ARG002
-        config: TrainingConfig,
-        own: TrainingConfig,  # noqa: ARG002
-    ) -> Iterator[str]:
+    def faults(self, path: Path, config: TrainingConfig, own: TrainingConfig) -> Iterator[str]:
         """Yield why settings other than its `own` cannot be applied, each as a sentence."""
         settings = dict(config.own)
         yield from (fault for _, fault in unknown_options(settings, self.facts.signatures))
         of_scripts = (name for name in settings if name.startswith(("flags.", "calls.")))
         yield from (f"{name} is for training scripts." for name in of_scripts)
 
+    def narrowed(
+        self, file: SpaceFile, processes: int, holds_batch: bool
+    ) -> tuple[SpaceFile, tuple[str, ...]]:
+        """Return the space file without knobs that cannot reach the workload, and a note on each.
+
+        So many `processes` train together. `holds_batch` is True if batch_size and
+        accumulation_steps may only change together.
+        """
+        return file, ()
+
     @property
     def identity(self) -> dict[str, object]:
         """Facts on how it is called, which must not change while a study goes on."""
         return {}
 
-    def digests(self, answer: BestConfig) -> dict[str, object]:  # noqa: ARG002
+    def digests(self, answer: BestConfig) -> dict[str, object]:
         """Return what the provenance of a result says of its arguments."""
         return {}
 

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from autotune.configuration.job import Job, job_to_json, without_arguments
-from autotune.configuration.script import Keep
+from autotune.configuration.script import Keep, Script
 from autotune.configuration.training_config import TrainingConfig, environ_of, own_of_kind
 from autotune.knobs.base import Value
 from autotune.process import children
@@ -133,9 +133,9 @@ class SubprocessRunner:
                 raise
             outcome = Lost(f"no process could be started: {error.strerror}")
         finally:
-            if job.script is not None:  # in case the child has not done so
-                write_atomically(files.job, job_to_json(without_arguments(job)))
-                files.remove_workdirs()
+            if (hidden := without_arguments(job)) != job:  # in case the child has not done so
+                write_atomically(files.job, job_to_json(hidden))
+            files.remove_workdirs()
         write_atomically(files.outcome, outcome_to_json(outcome))
         return outcome
 
@@ -238,12 +238,12 @@ class SubprocessRunner:
 
 def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
     """Return the job with the folders of its script: a new one to run in, and one to keep files."""
-    if job.script is None:
-        return job
-    script = replace(job.script, keep=keep)
-    if script.workdir is not None:
-        script = replace(script, workdir=str(files.workdir_in(script.workdir)))
-    return replace(job, script=script)
+
+    def placed(script: Script) -> Script:
+        workdir = None if script.workdir is None else str(files.workdir_in(script.workdir))
+        return replace(script, keep=keep, workdir=workdir)
+
+    return job.calling(placed)
 
 
 def _was_killed(outcome: Crashed) -> bool:

@@ -3,7 +3,6 @@
 import pytest
 
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
-from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import survey
 from autotune.values.statistics import SEED_COUNTS
@@ -31,10 +30,9 @@ def prober_of(folder, losses, baseline=(0.9,) * 6, seeds=3):
     study = opened(options.study.storage, context.space)
     study.notes.probe_samples = 640
     prober = AccuracyProber(context, runner, study)
-    rule = prober.rule(seeds)
-    assert isinstance(rule, AccuracyRule)
+    assert prober.probe(context.baseline, seeds) is None
     runner.asked.clear()
-    return prober, rule, runner
+    return prober, prober.rule, runner
 
 
 def seeds_of(runner, batch_size):
@@ -117,9 +115,10 @@ def test_what_is_tolerated_is_what_was_asked_however_the_baseline_scatters(tmp_p
 
 
 def test_more_than_three_seeds_do_not_change_what_is_tolerated(tmp_path):
-    prober, *_ = prober_of(tmp_path, (0.0,) * 6, SCATTERED)
-    assert prober.rule(3).tolerance == prober.rule(5).tolerance == pytest.approx(0.009)
-    assert prober.rule().baseline == (0.8, 0.9, 1.0, 0.1, 0.9), "all that are known"
+    prober, rule, _ = prober_of(tmp_path, (0.0,) * 6, SCATTERED)
+    assert prober.probe(prober.context.baseline, 5) is None
+    assert rule.tolerance == prober.rule.tolerance == pytest.approx(0.009)
+    assert prober.rule.baseline == (0.8, 0.9, 1.0, 0.1, 0.9), "all that are known"
 
 
 @pytest.mark.parametrize(

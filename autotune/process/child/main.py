@@ -149,8 +149,8 @@ def _hide_arguments(job: Job, folder: TrialFolder) -> None:
     size = 1 if place is None else place.size
     # A process that has read its job enters a phase.
     have_read = all(folder.of_rank(rank).phase_file.exists() for rank in range(size))
-    if job.script is not None and have_read:
-        write_atomically(folder.job, jobs.job_to_json(jobs.without_arguments(job)))
+    if have_read and (hidden := jobs.without_arguments(job)) != job:
+        write_atomically(folder.job, jobs.job_to_json(hidden))
 
 
 def failed(job: Job, error: BaseException) -> outcomes.TrialOutcome:

@@ -85,7 +85,7 @@ def conclude(
             disturbed_rounds=sum(disturbed) if disturbed else None,
             repeated_rounds=sum(len(test.repeated) for test in tests),
         )
-        timed, qualities = timed if rounds else runs, search.prober.known_rule.baseline
+        timed, qualities = timed if rounds else runs, search.prober.rule.baseline
         won = Confirmed(search.baseline, timed, timed, qualities, speedup)
     failed = (one for one in confirmation.candidates if one.state is State.FAILED)
     won = replace(won, failed=tuple((one.trial, one.reason) for one in failed))
@@ -103,7 +103,7 @@ def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:
     prober = search.prober
     if not prober.known(search.context.baseline):
         return ""
-    rule, numbers = prober.known_rule, {one.number for one in named}
+    rule, numbers = prober.rule, {one.number for one in named}
     found = not_proven(prober, rule, search.baseline)
     found = [one for one in found if one.trial not in numbers]
     more = f"; likewise {len(found) - 1} more" if len(found) > 1 else ""

@@ -14,7 +14,6 @@ from statistics import fmean, median
 
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
 from autotune.configuration import evidence as parts
-from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.job import CountFlops
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
@@ -100,7 +99,7 @@ def accuracy_evidence(
     prober: AccuracyProber, config: TrainingConfig, qualities: Sequence[float]
 ) -> parts.AccuracyEvidence:
     """Return the accuracy of a configuration from the quality that it had with each seed."""
-    rule, tolerance = rule_for(prober, len(qualities)), prober.context.options.accuracy.tolerance
+    rule, tolerance = prober.rule, prober.context.options.accuracy.tolerance
     untrained = prober.study.notes.untrained
     difference, interval = rule.difference(qualities)
     was_trained = prober.needs_probe(config) and len(qualities) > 1
@@ -154,13 +153,6 @@ def _compared_by(
 def _exact(difference: float) -> float:
     """Return a difference of qualities without the rounding error of float64."""
     return readable(round(difference, 12))
-
-
-def rule_for(prober: AccuracyProber, seeds: int) -> AccuracyRule:
-    """Return the rule for so many seeds, which are known for the baseline too."""
-    rule = prober.rule(seeds)
-    assert isinstance(rule, AccuracyRule), "as many seeds of the baseline are known"
-    return rule
 
 
 def _gate(

@@ -116,7 +116,7 @@ def build_answer(
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_config.Evidence:
     context = prober.context
     changed = won.trial.config.differences(context.baseline)
-    rule = evidence.rule_for(prober, len(won.qualities))
+    rule = prober.rule
     return best_config.Evidence(
         objective=context.objective.name,
         unit=None if context.counts_samples else "steps",

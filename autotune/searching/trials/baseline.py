@@ -116,17 +116,18 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
     if search.context.judge.has_quality and not prober.samples:
         speed = median(run.samples_per_second for run in runs)
         search.study.notes.probe_samples = accuracy_verdict.probe_samples(search.context, speed)
-    rule = prober.rule(1 if accuracy.minimum is None else len(accuracy_verdict.SEEDS))
-    if cut_by_budget(search, rule):
+    seeds = 1 if accuracy.minimum is None else len(accuracy_verdict.SEEDS)
+    failure = prober.probe(search.context.baseline, seeds)
+    if cut_by_budget(search, failure):
         is_printed = search.context.judge.by == "metric_regex"
         until = ", until the script prints what --metric-regex finds" if is_printed else ""
         raise ran_out(search, f"measuring the quality of your settings{until}")
-    if isinstance(rule, outcomes.OutOfMemory | outcomes.TimedOut):
-        return f"short training: {accuracy_verdict.why_unmeasured(rule)}"
-    if not isinstance(rule, AccuracyRule):
-        raise accuracy_verdict.own_accuracy_fails(rule)
-    _check_begins_anew(search, rule)
-    return rule
+    if isinstance(failure, outcomes.OutOfMemory | outcomes.TimedOut):
+        return f"short training: {accuracy_verdict.why_unmeasured(failure)}"
+    if failure is not None:
+        raise accuracy_verdict.own_accuracy_fails(failure)
+    _check_begins_anew(search, prober.rule)
+    return prober.rule
 
 
 def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:

@@ -211,7 +211,7 @@ def _run_trial(
         training=search.prober.training_of(config),
     )
     if found is not None and found.qualities:
-        is_told = search.prober.known_rule.metric != UNCHANGED
+        is_told = search.prober.rule.metric != UNCHANGED
         quality = readable(fmean(found.qualities)) if is_told else None
         details = replace(details, quality=quality, seeds_decided=found.decision)
     trial = search.study.tell(number, verdict, details)
