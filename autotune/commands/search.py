@@ -16,6 +16,7 @@ from autotune.commands import script_options as scripts
 from autotune.commands.common import flag, option
 from autotune.configuration import flag_types
 from autotune.configuration.best_config import read_best
+from autotune.configuration.search_space import find_space, read_space
 from autotune.configuration.training_config import LR_RULES
 from autotune.console.interrupts import interrupts, unwind_on_sigterm
 from autotune.console.lines import (
@@ -243,6 +244,7 @@ def search(
     progress = "none" if quiet else progress
     options, devices = search_options(flags, scripts.arguments_given())
     script = options.workload.script
+    read_space(find_space(options.sampling.space))  # before anything takes time
     if script is not None and progress != "none":
         to_stderr(observing_line(options.workload.model_path, script))
     if dry_run:

@@ -16,6 +16,7 @@ from autotune.values.text import rounds_text, span
 
 Fact = tuple[str, str]
 """Name of what was measured, and the text on it."""
+_AGAIN = "search again on an idle machine before you rely on these numbers"
 
 
 def headline(best: BestConfig) -> str:
@@ -35,6 +36,9 @@ def facts(best: BestConfig) -> Iterator[Fact]:
     """Yield what was measured of a result, and what to check."""
     evidence = best.evidence
     own, new, steps = evidence.baseline, evidence.best, evidence.baseline.steps
+    disturbed, rounds = evidence.speedup.disturbed_rounds or 0, evidence.speedup.rounds
+    if disturbed > rounds / 2:
+        yield "busy", f"other programs disturbed most rounds: {_AGAIN}"
     rates = f"{own.samples_per_second:g} -> {new.samples_per_second:g} {evidence.rate_unit}"
     yield "throughput", f"{rates} {best.measured_in}"
     if steps is not None and steps.remark is not None:
@@ -60,8 +64,7 @@ def facts(best: BestConfig) -> Iterator[Fact]:
         yield "learning rate", text
     if best.constraints.accuracy.needs_full_run:
         yield "check", f"one full training before you rely on it: {_course_changes(best)} changed"
-    for text in not_proven_texts(best):
-        yield "not proven", text
+    yield from _open_facts(best)
     if evidence.not_proven:
         ways = ["--accuracy-tolerance allows a larger difference"]
         if best.constraints.accuracy.metric == "evaluate":
@@ -165,22 +168,16 @@ def _processes_text(best: BestConfig, count: int) -> str:
     return f"{count}, {samples} samples a step: batch_size {size}{accumulated} in each"
 
 
-def not_proven_texts(best: BestConfig) -> list[str]:
-    """Return a clause on each variable that nothing read back, and on each faster trial left open.
-
-    Those could not be confirmed, or their accuracy is inconclusive.
-    """
-    metric, open_ones = best.constraints.accuracy.metric, best.evidence.not_proven
-    failed = [
-        f"trial {one.trial} ({render(one.changed)}) was faster, but could not be confirmed: "
-        f"{one.reason}"
-        for one in best.evidence.not_confirmed
-    ]
-    unread = [
-        f"env {name.removeprefix('env.')}={spelled(best.config.get(name))}: nothing read it back"
-        for name in best.evidence.not_read_back or ()
-    ]
-    return unread + failed + [undecided_text(metric, one) for one in open_ones]
+def _open_facts(best: BestConfig) -> Iterator[Fact]:
+    """Yield facts on variables that nothing read back, and on faster trials that were left open."""
+    for name in best.evidence.not_read_back or ():
+        variable = f"{name.removeprefix('env.')}={spelled(best.config.get(name))}"
+        yield "not seen", f"that anything reads the variable {variable}"
+    for one in best.evidence.not_confirmed:
+        changed = render(one.changed)
+        yield "unconfirmed", f"trial {one.trial} ({changed}) was faster in its trial: {one.reason}"
+    for open_one in best.evidence.not_proven:
+        yield "not proven", undecided_text(best.constraints.accuracy.metric, open_one)
 
 
 def undecided_text(metric: str, one: NotProven) -> str:

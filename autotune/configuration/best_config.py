@@ -228,13 +228,14 @@ class BestConfig(parts.Part):
         return TrainingConfig.of(self.config)
 
 
-def write_best(best: BestConfig, path: Path) -> None:
-    """Write best.yaml atomically.
+def write_best(best: BestConfig, path: Path, title: str = "") -> None:
+    """Write best.yaml atomically, below a comment with its title, if one is given.
 
     Raises:
         OSError: no space or no permission; an existing file stays unchanged.
     """
-    write_atomically(path, dump(best.model_dump(mode="json")))
+    comment = "".join(f"# {line}\n" for line in title.splitlines())
+    write_atomically(path, comment + dump(best.model_dump(mode="json")))
 
 
 def read_best(path: Path) -> BestConfig:

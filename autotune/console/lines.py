@@ -7,7 +7,9 @@ too.
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -36,10 +38,12 @@ from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.outcome import Observed, Surroundings
 from autotune.values.statistics import Interval
-from autotune.values.text import by_reason, readable, rounds_text, size, span
+from autotune.values.text import by_reason, flag_of_seconds, readable, rounds_text, size, span
 
 # Most paths that a line names.
 _MOST = 5
+# After so few rounds an interval tells nothing yet.
+_UNTOLD = 2
 _SENT = {
     "wandb": "wandb is switched off, even if the script sets a mode",
     "MLflow": "MLflow writes to the trials' directories, even if the script sets a tracking URI",
@@ -109,9 +113,11 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         f"{context.options.workload.model_path} is run as a training script: each trial starts it "
         "and times some of its steps"
     )
+    places = Counter(name.partition("#")[0] for name in seen.loaders)
     for name in seen.loaders:
         use = "feeds training" if name == seen.training_loader else "is left as it is"
-        yield f"DataLoader {name} {use}"
+        place = name.partition("#")[0]
+        yield f"DataLoader {place if places[place] == 1 else name} {use}"
     rate = "samples unknown: each step counts as one sample"
     if seen.counts_samples:
         rate = f"{readable(seen.samples_per_second)} samples/s"
@@ -221,7 +227,8 @@ def estimate(context: SearchContext) -> str:
     within = "" if budget is None else f" in {span(budget)}"
     told = f"about {count} {noun}{within}, about {span(each)} each with your settings"
     if room < least:
-        return f"{told}: perhaps too few, a result needs {least}. Give a longer --time-budget"
+        enough = flag_of_seconds(math.ceil(least * each / 60) * 60)
+        return f"{told}: perhaps too few, a result takes {least}. Give --time-budget {enough}"
     return told
 
 
@@ -356,9 +363,9 @@ def bound_lines(diagnosis: Diagnosis) -> list[str]:
 
 def round_line(ratios: Sequence[float], interval: Interval, disturbed: int | None = None) -> str:
     """Return the line on the last round, with the interval over all rounds."""
-    low, high = interval
-    count = f", {disturbed} disturbed" if disturbed else ""
-    return f"  round {len(ratios)}  {ratios[-1]:.3f}x  (so far {low:.3f} to {high:.3f}{count})"
+    known = [f"so far {interval[0]:.3f} to {interval[1]:.3f}"] if len(ratios) > _UNTOLD else []
+    told = ", ".join([*known, *([f"{disturbed} disturbed"] if disturbed else [])])
+    return f"  round {len(ratios)}  {ratios[-1]:.3f}x" + (f"  ({told})" if told else "")
 
 
 def void_line(number: int, disturbance: str) -> str:

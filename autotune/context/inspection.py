@@ -43,6 +43,8 @@ _STARTS_OTHERS = re.compile(
     r"\btorch\.distributed\.(run|launch)\b"
 )
 _MOST_WORDS = 300
+_STARTS = 20
+"""Starts of a script that an answer takes, roughly."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -149,6 +151,7 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
     Raises:
         UsageError: a launcher does not start the script.
         WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
+        NotSearchedEnoughError: its steps are too slow for the time budget.
     """
     assert isinstance(job.task, Observe)
     known = _known_loss(folder, job.task.source) if loss_seconds else None
@@ -161,7 +164,8 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
         return outcome
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
-    raise WorkloadError(
+    is_cut = isinstance(outcome, outcomes.TimedOut) and outcome.limit_seconds < job.deadline_seconds
+    raise (NotSearchedEnoughError if is_cut and stepped else WorkloadError)(
         f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
         f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
         f"Whole log: {folder / 'stderr.log'}"
@@ -235,10 +239,10 @@ def _reason(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
     match outcome:
         case outcomes.TimedOut(_, limit):
             lacks = "too few steps to be timed" if stepped else "no training step"
-            budget = flag_of_seconds(math.ceil(8 * limit / 60) * 60)
-            more = f"a process may take a quarter of the time budget: give --time-budget {budget}"
-            if limit >= job.deadline_seconds:
-                more = f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit)}"
+            more = f"let it take longer: --trial-timeout {flag_of_seconds(2 * limit)}"
+            if limit < job.deadline_seconds:
+                budget = flag_of_seconds(math.ceil(_STARTS * limit / 60) * 60)
+                more = f"a result takes {_STARTS} starts of the script: give --time-budget {budget}"
             return f"{lacks} within {span(limit)}; {more} or more"
         case outcomes.Crashed(detail) if stepped:
             return f"it ended during its first steps: {detail}"

@@ -37,7 +37,7 @@ _FAILURES = {
     "not_applied": "a setting did not take effect",
     "user_error": "model.py raised an error",
     "memory": "over the memory limit",
-    "accuracy": "quality below the limit",
+    "accuracy": "trains worse than allowed",
     "ran": "speed never steady, or a short training failed",
     "lost": "did not complete, or was interrupted",
 }

@@ -32,13 +32,14 @@ from autotune.searching.trials.workers import admit
 from autotune.study.facts import ACCURACY, DIAGNOSIS
 from autotune.study.storage import check_storage, file_of, network_file_system, storage_errors
 from autotune.study.study import open_study
-from autotune.values.measurement import together, uneven_text
+from autotune.values.measurement import disturbance_of, uneven_text
 from autotune.values.outcome import Diagnosed, describe
 
 _GAINS_NOTHING = (
     "a short training with your settings gains nothing, so no other batch size or precision "
     "can be shown to train as well. These are tried last; raise --accuracy-samples"
 )
+_BUSY = "A result on a busy machine is less certain; autotune repeats what it can"
 
 
 def search(
@@ -172,7 +173,9 @@ def _measured_baseline(
     if isinstance(runs, str):
         return runs
     search = baseline.with_package_seconds(search, runs)
-    if uneven := uneven_text(together(run.steps for run in runs)):
+    if disturbance := disturbance_of(runs):
+        yield events.Warned(f"{disturbance} while your settings were timed. {_BUSY}")
+    if uneven := uneven_text(runs):
         yield events.Warned(f"your settings: {uneven}")
     is_new = not search.study.finished()
     if is_new:

@@ -131,13 +131,16 @@ def together(parts: Iterable[StepTimes | None]) -> StepTimes | None:
     )
 
 
-def uneven_text(steps: StepTimes | None) -> str | None:
-    """Return a remark on uneven steps, with what may cause them; None if they are even."""
+def uneven_text(runs: Sequence[Measurement]) -> str | None:
+    """Return a remark on the steps of timings, if they are uneven, with what may cause that."""
+    steps = together(run.steps for run in runs)
     if steps is None or not steps.is_uneven:
         return None
     share, of_time = steps.slow / steps.count, steps.slow_seconds / steps.seconds
     if steps.slow_wait_seconds > steps.slow_seconds / 2:
         cause = "they wait for data"
+    elif disturbance := disturbance_of(runs):
+        cause = f"{disturbance} meanwhile"
     else:
         cause = (
             "batches of other lengths or shapes, logging or checkpoints in the loop, or Python's "
@@ -150,7 +153,7 @@ def uneven_text(steps: StepTimes | None) -> str | None:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.2g} ms"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 # Share of the usable cores that other programs or the host may take without disturbing a block. A

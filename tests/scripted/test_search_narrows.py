@@ -172,7 +172,7 @@ def test_the_report_of_a_search_of_a_script_draws_each_stage(tmp_path):
         "loader, num_workers=0": "160,000 →",
         "copy to device": "1,600 →",
         "compute": "160",
-        "compute, update": "800 →",
+        "optimizer step": "800 →",
     }
 
 
@@ -192,7 +192,7 @@ def test_without_a_loader_a_search_tells_computing_and_updating(tmp_path):
     timed = next(event for event in events if isinstance(event, StagesTimed))
     assert timed.diagnosis.bound == "computing"
     assert limits_of(timed.diagnosis.stages) == pytest.approx(
-        {"compute": 160.0, "compute, update": 160_000}
+        {"compute": 160.0, "optimizer step": 160_000}
     )
     assert "optimizer_impl stays null: the optimizer takes 0.1 % of a step" in timed.space.notes
     stages = events[-1].best.evidence.baseline.phases

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.configuration.answer_words import undecided_text
+from autotune.configuration.answer_words import headline, undecided_text
 from autotune.configuration.best_config import BestConfig, Speedup, write_best
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
@@ -147,7 +147,7 @@ def emit(search: SearchRun, best: BestConfig) -> Answered:
     """
     out = search.context.options.study.out
     try:
-        write_best(best, out)
+        write_best(best, out, headline(best))
     except OSError as error:
         raise StorageError(
             f"{out} cannot be written: {error.strerror}. The study keeps the result: free some "

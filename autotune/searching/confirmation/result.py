@@ -215,7 +215,7 @@ def _steps(runs: Sequence[Measurement]) -> parts.Steps | None:
         median_seconds=readable(found.median_seconds),
         p99_seconds=readable(found.p99_seconds),
         longest_seconds=readable(found.longest_seconds),
-        remark=uneven_text(found),
+        remark=uneven_text(runs),
     )
 
 

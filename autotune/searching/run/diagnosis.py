@@ -285,7 +285,7 @@ def limits_of(stages: Diagnosed) -> dict[str, float]:
         "launch": stages.launch_seconds or 0.0,
         "compute": stages.compute_seconds,
         "compute, kernels": stages.busy_seconds or 0.0,
-        "compute, update": stages.optimizer_seconds,
+        "optimizer step": stages.optimizer_seconds,
     }
     return {name: stages.samples / s for name, s in seconds.items() if s > 0}
 

@@ -273,7 +273,7 @@ def test_limits_are_what_each_stage_could_do_alone():
             "loader, num_workers=0": 320.0,
             "loader, num_workers=2": 640.0,
             "compute": 320.0,
-            "compute, update": 1600.0,
+            "optimizer step": 1600.0,
         }
     )
 

@@ -37,7 +37,7 @@ def test_a_script_that_waits_for_its_disk_is_said_to_wait_for_loading(tmp_path):
     done = succeeded(autotune(tmp_path, "profile", "train.py", "--", "--read-seconds", "0.002"))
     assert "bottleneck of your settings is loading." in done.stdout
     assert re.search(r"^loader, num_workers=0 +[\d.]+ +0\.03", done.stdout, re.MULTILINE)
-    assert re.search(r"^compute, update +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
+    assert re.search(r"^optimizer step +[\d.]+ +0\.0", done.stdout, re.MULTILINE)
     assert re.search(r"Training reaches [\d.]+/s, \d+ % of that phase by itself", done.stdout)
     assert "aten::" in done.stdout
     assert (tmp_path / "starts.txt").read_text() == "started ", "one run tells all"
