@@ -172,7 +172,7 @@ def _open_facts(best: BestConfig) -> Iterator[Fact]:
     """Yield facts on variables that nothing read back, and on faster trials that were left open."""
     for name in best.evidence.not_read_back or ():
         variable = f"{name.removeprefix('env.')}={spelled(best.config.get(name))}"
-        yield "not seen", f"that anything reads the variable {variable}"
+        yield "unread", f"env {variable}: nothing read it back"
     for one in best.evidence.not_confirmed:
         changed = render(one.changed)
         yield "unconfirmed", f"trial {one.trial} ({changed}) was faster in its trial: {one.reason}"

@@ -124,7 +124,7 @@ def test_json_alone_is_on_stdout_where_it_was_asked_for(search, mode):
 
 
 SPACE = "env:\n  FOO: {values: [null, '1'], effect: exact}\nnum_workers: [0, 2]\n"
-TOLD = "env FOO=1: nothing read it back"
+TOLD = "  unread      env FOO=1: nothing read it back"
 
 
 def answered(folder, name):
@@ -138,8 +138,8 @@ def answered(folder, name):
 def test_a_variable_of_the_answer_is_said_to_be_unproven(name, is_told, tmp_path):
     lines, best = answered(tmp_path, name)
     assert bool(best.config[name])
-    assert (f"  not proven  {TOLD}" in lines) == is_told
-    assert (f"  not proven  {TOLD}" in Best(best).explain().splitlines()) == is_told
+    assert (TOLD in lines) == is_told
+    assert (TOLD in Best(best).explain().splitlines()) == is_told
     assert best.evidence.not_read_back == (("env.FOO",) if is_told else None)
     assert ("not_read_back" in (tmp_path / "best.yaml").read_text()) == is_told
 

@@ -193,7 +193,7 @@ def test_a_loss_that_rises_is_a_worse_model(tmp_path):
             "no training step within 10 min 0 s",
             "--trial-timeout 20m or more",
         ),
-        (TimedOut("start", 20.0), "no training step within 20 s", "--time-budget 3m or more"),
+        (TimedOut("start", 20.0), "no training step within 20 s", "--time-budget 7m or more"),
         (
             Crashed("killed by SIGSEGV"),
             "it made no training step: killed by SIGSEGV",
