@@ -34,8 +34,14 @@ from autotune.scripting.surroundings import TRACKERS
 if TYPE_CHECKING:
     from autotune.training.before_fork import Prepared
 
-# Every training imports these: torch.optim imports torch._dynamo, which takes a second.
-_ALWAYS = (IMPORTED_BY_OPTIM, "autotune.training.tasks")
+# Every training imports torch.optim, and with it torch._dynamo, which takes a second. Our own
+# modules would take some hundredths of one in each trial.
+_ALWAYS = (
+    IMPORTED_BY_OPTIM,
+    "autotune.numerics.numerics_check",
+    "autotune.scripting.trial",
+    "autotune.training.arithmetic",
+)
 _OURS = str(__package__).partition(".")[0]
 _READS = ("get", "copy", "items", "keys", "values")
 _Import = tuple[int, str, list[str]]
