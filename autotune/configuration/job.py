@@ -205,7 +205,8 @@ class Job:
 
 
 @cache
-def _adapter() -> TypeAdapter[Job]:
+def adapter() -> TypeAdapter[Job]:
+    """Return what reads and writes jobs."""
     return TypeAdapter(Job)
 
 
@@ -216,7 +217,7 @@ def without_arguments(job: Job) -> Job:
 
 def job_to_json(job: Job) -> str:
     """Return a job as indented JSON."""
-    return _adapter().dump_json(job, indent=1).decode()
+    return adapter().dump_json(job, indent=1).decode()
 
 
 def job_from_json(text: str | bytes) -> Job:
@@ -226,6 +227,6 @@ def job_from_json(text: str | bytes) -> Job:
         AutotuneError: not a job.
     """
     try:
-        return _adapter().validate_json(text, strict=True)
+        return adapter().validate_json(text, strict=True)
     except ValueError as error:
         raise AutotuneError(f"no readable job: {fault_of(error)}") from error

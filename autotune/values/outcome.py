@@ -459,20 +459,21 @@ TrialOutcome = Answer | Failure
 
 
 @cache
-def _adapter() -> TypeAdapter[TrialOutcome]:
+def adapter() -> TypeAdapter[TrialOutcome]:
+    """Return what reads and writes outcomes; making it takes some hundredths of a second."""
     finite = ConfigDict(allow_inf_nan=False)
     return TypeAdapter(Annotated[TrialOutcome, Discriminator("kind")], config=finite)
 
 
 def outcome_to_json(outcome: TrialOutcome) -> str:
     """Return an outcome as indented JSON."""
-    return _adapter().dump_json(outcome, indent=1).decode()
+    return adapter().dump_json(outcome, indent=1).decode()
 
 
 def outcome_from_json(text: str | bytes) -> TrialOutcome:
     """Read an outcome back; invalid text becomes `Lost`, never an exception."""
     try:
-        outcome = _adapter().validate_json(text, strict=True)
+        outcome = adapter().validate_json(text, strict=True)
     except ValueError as error:
         return Lost(f"the child's outcome is not readable: {fault_of(error)}")
     if isinstance(outcome, Measured) and (nonsense := outcome.measurement.nonsense):

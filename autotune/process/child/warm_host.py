@@ -23,19 +23,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autotune.configuration.job import job_from_json
+from autotune.configuration import job as jobs
 from autotune.knobs.torch_private import IMPORTED_BY_OPTIM
 from autotune.process.child.main import STACKS_AT, failed, leave, print_to, work
 from autotune.process.common.child_ties import hold_lifeline, receive, send, stay_on_cores
 from autotune.process.common.imports import is_installed
 from autotune.process.common.trial_folder import TrialFolder, read_some
 from autotune.scripting.surroundings import TRACKERS
+from autotune.values import outcome as outcomes
 
 if TYPE_CHECKING:
     from autotune.training.before_fork import Prepared
 
 # Every training imports torch.optim, and with it torch._dynamo, which takes a second. Our own
-# modules would take some hundredths of one in each trial.
+# modules would take some hundredths of one in each trial, as would what reads and writes its files.
 _ALWAYS = (
     IMPORTED_BY_OPTIM,
     "autotune.numerics.numerics_check",
@@ -56,6 +57,8 @@ def main() -> None:
     stay_on_cores()
     for name in _ALWAYS:
         importlib.import_module(name)
+    jobs.adapter()
+    outcomes.adapter()
     prepared: Prepared | None = None
     while True:
         request = receive(end)
@@ -75,7 +78,7 @@ def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
     """
     from autotune.training.before_fork import fork_obstacle, prepare_for_forks
 
-    job = job_from_json(read_some(folder.job))
+    job = jobs.job_from_json(read_some(folder.job))
     assert job.model_path is not None
     if obstacle := _prepare(job.model_path, is_script=False) or fork_obstacle():
         send(end, {"unchanged": obstacle})
