@@ -33,7 +33,7 @@ found = autotune.search(
 facts = {
     "batch_sizes": [trial.params["batch_size"] for trial in found.study.trials],
     "config": found.best.config.as_dict(),
-    "loaded": autotune.load("best.yaml", strict=True, model="mine.py") == found.best,
+    "loaded": autotune.load("best.yaml", strict=True, model="mine.py").answer == found.best.answer,
     "study": [type(found.study).__name__, len(found.study.trials)],
     "shown": repr(found),
     "torch": "torch" in sys.modules,
