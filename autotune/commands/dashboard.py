@@ -28,7 +28,7 @@ def dashboard(study: str | None, port: int, no_browser: bool) -> None:
     from autotune.process.common.interpreter import check_installed
 
     check_installed("optuna_dashboard", "autotune dashboard")
-    from autotune.dashboard.serve import serve
+    from autotune.report.dashboard import serve
     from autotune.study.archive import find_study
 
     unwind_on_sigterm()

@@ -1,1 +1,1 @@
-"""Report of a study: read once into one value, shown as terminal text, table, JSON or a page."""
+"""Report of a study: one value, shown as text, table, JSON or a page; Optuna Dashboard on it."""

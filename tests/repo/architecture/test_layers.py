@@ -15,7 +15,7 @@ FOLDERS = {
     "child": "training numerics scripting process.child",
     "parent": "process sampling study context accuracy comparison "
     "searching.run searching.trials searching.confirmation searching "
-    "console report dashboard export commands",
+    "console report export commands",
 }
 SIDES = {folder: side for side, row in FOLDERS.items() for folder in row.split()}
 FOREIGN = {"both": {"torch", "optuna"}, "child": {"optuna"}, "parent": {"torch"}}

@@ -7,7 +7,7 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 
 from autotune.configuration.flag_types import folder_name
-from autotune.dashboard.serve import guarded, serve
+from autotune.report.dashboard import guarded, serve
 from autotune.study.archive import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
 from databases import empty_database

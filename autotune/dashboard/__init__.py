@@ -1,1 +1,0 @@
-"""Optuna Dashboard on a study, to be read only."""
