@@ -120,13 +120,10 @@ def timed(machine: Machine, side: Side, noise: float) -> Measurement:
         wait_seconds=0.0,
         queued=0,
         accumulation_steps=1,
-    )
-    timer = Timer(
-        batches=cast("Batches", batches),
         clock=lambda: machine.now,
         synchronize=lambda: None,
-        noise=noise_since,
     )
+    timer = Timer(cast("Batches", batches), noise=noise_since)
     return _measurement(_driven(timer, machine, STEP_SECONDS / own, slower))
 
 

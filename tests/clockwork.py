@@ -90,8 +90,6 @@ class Bench:
 
         return Driven(
             Batches(self.loader, self.loader.clock, synchronize, per_step=per_step),
-            self.loader.clock,
-            synchronize,
             step=self.step,
             noise=lambda: self.noises.pop(0) if self.noises else QUIET,
             compilations=lambda: self.compilations,

@@ -361,7 +361,7 @@ class BatchStream(Batches):
         self.calls = calls
         self._sizes = reads.sizes
         reads.readers.append(self)
-        super().__init__((), self.clock, synchronize)
+        super().__init__((), time.perf_counter, synchronize)
         self.loader: DataLoader[Any] | None = None
         """The training loader; None until the first step with one of its batches."""
         self.steps = 0

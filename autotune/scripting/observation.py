@@ -7,7 +7,6 @@ import inspect
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from autotune.scripting.wrappers import NO_DDP, PASSES_IT
 from autotune.training.profiling import profiling, stages_of
 from autotune.training.ranks import Lap, comm_dtypes
 from autotune.training.sharding import STREAM
-from autotune.training.timing import StepRequests, Timer, synchronize
+from autotune.training.timing import StepRequests, Timer
 from autotune.values.outcome import Diagnosed, Observed, WorkloadFacts
 
 if TYPE_CHECKING:
@@ -67,12 +66,7 @@ class Observation:
         """
         stream, world, device = self._stream, self._trial.world, self._observed.device
         self._losses.recorder.moves = Moves(self._observed.trained)
-        timer = Timer(
-            stream,
-            stream.clock,
-            partial(synchronize, device),
-            compilations=lambda: self._trial.compiler.events,
-        )
+        timer = Timer(stream, compilations=lambda: self._trial.compiler.events)
         first = yield from timer.lap(_FIRST)
         collections = gc.get_stats()[0]["collections"]
         lap = yield from timer.lap(world.told(timed_steps(first.seconds / _FIRST)))

@@ -224,7 +224,6 @@ class Trial:
             self._folder,
             self.compiler,
             self._fault,
-            self.stream.clock,
         ).measuring(plan)
         if not isinstance(found, Measurement):
             return found

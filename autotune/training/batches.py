@@ -90,7 +90,8 @@ class Batches:
         self.loader: Any = loader
         """The source of the batches."""
         self._clock = clock
-        self._synchronize = synchronize
+        self.synchronize = synchronize
+        """Function that waits until the device has done its work."""
         self._iterator: Iterator[Any] = iter(loader)
         self._ahead = ahead
         self._fed = ahead(self._iterator)
@@ -101,6 +102,10 @@ class Batches:
         """Seconds of each boundary so far: ending an epoch and waiting for the next first batch."""
         self.wait_seconds = 0.0
         """Seconds spent waiting for batches so far, boundaries excluded."""
+
+    def clock(self) -> float:
+        """Return the time in seconds, on a clock that may stand still while nothing is trained."""
+        return self._clock()
 
     @property
     def accumulation_steps(self) -> int:
@@ -157,27 +162,27 @@ class Batches:
         Raises:
             EmptyEpochError: the loader gives no batch at all.
         """
-        start = self._clock()
+        start = self.clock()
         try:
             batch = next(self._fed)
         except StopIteration:
             # Ending an epoch stops the workers where they do not persist.
-            return self._next_epoch(closing_seconds=self._clock() - start)
-        self.wait_seconds += self._clock() - start
+            return self._next_epoch(closing_seconds=self.clock() - start)
+        self.wait_seconds += self.clock() - start
         self._batches_in_epoch += 1
         return batch
 
     def _next_epoch(self, closing_seconds: float) -> Any:
         self.epoch_batches, self._batches_in_epoch = self._batches_in_epoch, 1
-        self._synchronize()
-        start = self._clock()
+        self.synchronize()
+        start = self.clock()
         self._iterator = iter(self.loader)
         self._fed = self._ahead(self._iterator)
         try:
             batch = next(self._fed)
         except StopIteration:
             raise EmptyEpochError(_NO_BATCH) from None
-        self.boundary_seconds.append(closing_seconds + self._clock() - start)
+        self.boundary_seconds.append(closing_seconds + self.clock() - start)
         return batch
 
 

@@ -135,8 +135,8 @@ def stages_of(
     begun = list[float]()
 
     def begin_update(*_: object) -> None:
-        timer.synchronize()
-        begun.append(timer.clock())
+        timer.batches.synchronize()
+        begun.append(timer.batches.clock())
 
     laps = yield from single_laps(timer)
     apart: Callable[..., Any] = torch.compiler.disable  # a script may compile its step
@@ -209,9 +209,9 @@ def single_laps(timer: Timer) -> StepRequests[list[Lap]]:
     waiting looks like launching.
     """
     found: list[Lap] = []
-    first = timer.clock()
+    first = timer.batches.clock()
     for _ in range(2 * _TIMED):
-        is_enough = len(found) >= _FEWEST_TIMED and timer.clock() - first > _MOST_SECONDS
+        is_enough = len(found) >= _FEWEST_TIMED and timer.batches.clock() - first > _MOST_SECONDS
         if timer.world.told(len(found) >= _TIMED or is_enough):
             break
         lap = yield from timer.lap(1)

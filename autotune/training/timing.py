@@ -4,7 +4,7 @@ A training is measured alike whoever owns its loop: a model.py's, which is ours,
 
 The device is synchronised only at the edges of blocks and epochs. Waiting after every step would
 hide the overlap of host and device, which num_workers and pin_memory are meant to improve. Clock
-and synchronisation are parameters, so that tests need neither a GPU nor a sleep.
+and synchronisation are those of the batches, so that tests need neither a GPU nor a sleep.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.configuration.job import MeasurePlan
 from autotune.knobs.torch_private import on_compilation
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
-from autotune.training.batches import Batches, Clock, Synchronize, boundaries
+from autotune.training.batches import Batches, boundaries
 from autotune.training.ranks import ALONE, Lap, World, slowest
 from autotune.values.measurement import (
     NO_BOUNDARY,
@@ -108,8 +108,6 @@ class Timer:
     """
 
     batches: Batches
-    clock: Clock
-    synchronize: Synchronize
     noise: Callable[[], Noise] = lambda: QUIET
     """Function that returns the noise on the machine since its last call."""
     compilations: Callable[[], int] = lambda: 0
@@ -147,15 +145,16 @@ class Timer:
         """
         seconds: list[float] = []
         busy: list[float] = []
-        calm, start = 0, self.clock()
+        clock, calm = self.batches.clock, 0
+        start = clock()
         while not self._is_steady(plan, calm):
             lap = yield from self._time(1)
             seconds.append(lap.seconds)
             busy.append(max(lap.seconds - lap.wait_seconds, 0.0))
             calm = _calm_steps(busy)
             if len(seconds) == 1:
-                start = self.clock()
-            elif self.clock() - start > plan.max_seconds or len(seconds) == _MOST_WARMUP_STEPS:
+                start = clock()
+            elif clock() - start > plan.max_seconds or len(seconds) == _MOST_WARMUP_STEPS:
                 self.flags.add("short_warm_up")
                 break
         tail = seconds[-calm:] if calm else seconds[-1:]
@@ -186,10 +185,11 @@ class Timer:
         """
         steps, first = yield from self._first_block(plan, step_seconds, step_samples)
         blocks = [first]
-        start = self.clock() - first.seconds
+        clock = self.batches.clock
+        start = clock() - first.seconds
         for count in plan.block_counts:
             while _counted(blocks, plan) < count:
-                passed = self.clock() - start
+                passed = clock() - start
                 slack = 1 if plan.block_samples is not None else _OVERDUE
                 is_overdue = self._is_late(plan, blocks, passed / slack)
                 if is_overdue and _tell_enough(blocks, steps, plan):
@@ -200,11 +200,11 @@ class Timer:
             seen = self._step_times(blocks)
             if plan.least_samples or (seen is not None and seen.is_uneven):
                 self.flags.add(UNEVEN)
-            late = self._is_late(plan, blocks, self.clock() - start)
+            late = self._is_late(plan, blocks, clock() - start)
             if late or self._is_beaten(plan, blocks) or self._is_narrow(plan, blocks):
                 break
         while not _saw_least(plan, blocks):
-            if self._is_late(plan, blocks, self.clock() - start):
+            if self._is_late(plan, blocks, clock() - start):
                 break
             blocks.append((yield from self._block(steps, step_samples)))
         return tuple(blocks)
@@ -319,32 +319,33 @@ class Timer:
 
     def lap(self, steps: int) -> StepRequests[Lap]:
         """Time consecutive steps of this process."""
-        boundaries, wait = len(self.batches.boundary_seconds), self.batches.wait_seconds
-        compilations, ready = self.compilations(), self.batches.ready()
+        batches, clock = self.batches, self.batches.clock
+        boundaries, wait = len(batches.boundary_seconds), batches.wait_seconds
+        compilations, ready = self.compilations(), batches.ready()
         self.log.begin()
-        self.synchronize()
-        start = self.clock()
+        batches.synchronize()
+        start = clock()
         if self.sees_steps:
             yield from self._single_steps(steps)
         else:
             yield steps
-        launched = self.clock() - start
-        self.synchronize()
-        passed, ended = self.batches.boundary_seconds[boundaries:], self.clock()
+        launched = clock() - start
+        batches.synchronize()
+        passed, ended = batches.boundary_seconds[boundaries:], clock()
         seconds = ended - start - sum(passed)
         if not self.sees_steps and steps == 1:
-            self.log.add(seconds, self.batches.wait_seconds - wait)
+            self.log.add(seconds, batches.wait_seconds - wait)
         lap = Lap(
             seconds=seconds,
             steps=steps,
             launched_seconds=launched,
             ended=ended,
-            wait_seconds=self.batches.wait_seconds - wait,
+            wait_seconds=batches.wait_seconds - wait,
             boundary_seconds=sum(passed),
             has_boundary=bool(passed),
             compilations=self.compilations() - compilations,
         )
-        return replace(lap, stock=self._from_stock(lap, ready, self.batches.ready()))
+        return replace(lap, stock=self._from_stock(lap, ready, batches.ready()))
 
     def _from_stock(self, lap: Lap, ready: int | None, left: int | None) -> float:
         """Return the steps on batches from the stock beyond those loaded meanwhile.
@@ -363,11 +364,11 @@ class Timer:
 
     def _single_steps(self, steps: int) -> StepRequests[None]:
         """Ask for steps one by one, and record the seconds of each without epoch boundaries."""
-        batches, then = self.batches, self.clock()
+        batches, then = self.batches, self.batches.clock()
         for _ in range(steps):
             boundaries, wait = len(batches.boundary_seconds), batches.wait_seconds
             yield 1
-            now = self.clock()
+            now = batches.clock()
             passed = sum(batches.boundary_seconds[boundaries:])
             self.log.add(now - then - passed, batches.wait_seconds - wait)
             then = now
@@ -403,8 +404,6 @@ def timer_on(batches: Batches, device: torch.device, world: World) -> Timer:
     """Return a timer of steps on the batches that watches for disturbances."""
     return Timer(
         batches,
-        time.perf_counter,
-        lambda: synchronize(device),
         noise=disturbance.watch(device, time.perf_counter, world.launcher),
         world=world,
         sees_steps=device.type == "cpu",
@@ -422,8 +421,6 @@ class TimedTraining:
     compiler: CompileClock
     fault: Callable[[], Failure | None]
     """Function that returns why a timing does not count for the settings; None if it does."""
-    clock: Clock = time.perf_counter
-    """Seconds, which may stand still while a script does not train."""
     take_worst: Callable[[], LengthCount | None] = lambda: None
     """Function that takes a step on the longest samples, if it can, and returns among how many."""
 
@@ -440,9 +437,7 @@ class TimedTraining:
             peak.look()  # before the watch, so that it is no noise of the next block
             return replace(watch(), memory_bytes=peak.in_use)
 
-        timer = replace(
-            timer, clock=self.clock, noise=noise, compilations=lambda: self.compiler.events
-        )
+        timer = replace(timer, noise=noise, compilations=lambda: self.compiler.events)
         self.folder.enter_phase("warm-up")
         each = self._step_samples()
         warm_up = yield from timer.together(timer.warming_up(plan, each))

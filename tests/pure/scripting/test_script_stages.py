@@ -54,7 +54,7 @@ def loader(workers=0, dataset=None):
 
 
 def timed(script, feeds, batches_per_step=1):
-    timer = Timer(script.batches, script.clock, lambda: None)
+    timer = Timer(script.batches)
     return drive(stages_of(timer, CPU, feeds, 4, batches_per_step), script.step)
 
 

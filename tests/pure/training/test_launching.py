@@ -43,7 +43,7 @@ class Gpu:
 
 
 def launch_seconds(gpu, step):
-    timer = Timer(Batches((), gpu.clock, gpu.wait), gpu.clock, gpu.wait)
+    timer = Timer(Batches((), gpu.clock, gpu.wait))
     return median(lap.launched_seconds for lap in drive(single_laps(timer), step))
 
 
