@@ -25,7 +25,7 @@ from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Failure, Lost, OutOfMemory, Probed, as_failure, describe
-from autotune.values.statistics import SEED_COUNTS, Decision
+from autotune.values.statistics import SEED_COUNTS, Decision, Part, ratio_of
 from autotune.values.text import as_file_name
 
 _SECONDS = 6.0
@@ -40,6 +40,11 @@ _FEWEST_BASELINE_STEPS = 30
 _MOST_SECONDS = 60.0
 # Largest share of a time budget for one seed of a script whose loss falls late.
 _LATE_SHARE = 1 / 15
+# Times the usual samples after which a training that was to reach a loss is given up.
+_PATIENCE = 2
+_LEAST_MARGIN = 0.01
+# Least share of the baseline's steps that another learning rate, or the like, may take to a loss.
+_FEWEST_STEPS = 1 / 4
 
 
 def probe_seconds(context: SearchContext) -> float:
@@ -108,7 +113,8 @@ def own_accuracy_fails(failure: Failure) -> WorkloadError:
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
     """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
     batch_size = int(context.baseline["batch_size"] or 1)
-    return Probe(samples, seeds, batch_size, loss=context.judge.loss)
+    most = _PATIENCE * samples if context.objective.to_loss else 0
+    return Probe(samples, seeds, batch_size, loss=context.judge.loss, most=most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,11 @@ class AccuracyProber:
         if not self.context.judge.has_quality:
             return 0
         return self.context.options.accuracy.samples or self.study.notes.probe_samples or 0
+
+    @property
+    def most_samples(self) -> int:
+        """The same, or where a probe ends at a loss, the samples after which it is given up."""
+        return self.samples * (_PATIENCE if self.context.objective.to_loss else 1)
 
     @property
     def seed_seconds(self) -> float:
@@ -255,9 +266,45 @@ class AccuracyProber:
         own, theirs = self._known(self._own), self._known(training)
         if training == self._own:
             return "accept"
+        if self.misses(training):
+            return "reject"
         if not len(SEEDS) <= len(theirs) <= len(own):
             return "undecided"
         return self._rule_of(own).decision(theirs)
+
+    @property
+    def loss_to_reach(self) -> float | None:
+        """The training loss that is the objective; None if another one is, or if not known yet."""
+        asked = self.context.objective.loss
+        return self.study.notes.loss_to_reach if asked is None else asked
+
+    def samples_to_loss(self, config: TrainingConfig) -> float:
+        """Return the samples that `config` takes to the loss, on the baseline's first seed.
+
+        Without seeds it takes as few as may be: no more steps than the baseline, or with other
+        settings of the user's own, such as a learning rate, a part of them.
+        """
+        own = self.study.notes.needed.get(self._own, (1.0,))[0]
+        if seeds := self.seeds_to_loss(config):
+            return own / ratio_of(seeds)
+        if not self.needs_probe(config):
+            return own
+        part = min(1.0, config.effective_batch / self.context.baseline.effective_batch)
+        return own * part * (1 if config.own == self.context.baseline.own else _FEWEST_STEPS)
+
+    def seeds_to_loss(self, config: TrainingConfig) -> tuple[Part, ...]:
+        """Return the samples to the loss of the baseline and of `config`, a pair for each seed.
+
+        Empty if it trains as the baseline does, or if no seed is known.
+        """
+        needed = self.study.notes.needed
+        found = needed.get(self.training_of(config), ()) if self.needs_probe(config) else ()
+        return tuple(zip(needed.get(self._own, ()), found, strict=False))
+
+    def misses(self, training: str) -> bool:
+        """Return whether a training was given up before it reached the loss."""
+        needed = self.study.notes.needed.get(training, ())
+        return any(samples >= self.most_samples for samples in needed)
 
     def missing_seeds(self, training: str, least: int = 0) -> int:
         """Return the seeds that a training and the baseline lack until it may be decided.
@@ -310,6 +357,11 @@ class AccuracyProber:
         if failure is not None:
             raise own_accuracy_fails(failure)
         rule, qualities = self.rule, self.known(config)[:seeds]
+        if self.misses(self.training_of(config)):
+            margin = max(_LEAST_MARGIN, rule.margin(qualities))
+            loss, within = self.loss_to_reach, f"{self.most_samples} {self.context.unit}"
+            why = f"accuracy: training loss {loss:.4g} not reached in {within}"
+            return AccuracyVerdict("reject", margin, qualities, why)
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = "" if decision == "accept" else rule.objection(qualities)
         wanted = rule.seeds_wanted(qualities)
@@ -344,13 +396,15 @@ class AccuracyProber:
         have = self._known(key)
         if len(have) >= seeds or not self.context.judge.has_quality:
             return None
-        until = len(have) + 1 if self.context.judge.needs_whole_runs else seeds
+        is_first = self.context.objective.to_loss and self.loss_to_reach is None
+        until = len(have) + 1 if self.context.judge.needs_whole_runs or is_first else seeds
         # A metric that a script prints is not available before its training.
         is_loss = self.context.judge.by in ("held_out_loss", "training_loss")
         gains = is_loss and self.context.options.accuracy.tolerance.relative
         task = replace(
             probe_task(self.context, self.samples, tuple(range(len(have), until))),
             untrained=gains and not have and key == self._own,
+            reach=self.loss_to_reach,
         )
         job, start = self.context.job(task, trained), time.monotonic()
         name = f"{as_file_name(key)}-seed{len(have)}"
@@ -363,7 +417,16 @@ class AccuracyProber:
         have += outcome.qualities
         if len(have) > len(self._known(key)):  # another device may have probed more
             self.study.notes.qualities[key] = have
+        if outcome.reached:
+            self._note_reached(key, outcome.reached, task.seeds[0])
         if key == self._own:
             taken = max(outcome.seconds, time.monotonic() - start)
             self.study.notes.seed_seconds = round(taken / len(outcome.qualities), 3)
         return self.probe(config, seeds)
+
+    def _note_reached(self, key: str, reached: Sequence[Part], before: int) -> None:
+        """Note the samples to the loss after those of the seeds `before`, and at first the loss."""
+        if self.loss_to_reach is None:
+            self.study.notes.loss_to_reach = reached[0][1]
+        needed = self.study.notes.needed
+        needed[key] = (*tuple(needed.get(key, ()))[:before], *(samples for samples, _ in reached))

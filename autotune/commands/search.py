@@ -68,6 +68,14 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         option("--trials", "Run this many trials in total. Default: the space's number.", POSITIVE),
         option(
+            "--objective",
+            "Maximise samples/s, or minimise the time until the training loss reaches VALUE. "
+            "Default for VALUE: what your settings reach in a short training.",
+            flag_types.objective,
+            "throughput",
+            metavar="throughput|time-to-loss[=VALUE]",
+        ),
+        option(
             "--target-samples",
             "Minimise the time of a run of this many samples. Default: maximise samples/s.",
             POSITIVE,

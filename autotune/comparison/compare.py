@@ -91,6 +91,8 @@ def side_of(best: Path | None) -> Side:
     if answer.edits and not answer.keeps_baseline:
         return Side(str(best), answer.training_config, is_edited=True)
     confirmed = None if answer.keeps_baseline else answer.evidence.speedup.ci95
+    if (to_loss := answer.evidence.time_to_loss) and confirmed:
+        confirmed = to_loss.throughput_ci95  # rounds tell nothing of the samples to a loss
     return Side(str(best), answer.training_config, confirmed)
 
 

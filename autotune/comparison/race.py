@@ -129,7 +129,7 @@ def _choose(
     course: Course, entrants: Sequence[Participant]
 ) -> Generator[Standing, None, tuple[Participant | None, int]]:
     """Run rounds until at most one candidate is left; return it and the number of rounds."""
-    running: Field = dict.fromkeys(entrants, PairedComparison())
+    running: Field = {one: PairedComparison(seeds_to_loss=one.seeds_to_loss) for one in entrants}
     block = len(running) + 1
     places, repeats = orders(block, course.seed), Repeats[Results](block, course.may_repeat)
     for number in count():
@@ -151,7 +151,8 @@ def _choose(
 
 def _test(course: Course, candidate: Participant, first: int, family: int) -> Iterator[Standing]:
     """Run rounds, numbered from `first`, until the candidate has won, failed or lost."""
-    running: Field = {candidate: PairedComparison(confidence=confidence(family))}
+    seeds = candidate.seeds_to_loss
+    running: Field = {candidate: PairedComparison((), (), (), seeds, confidence(family))}
     pair = (course.baseline, candidate)
     places = orders(len(pair), course.seed + first)
     repeats = Repeats[Results](ROUND_COUNTS[-1], course.may_repeat)

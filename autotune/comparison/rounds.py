@@ -49,6 +49,8 @@ class Participant:
     config: TrainingConfig
     posterior: Posterior = field(default=Posterior(), compare=False)
     """Posterior of its worth from the trials, without one if none timed it."""
+    seeds_to_loss: tuple[statistics.Part, ...] = field(default=(), compare=False)
+    """See `PairedComparison.seeds_to_loss`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class PairedComparison:
 
     Where the time of a run is the objective, that run's start is in them.
     """
+    seeds_to_loss: tuple[statistics.Part, ...] = ()
+    """Samples that both sides need for a loss, the reference's first, a pair per seed.
+
+    Where the time to a loss is the objective, and the training is not the reference's.
+    """
     confidence: float = statistics.CONFIDENCE
     repeated: tuple[str, ...] = ()
     """Disturbance of each round that was void and repeated."""
@@ -71,17 +78,23 @@ class PairedComparison:
     @property
     def ratios(self) -> tuple[float, ...]:
         """The candidate's speed-up in each round."""
-        return tuple(own / new for own, new in self.costs)
+        return tuple(self._fewer * own / new for own, new in self.costs)
 
     @property
     def ratio(self) -> float:
         """The speed-up: the reference's seconds in all rounds over the candidate's."""
-        return statistics.ratio_of(self.costs)
+        return self._fewer * statistics.ratio_of(self.costs)
 
     @property
     def interval(self) -> statistics.Interval:
         """Confidence interval of the speed-up, see `ratio_interval`."""
-        return statistics.ratio_interval(self.costs, self.confidence)
+        known = (self.costs, self.seeds_to_loss) if self.seeds_to_loss else (self.costs,)
+        return statistics.product_interval(known, self.confidence)
+
+    @property
+    def _fewer(self) -> float:
+        """The reference's samples to a loss over the candidate's; 1 without such an objective."""
+        return statistics.ratio_of(self.seeds_to_loss) if self.seeds_to_loss else 1.0
 
     @property
     def is_faster(self) -> bool:
@@ -102,6 +115,9 @@ class PairedComparison:
             * error
             * math.sqrt(known / rounds)
         )
+        if self.seeds_to_loss:  # whose interval stays as wide as it is
+            low, high = statistics.ratio_interval(self.seeds_to_loss, self.confidence)
+            coming = math.hypot(coming, math.log(high / low) / 2)
         return math.log(self.ratio) + deviations * error > coming
 
     @property

@@ -26,8 +26,9 @@ def headline(best: BestConfig) -> str:
         return f"Keep your settings: {reason[0].lower()}{reason[1:]}"
     speedup, (low, high) = best.evidence.speedup, best.evidence.speedup.ci95
     rounds = rounds_text(speedup.rounds, speedup.disturbed_rounds)
+    faster = "faster" if best.evidence.time_to_loss is None else "faster to the loss"
     return (
-        f"{speedup.ratio:.2f}x faster than your settings ({low:.2f} to {high:.2f}, {rounds}): "
+        f"{speedup.ratio:.2f}x {faster} than your settings ({low:.2f} to {high:.2f}, {rounds}): "
         f"{render(best.changed)}"
     )
 
@@ -35,18 +36,10 @@ def headline(best: BestConfig) -> str:
 def facts(best: BestConfig) -> Iterator[Fact]:
     """Yield what was measured of a result, and what to check."""
     evidence = best.evidence
-    own, new, steps = evidence.baseline, evidence.best, evidence.baseline.steps
     disturbed, rounds = evidence.speedup.disturbed_rounds or 0, evidence.speedup.rounds
     if disturbed > rounds / 2:
         yield "busy", f"other programs disturbed most rounds: {_AGAIN}"
-    rates = f"{own.samples_per_second:g} -> {new.samples_per_second:g} {evidence.rate_unit}"
-    yield "throughput", f"{rates} {best.measured_in}"
-    if steps is not None and steps.remark is not None:
-        yield "your steps", steps.remark
-    if (tokens := evidence.tokens_per_second) is not None:
-        yield "tokens", f"{tokens[0]:g} -> {tokens[1]:g} tokens/s"
-    if (joules := evidence.joules_per_sample) is not None:
-        yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
+    yield from _rates(best)
     if (used := evidence.arithmetic) is not None and used.mfu is not None:
         percent = Decimal(f"{100 * used.mfu:.2g}")
         rate = f"the matrix multiplication rate measured here in {used.number_format}"
@@ -70,6 +63,22 @@ def facts(best: BestConfig) -> Iterator[Fact]:
         if best.constraints.accuracy.metric == "evaluate":
             ways.append("evaluate() is less noisy on more data")
         yield "to decide", ", ".join(ways)
+
+
+def _rates(best: BestConfig) -> Iterator[Fact]:
+    """Yield facts on the throughput of both settings, and on what follows from it."""
+    evidence = best.evidence
+    own, new, steps = evidence.baseline, evidence.best, evidence.baseline.steps
+    rates = f"{own.samples_per_second:g} -> {new.samples_per_second:g} {evidence.rate_unit}"
+    yield "throughput", f"{rates} {best.measured_in}"
+    if evidence.time_to_loss is not None:
+        yield "time to loss", evidence.time_to_loss.in_words
+    if steps is not None and steps.remark is not None:
+        yield "your steps", steps.remark
+    if (tokens := evidence.tokens_per_second) is not None:
+        yield "tokens", f"{tokens[0]:g} -> {tokens[1]:g} tokens/s"
+    if (joules := evidence.joules_per_sample) is not None:
+        yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
 
 
 def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:

@@ -81,6 +81,8 @@ class Evidence(parts.Part):
     """Samples after which the speed-up has paid for the one-time cost."""
     predicted_run: parts.PredictedRun | None = None
     """Set if the objective is the time of a run; `speedup` is then the speed-up of that time."""
+    time_to_loss: parts.TimeToLoss | None = None
+    """Set if the time to a loss is the objective; `speedup` is then the speed-up of that time."""
     blocks: parts.Blocks | None = None
     searched: parts.Searched | None = None
     """Measured part of the search space; None if it is not known."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import Literal
 
 from autotune.values.measurement import UNSTEADY, Measurement
 from autotune.values.outcome import (
@@ -36,27 +36,39 @@ from autotune.values.text import size
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The number that a search maximises: throughput, or the mean throughput of a run.
+    """The number that a search maximises: throughput X, or the inverse of a time.
 
-    The latter is N / (T_fix + N / X) for N samples. X is the throughput of the steady state, T_fix
-    the one-time seconds, compilation included. Maximising it minimises the time of the run. For N
-    to infinity it becomes X, the other objective.
+    The mean throughput of a run of N samples is N / (T_fix + N / X). T_fix are the one-time
+    seconds, compilation included. For N to infinity it becomes X. To a loss that takes M samples,
+    it is X / M. Optuna sees its inverse, the seconds, and minimises them.
     """
 
     run_samples: int | None = None
     """Samples in the run; None: a run without end."""
     unit: str = "samples/s"
-    direction: ClassVar[Literal["maximize"]] = "maximize"
+    to_loss: bool = False
+    loss: float | None = None
+    """Training loss to reach; None: the one that the user's settings reach in a short training."""
+    samples_to_loss: float = 1.0
+    """Samples that a configuration takes to that loss."""
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """Return the direction in which Optuna sees it."""
+        return "minimize" if self.to_loss else "maximize"
 
     @property
     def name(self) -> str:
         """Return the name by which a study notes it."""
+        if self.to_loss:
+            return "time_to_loss"
         return "throughput" if self.run_samples is None else "run_time"
 
     @property
     def identity(self) -> str:
         """Return the text that must stay the same for a study to be continued."""
-        return self.name if self.run_samples is None else f"{self.name} of {self.run_samples}"
+        target = self.loss if self.to_loss else self.run_samples
+        return self.name if target is None else f"{self.name} of {target}"
 
     def value(self, run: Measurement) -> float:
         """Return the objective's value for one process, corrected for the machine's drift."""
@@ -64,6 +76,8 @@ class Objective:
 
     def worth(self, rate: float, fixed: float) -> float:
         """Return it for the steady state's samples per second and the one-time seconds."""
+        if self.to_loss:
+            return rate / self.samples_to_loss
         if self.run_samples is None:
             return rate
         return self.run_samples / (fixed + self.run_samples / rate)

@@ -171,6 +171,34 @@ class PredictedRun(Part):
     best_seconds: float
 
 
+class TimeToLoss(Part):
+    """Samples and seconds of training until it reaches a loss."""
+
+    loss: float
+    """Training loss, smoothed over the last fifth of the samples so far."""
+    baseline_samples: float
+    best_samples: float
+    baseline_seconds: float
+    best_seconds: float
+    seeds: int = 0
+    """Seeds that were trained with each of both settings; 0 if the training is the same."""
+    samples_ci95: Pair | None = None
+    """Interval of `best_samples` over `baseline_samples`; None without seeds."""
+    throughput_ci95: Pair
+    """Interval of the ratio of the throughputs, from alternating fresh processes."""
+
+    @property
+    def in_words(self) -> str:
+        """Return the loss, and the seconds and samples to it, as text."""
+        spans = f"{span(self.baseline_seconds)} -> {span(self.best_seconds)}"
+        text = f"{spans} to a training loss of {self.loss:.4g}"
+        if self.samples_ci95 is None:
+            return f"{text}, in the same samples"
+        low, high = self.samples_ci95
+        ratio = self.best_samples / self.baseline_samples
+        return f"{text}, in {ratio:.2f}x the samples ({low:.2f} to {high:.2f}, {self.seeds} seeds)"
+
+
 class Blocks(Part):
     """Number of timed blocks behind the throughputs, and of those that were disturbed."""
 
@@ -284,6 +312,8 @@ class AccuracyEvidence(Part):
     """Relative excess over what is allowed; <= 0 holds."""
     samples: int
     """Samples that each short training trained on; of a script, the fewest."""
+    until_loss: bool | None = None
+    """True if they were the most, because each ended when it reached the loss to compare."""
     epochs: float | None = None
     """The same in epochs; None for a stream without a length."""
     share_of_run: float | None = None
@@ -347,7 +377,8 @@ class AccuracyEvidence(Part):
             if self.smallest_shown
             else "the value is the same with every seed, so the smallest difference is unknown"
         )
-        return f"{self.samples} samples each{length}; {shown}"
+        each = f"until the loss, at most {self.samples}" if self.until_loss else f"{self.samples}"
+        return f"{each} samples each{length}; {shown}"
 
     @property
     def split_text(self) -> str:

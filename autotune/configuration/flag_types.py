@@ -62,6 +62,15 @@ def tolerance(value: object) -> Tolerance:
     return Tolerance(amount, relative)
 
 
+def objective(value: object) -> str:
+    """Return an objective: throughput, time-to-loss, or the latter with a loss, as in "=0.3"."""
+    if not re.fullmatch(r"throughput|time-to-loss(=-?\d*\.?\d+(e-?\d+)?)?", str(value)):
+        raise click.BadParameter(
+            f"{value!r} is not an objective; write throughput, time-to-loss or time-to-loss=0.3."
+        )
+    return str(value)
+
+
 def effective_batch(value: object) -> EffectiveBatch:
     """Return samples of an optimizer step: free, keep, or a number above zero."""
     if value in ("free", "keep"):

@@ -86,6 +86,11 @@ class Probe:
 
     None: by the metric that it prints.
     """
+    most: int = 0
+    """Samples after which to give up a training that is to reach a loss; 0: `samples` in any case.
+    """
+    reach: float | None = None
+    """Smoothed training loss at which to end. None: train on `samples`, and report that loss."""
     kind: Literal["probe"] = "probe"
 
 

@@ -63,6 +63,9 @@ def plan_lines(context: SearchContext) -> list[str]:
     objective = f"steady-state {context.rate_unit}"
     if samples is not None:
         objective = f"time of a run of {samples} {context.unit}, start-up and compilation included"
+    if (reached := context.objective).to_loss:
+        loss = "that yours reach" if reached.loss is None else f"of {reached.loss:g}"
+        objective = f"time until the training loss {loss} is reached"
     launch, several = options.resources.launch, ""
     if context.processes != 1 or launch is not None:
         noun = "process" if context.processes == 1 else "processes"

@@ -109,8 +109,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveOptions:
-    """Objective of the search, which is maximised."""
+    """Objective of the search."""
 
+    name: str = "throughput"
+    """throughput or time-to-loss; after the latter, `=` and a training loss may follow."""
     run_samples: int | None = None
     """Length of the production run in samples, which makes its predicted time the objective."""
     run_epochs: int | None = None
@@ -122,8 +124,14 @@ class ObjectiveOptions:
         Raises:
             UsageError: the options contradict each other or the workload.
         """
-        if self.run_samples is not None and self.run_epochs is not None:
-            raise UsageError("--target-samples and --target-epochs: give only one of them.")
+        to_loss = self.name != "throughput"
+        if [to_loss, self.run_samples is not None, self.run_epochs is not None].count(True) > 1:
+            raise UsageError(
+                "--objective time-to-loss, --target-samples and --target-epochs: give only one."
+            )
+        if to_loss:
+            loss = self.name.partition("=")[2]
+            return Objective(to_loss=True, loss=float(loss) if loss else None)
         if self.run_samples is not None:
             return Objective(self.run_samples)
         if self.run_epochs is None:
@@ -279,6 +287,7 @@ _VALUES: dict[str, type[Any]] = get_type_hints(SearchOptions)
 _OTHER_NAMES = {
     ("study", "name"): "study",
     ("budget", "seconds"): "time_budget_seconds",
+    ("objective", "name"): "objective",
     ("accuracy", "tolerance"): "accuracy_tolerance",
     ("accuracy", "minimum"): "min_accuracy",
     ("accuracy", "samples"): "accuracy_samples",

@@ -27,6 +27,7 @@ from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.process.runner import Runner
 from autotune.values import outcome as outcomes
+from autotune.values.errors import UsageError
 
 _FEWEST_SECONDS = 3.0
 # Steps with the other batch size: the first loss is compared; the second step shows accumulation.
@@ -125,6 +126,21 @@ def _agrees(own: outcomes.ObservedLoss, other: outcomes.FirstLosses, as_sum: boo
     most = _MOST_BY_CHANCE * max(abs(first), abs(found))
     allowed = max(UNNOTICED * abs(first), min(chance, most))
     return abs(found - first) <= allowed
+
+
+def check_followed(judge: Judge) -> None:
+    """Check that the training loss can be followed: of a script it has to be the judge.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if judge.loss is None and judge.by not in ("evaluate", "held_out_loss"):
+        by_metric = "--metric-regex is given" if judge.by == "metric_regex" else ""
+        why = by_metric or judge.doubt or "no setting to be tried changes it"
+        raise UsageError(
+            f"--objective time-to-loss follows the training loss, and cannot here: {why}. Leave "
+            f"{'one of the two' if by_metric else 'the option'} out."
+        )
 
 
 def needed(judge: Judge, space: SearchSpace) -> Judge:

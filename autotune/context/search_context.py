@@ -93,7 +93,7 @@ class SearchContext:
 
     @property
     def objective(self) -> Objective:
-        """The objective, which is maximised."""
+        """The objective."""
         found = self.options.objective.for_workload(self.facts)
         return found if self.counts_samples else replace(found, unit=self.rate_unit)
 
@@ -169,7 +169,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     traits, found, start_seconds, notes = look(workload, options.resources, runner, folder, wanted)
     options = ranks.with_ranks(options, traits.seen)
     options.accuracy.check(traits.facts, workload.model_path)
-    options.objective.for_workload(traits.facts)
+    objective = options.objective.for_workload(traits.facts)
     file, today = as_found(file, workload, traits.facts)
     baseline = workload.own_settings(traits.facts, today)
     if traits.facts.comm_dtypes is None:
@@ -185,10 +185,13 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     samples = traits.facts.dataset_samples
     file, lost = ranks.space_of_each(file, options, found.machine, samples, held)
     space = search_space.narrow(file, found.machine, traits.facts, baseline, held)
+    judge = script_loss.needed(traits.judge, space)
+    if objective.to_loss:
+        script_loss.check_followed(judge)
     return SearchContext(
         options=options,
         machine=found.machine,
-        traits=replace(traits, judge=script_loss.needed(traits.judge, space)),
+        traits=replace(traits, judge=judge),
         baseline=baseline,
         space=space.noted((*notes, *kept, *lost)),
         trials=options.budget.trials or file.trials,

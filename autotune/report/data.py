@@ -229,11 +229,11 @@ class ReportData:
     def ratio_interval(self, trial: FinishedTrial) -> Interval | None:
         """Return the 95 % interval of the trial's rate over the baseline's rate.
 
-        None if a rate is missing, or if the objective is the time of a run.
+        None if a rate is missing, or if the objective is a time.
         """
         reference = self.baseline.verdict.value if self.baseline else None
         run = trial.details.measurement
-        if not reference or run is None or not trial.verdict.value or "run_time" in self.objective:
+        if not reference or run is None or not trial.verdict.value or "time" in self.objective:
             return None
         low, high = run.samples_per_second_interval
         return low / run.machine_speed / reference, high / run.machine_speed / reference

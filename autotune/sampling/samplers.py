@@ -409,8 +409,7 @@ class SurrogateSampler(BaseSampler):
 
 def _rate(trial: FrozenTrial) -> float:
     """Return the measured value, feasible or not; 0 if none was measured."""
-    measured = trial.value if _holds(trial) else trial.user_attrs.get(VALUE)
-    return float(measured or 0.0)
+    return float(trial.user_attrs.get(VALUE) or 0.0)
 
 
 def _peak(trial: FrozenTrial) -> float:

@@ -36,6 +36,7 @@ from autotune.training.ranks import ALONE, World
 from autotune.training.timing import StepRequests
 from autotune.values import outcome as outcomes
 from autotune.values.outcome import FIRST_STEPS, SETTLED_STEP, FirstSums
+from autotune.values.statistics import LossCurve
 
 LossOf = Literal["mean", "sum"]
 """Rule that makes a step's loss from the losses of its backward passes."""
@@ -51,6 +52,8 @@ _SEED = 982_451_653
 _CPU = torch.device("cpu")
 _LAST = 0.1
 """Share of a probe's samples over which the loss is its quality."""
+# Share of the samples so far after which to look again whether a loss was reached.
+_LOOK = 1 / 20
 # Share of the apparently missing steps that is asked for at once.
 _SURE = 0.9
 # As in an accuracy probe: slow steps get longer, up to this many seconds.
@@ -406,12 +409,25 @@ class LossTasks:
         losses, moves = tuple(so_far.values[: task.steps]), self.recorder.moves.lengths
         return outcomes.FirstLosses(losses, self._backwards_per_step, moves, self.recorder.sums)
 
-    def training_on(self, samples: int) -> StepRequests[None]:
-        """Ask for steps until all processes together have used so many samples."""
-        while (left := samples - (taken := sum(self.world.shares(self.progress.samples)))) > 0:
+    def training_on(self, task: Probe) -> StepRequests[None]:
+        """Ask for steps until all processes have used the task's samples, or reached its loss."""
+        until = task.samples if task.reach is None else task.most
+        while (left := until - (taken := sum(self.world.shares(self.progress.samples)))) > 0:
+            if task.reach is not None:
+                if self._curve(task, self._so_far().steps).has_reached:
+                    break
+                left = min(left, max(1, round(_LOOK * taken)))
             # Nearly all that are missing at once; what is beyond the last sample does not count.
             size = max(1, taken) / max(1, self.progress.steps)
             yield max(1, math.floor(_SURE * left / size))
+
+    def _curve(self, task: Probe, steps: Sequence[StepLoss]) -> LossCurve:
+        assert task.loss is not None
+        curve, before = LossCurve(task.samples, task.most, task.reach), 0
+        for step in steps:
+            curve.add(step.samples - before, step.value(task.loss))
+            before = step.samples
+        return curve
 
     def probed(self, task: Probe, started: float) -> outcomes.TrialOutcome:
         """Return the loss over the last tenth of the task's samples, so far as they are used.
@@ -423,7 +439,8 @@ class LossTasks:
         if so_far.fault:
             return outcomes.UserError(so_far.fault, "")
         steps = so_far.steps
-        samples = min(task.samples, steps[-1].samples if steps else 0)
+        curve = self._curve(task, steps if task.most else ())
+        samples = min(curve.samples, steps[-1].samples if steps else 0)
         found = mean_of_last(steps, samples, task.loss, _LAST)
         if not math.isfinite(found):
             return outcomes.NonFinite(
@@ -431,7 +448,9 @@ class LossTasks:
             )
         before = fmean(step.value(task.loss) for step in steps[:FIRST_STEPS])
         is_told = task.untrained and math.isfinite(before)
-        return outcomes.Probed((found,), time.monotonic() - started, before if is_told else None)
+        seconds, told = time.monotonic() - started, before if is_told else None
+        reached = () if curve.reached is None else (curve.reached,)
+        return outcomes.Probed((found,), seconds, told, reached)
 
     @property
     def _backwards_per_step(self) -> float:

@@ -259,7 +259,7 @@ class Trial:
         self._folder.enter_phase("short training")
         if task.seeds[0] != jobs.FIRST_SEED:
             self._become_another(task.seeds[0])
-        yield from self.losses.training_on(task.samples)
+        yield from self.losses.training_on(task)
         if task.loss:
             return self.losses.probed(task, self._start)
         self._printed.mark()

@@ -214,6 +214,10 @@ class StudyFacts:
     answer = Fact[Answer | None](Answer)
     qualities = Entries[Sequence[float]](list[FiniteFloat], "seeds")
     """Quality of each known seed, by training."""
+    loss_to_reach = Fact[float | None](FiniteFloat)
+    """Smoothed training loss to reach, where that is the objective and no loss was given."""
+    needed = Entries[Sequence[float]](list[FiniteFloat], "to_loss")
+    """Samples of each known seed until it reached the loss, by training."""
     numerics_checks = Entries[TrialOutcome](Annotated[TrialOutcome, Discriminator("kind")], "check")
     """Outcome of each numerical check, by its settings."""
     matmul_rates = Entries[float](PositiveFloat, "rate")

@@ -90,7 +90,7 @@ def _created(name: str, opened: BaseStorage, objective: Objective) -> optuna.Stu
     if study.metric_names is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.set_metric_names([objective.unit])
+            study.set_metric_names(["seconds to loss" if objective.to_loss else objective.unit])
         study.set_user_attr("constraint_names", list(CONSTRAINTS))  # for readers with only Optuna
     return study
 
@@ -155,7 +155,7 @@ class TuningStudy:
             trial = create_trial(
                 params=params_of(config, self._space.varied()),
                 distributions=self._distributions,
-                value=self._knowledge.stored_value(verdict),
+                value=self._told(verdict),
                 user_attrs={facts.CONFIG: config.as_dict(), **_attributes(verdict, details)},
                 system_attrs={facts.CONSTRAINTS_ATTRIBUTE: _margins(verdict)},
             )
@@ -245,7 +245,7 @@ class TuningStudy:
                 self._storage.set_trial_system_attr(
                     trial_id, facts.CONSTRAINTS_ATTRIBUTE, _margins(verdict)
                 )
-                self._study.tell(number, self._knowledge.stored_value(verdict))
+                self._study.tell(number, self._told(verdict))
             except (UpdateFinishedTrialError, ValueError):
                 if not self._storage.get_trial(trial_id).state.is_finished():
                     raise
@@ -254,6 +254,11 @@ class TuningStudy:
             del self._running[number]
             self._seen.add(number)
             return self._knowledge.learn(FinishedTrial(number, config, verdict, details))
+
+    def _told(self, verdict: Verdict) -> float:
+        """Return the value for Optuna: of a time, seconds in place of their inverse."""
+        value = self._knowledge.stored_value(verdict)
+        return value if self._study.direction == StudyDirection.MAXIMIZE else 1 / value
 
     def lose(self, number: int, reason: str) -> None:
         """Mark a trial as lost to a fault of the infrastructure; queue an interrupted one again.

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ from autotune.training.training_setup import (
     seed_everything,
 )
 from autotune.training.workload import Workload
+from autotune.values.statistics import LossCurve, Part
 
 # Held-out samples: a share of a map-style training set, up to a bound; of a stream, so many.
 _HELD_OUT_SHARE, _HELD_OUT_MOST, _HELD_OUT_OF_STREAM = 0.1, 2048, 256
@@ -63,18 +65,20 @@ class ProbeData:
 
 def probe(
     setup: TrainingSetup, data: ProbeData, task: Probe, enter_phase: Callable[[str], None]
-) -> float:
-    """Train on exactly the task's number of samples, whatever the batch size; return the quality.
+) -> tuple[float, Part | None]:
+    """Train on exactly the task's number of samples, whatever the batch size, or until a loss.
 
     Several processes share the samples evenly, and rank 0 evaluates.
+
+    Returns:
+        The quality, and what `LossCurve.reached` tells if the task follows the loss.
 
     Raises:
         EmptyEpochError: the dataset does not fill a batch.
         NonFiniteLossError: the loss or the quality is not a finite number.
     """
-    samples = task.samples
     enter_phase("short training")
-    _train(setup, samples // setup.world.size)
+    reached = _train(setup, task)
     enter_phase(EVALUATION)
     whole_setup = replace(setup, model=_whole_model(setup), wrapped=None)
     quality = setup.world.on_first(
@@ -82,8 +86,8 @@ def probe(
     )
     if not math.isfinite(quality):
         metric = "evaluate" if setup.workload.evaluate else "held_out_loss"
-        raise NonFiniteLossError(f"{metric} is {quality} after {samples} samples")
-    return quality
+        raise NonFiniteLossError(f"{metric} is {quality} after {task.samples} samples")
+    return quality, reached
 
 
 def _whole_model(setup: TrainingSetup) -> nn.Module:
@@ -106,18 +110,22 @@ def _whole_model(setup: TrainingSetup) -> nn.Module:
     return whole
 
 
-def _train(setup: TrainingSetup, samples: int) -> None:
+def _train(setup: TrainingSetup, task: Probe) -> Part | None:
     setup.model.train()
-    loss = None
-    for loss in _steps(setup, samples):  # noqa: B007 - the last one counts
-        pass
+    curve, loss, share = LossCurve(task.samples, task.most, task.reach), None, setup.world.size
+    for samples, loss in _steps(setup, curve.samples // share):
+        if task.most:
+            curve.add(share * samples, fmean(setup.world.shares(float(loss))))
+            if curve.has_reached:
+                break
     setup.optimizer.zero_grad(set_to_none=True)
     if loss is not None and not torch.isfinite(loss).all():
-        raise NonFiniteLossError(f"the loss is {loss.item()} after {samples} samples")
+        raise NonFiniteLossError(f"the loss is {loss.item()} after {curve.samples} samples")
+    return curve.reached
 
 
-def _steps(setup: TrainingSetup, samples: int) -> Iterator[Tensor]:
-    """Take steps on `samples` samples in all, and yield their losses.
+def _steps(setup: TrainingSetup, samples: int) -> Iterator[tuple[int, Tensor]]:
+    """Take steps on `samples` samples in all, and yield the samples of each with its loss.
 
     Full steps come first, then one of the full batches that are left, then one of the remainder.
     """
@@ -128,14 +136,14 @@ def _steps(setup: TrainingSetup, samples: int) -> Iterator[Tensor]:
     steps, more = divmod(batches, setup.batches_per_step)
     full = endless(setup.loader, _NOTHING_TO_TRAIN_ON)
     for _ in range(steps):
-        yield setup.step(full)
+        yield size * setup.batches_per_step, setup.step(full)
     if more:
-        yield setup.step(full, more)
+        yield size * more, setup.step(full, more)
     if left:
         # Uncompiled from now on: a batch of another size would compile a new graph. The evaluation
         # needs no such care: without gradients a compiled model runs eagerly.
         set_compiled_call(setup.model, None)
-        yield setup.step(iter((_batch_of(left, setup.loader),)), 1)
+        yield left, setup.step(iter((_batch_of(left, setup.loader),)), 1)
 
 
 def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:

@@ -43,6 +43,7 @@ from autotune.training.training_setup import (
 from autotune.training.workload import Workload, load_workload
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import LengthCount, Measurement, TokenCount
+from autotune.values.statistics import Part
 
 _MOST_SAMPLES = 100_000
 # Seconds of reading: in all, and while all samples were equally long.
@@ -186,13 +187,17 @@ def probe(loaded: LoadedJob, task: Probe) -> outcomes.TrialOutcome:
     untrained = None
     if task.untrained:  # of a model of its own: evaluating one draws from its random numbers
         with suppress(quality.NonFiniteLossError):
-            untrained = _quality_of(loaded, data, replace(task, samples=0), task.seeds[0])
+            before = replace(task, samples=0, most=0)
+            untrained, _ = _trained(loaded, data, before, task.seeds[0])
     # Each seed's model is gone before the next one is built.
-    qualities = tuple(_quality_of(loaded, data, task, seed) for seed in task.seeds)
-    return outcomes.Probed(qualities, time.perf_counter() - start, untrained)
+    qualities, reached = zip(*(_trained(loaded, data, task, n) for n in task.seeds), strict=True)
+    told = tuple(filter(None, reached))
+    return outcomes.Probed(qualities, time.perf_counter() - start, untrained, told)
 
 
-def _quality_of(loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int) -> float:
+def _trained(
+    loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int
+) -> tuple[float, Part | None]:
     loaded.folder.enter_phase("build")
     setup = loaded.setup(data.training, seed)
     return quality.probe(setup, data, task, loaded.folder.enter_phase)

@@ -40,6 +40,10 @@ _FAR_OFF = 5
 # between rounding errors, and they are small compared with 1 %.
 _LEAST_STEP = 1e-4
 
+# Share of the samples so far over which a loss is smoothed, and the fewest, as a share of the usual
+# short training: the mean of a few samples may be low by chance.
+_SMOOTHED, _FEWEST_SMOOTHED = 1 / 5, 1 / 50
+
 Interval = tuple[float, float]
 Part = tuple[float, float]
 """Numerator and denominator that one block, or one round, adds to a ratio of sums."""
@@ -72,6 +76,14 @@ def ratio_interval(parts: Sequence[Part], confidence: float = CONFIDENCE) -> Int
     if len(parts) > 1:
         half = student((1 + confidence) / 2, len(parts) - 1) * log_deviation(parts)
     return ratio * math.exp(-half), ratio * math.exp(half)
+
+
+def product_interval(factors: Sequence[Sequence[Part]], confidence: float = CONFIDENCE) -> Interval:
+    """Return the confidence interval of the product of independent ratios, on a log scale."""
+    found = [ratio_interval(parts, confidence) for parts in factors]
+    half = math.hypot(*(math.log(high / low) / 2 for low, high in found))
+    product = math.prod(map(ratio_of, factors))
+    return product * math.exp(-half), product * math.exp(half)
 
 
 def log_deviation(parts: Sequence[Part]) -> float:
@@ -111,6 +123,58 @@ def _student_below(t: float, freedom: int) -> float:
         term *= cosine * cosine * power / (power + 1)
     inside = (angle + sine * total) * 2 / math.pi if is_odd else sine * total
     return 0.5 + inside / 2
+
+
+class LossCurve:
+    """The smoothed loss of a training: at each step, the mean over the last fifth of its samples.
+
+    A share of the samples so far delays all curves by the same factor. So the ratio of the samples
+    that two trainings need for a loss owes nothing to the smoothing.
+    """
+
+    def __init__(self, usual: int, most: int, loss: float | None) -> None:
+        """Follow a training until it reaches `loss`, on `most` samples at most.
+
+        Without a loss, it trains on the `usual` number of samples, and reaches the last one.
+        """
+        self.samples = usual if loss is None else most
+        """Samples after which it ends in any case."""
+        self.has_reached = False
+        self._fewest, self._most, self._loss = _FEWEST_SMOOTHED * usual, most, loss
+        self._ends, self._sums, self._first = [0.0], [0.0], 0
+        self._points: list[Part] = []
+
+    def add(self, samples: float, loss: float) -> None:
+        """Add a step on so many samples."""
+        self._ends.append(end := self._ends[-1] + samples)
+        self._sums.append(self._sums[-1] + samples * loss)
+        start = end - max(_SMOOTHED * end, self._fewest)
+        if start < 0:
+            return
+        while self._ends[self._first + 1] <= start:
+            self._first += 1
+        (left, right), (before, after) = (
+            known[self._first : self._first + 2] for known in (self._ends, self._sums)
+        )
+        before += (after - before) * (start - left) / (right - left)
+        smoothed = (self._sums[-1] - before) / (end - start)
+        self._points.append((end, smoothed))
+        self.has_reached |= self._loss is not None and smoothed <= self._loss
+
+    @property
+    def reached(self) -> Part | None:
+        """The samples until the loss, or the most if it was not reached, and the last loss."""
+        if not self._points:
+            return None
+        _, last = self._points[-1]
+        return self._until(last if self._loss is None else self._loss) or self._most, last
+
+    def _until(self, loss: float) -> float | None:
+        place = next((at for at, (_, value) in enumerate(self._points) if value <= loss), None)
+        if not place:
+            return None if place is None else self._points[0][0]
+        (earlier, higher), (later, lower) = self._points[place - 1 : place + 1]
+        return earlier + (later - earlier) * (higher - loss) / (higher - lower)
 
 
 def resolution(qualities: Sequence[float]) -> float:

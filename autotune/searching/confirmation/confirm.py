@@ -71,6 +71,8 @@ class Candidate:
     was_tested: bool = False
     qualities: tuple[float, ...] = ()
     """Quality per accuracy seed; empty until it is known to be accurate enough."""
+    seeds_to_loss: tuple[statistics.Part, ...] = ()
+    """Samples to the loss that is the objective, the baseline's first, a pair per seed."""
     comparison: rounds.PairedComparison | None = None
     """Its rounds of a test; None without any."""
     set_aside_for: int | None = None
@@ -82,7 +84,7 @@ class Candidate:
     def participant(self) -> rounds.Participant:
         """The candidate in rounds."""
         return rounds.Participant(
-            f"trial{self.trial.number:04d}", self.trial.config, self.posterior
+            f"trial{self.trial.number:04d}", self.trial.config, self.posterior, self.seeds_to_loss
         )
 
     def end(self, state: State, reason: str) -> events.CandidateRefused:
@@ -228,6 +230,7 @@ class ConfirmationRun:
             yield one.end(State.FAILED, f"short training: {describe(found)}")
         elif found.decision == "accept":
             one.qualities = found.qualities
+            one.seeds_to_loss = self.search.prober.seeds_to_loss(one.trial.config)
         elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
             yield one.end(State.UNDECIDED, _NO_TIME_FOR_SEEDS)
         else:
@@ -243,11 +246,15 @@ class ConfirmationRun:
         """
         budget, prober = self.search.time_budget, self.search.prober
         found: AccuracyVerdict | Failure = AccuracyVerdict("undecided", 0.0, (), "")
+        # Few seeds hardly tell the samples to a loss.
+        least = INCUMBENT_SEEDS if self.search.context.objective.to_loss else len(SEEDS)
         for most in statistics.SEED_COUNTS:
             if len(prober.known(one.trial.config)) < most and not budget.fits(one.trial):
                 break
-            found = prober.verdict(one.trial.config, most, least_seeds=len(SEEDS))
-            if not isinstance(found, AccuracyVerdict) or found.is_final:
+            found = prober.verdict(one.trial.config, most, least_seeds=least)
+            if not isinstance(found, AccuracyVerdict):
+                break
+            if found.is_final and (found.decision == "reject" or most >= least):
                 break
         return found
 
@@ -352,7 +359,8 @@ def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
     def worth(trial: FinishedTrial, run: Measurement) -> float:
         """Two trials that compile the same code are charged alike, whichever came first."""
         rate = run.samples_per_second / run.machine_speed
-        return search.context.objective.worth(rate, costs.fixed_seconds(trial.config, run))
+        fixed = costs.fixed_seconds(trial.config, run)
+        return search.objective_of(trial.config).worth(rate, fixed)
 
     encoding = Encoding(search.context.space)
     seen = Observations(

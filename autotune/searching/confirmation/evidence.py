@@ -108,7 +108,7 @@ def accuracy_evidence(
     context, evidence = prober.context, prober.evidence(config)
     changed = prober.training_equivalent(config).differences(context.baseline)
     whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
-    lengths = {name: float(f"{prober.samples / n:.3g}") for name, n in whole.items() if n}
+    lengths = {name: float(f"{prober.most_samples / n:.3g}") for name, n in whole.items() if n}
     measured = prober.numerics.measured
     by_gradients = evidence == "numerical check" and "gradient_error" not in measured
     return parts.AccuracyEvidence(
@@ -122,7 +122,8 @@ def accuracy_evidence(
         tolerance=readable(rule.tolerance),
         allowed=words + rule.floor_words(len(qualities)),
         margin=round(rule.margin(qualities), 6),
-        samples=prober.samples,
+        samples=prober.most_samples,
+        until_loss=context.objective.to_loss or None,
         **lengths,
         smallest_shown=_exact((interval[1] - interval[0]) / 2) if was_trained else None,
         seeds=len(qualities),

@@ -30,7 +30,7 @@ from autotune.searching.run.time_budget import compiles_alike
 from autotune.study.finished import FinishedTrial
 from autotune.study.storage import masked
 from autotune.values.measurement import Measurement, together, uneven_text
-from autotune.values.statistics import ratio_interval, ratio_of
+from autotune.values.statistics import Interval, ratio_interval, ratio_of
 from autotune.values.text import readable
 
 
@@ -70,6 +70,8 @@ class Confirmed:
     runs: tuple[Measurement, ...]
     qualities: tuple[float, ...]
     speedup: best_config.Speedup
+    comparison: PairedComparison | None = None
+    """The rounds that it won; None if the baseline's settings are kept."""
     failed: tuple[tuple[FinishedTrial, str], ...] = ()
     """Candidates that could not be probed or timed again, each with the reason."""
 
@@ -78,15 +80,15 @@ def confirmed_by(
     comparison: PairedComparison, trial: FinishedTrial, qualities: tuple[float, ...]
 ) -> Confirmed:
     """Return the result of a search from a paired comparison that the candidate won."""
-    low, high = (round(bound, 4) for bound in comparison.interval)
     speedup = best_config.Speedup(
         ratio=round(comparison.ratio, 4),
-        ci95=(low, high),
+        ci95=_rounded(comparison.interval),
         rounds=len(comparison.ratios),
         disturbed_rounds=comparison.disturbed,
         repeated_rounds=len(comparison.repeated),
     )
-    return Confirmed(trial, comparison.baseline, comparison.candidate, qualities, speedup)
+    runs = comparison.baseline, comparison.candidate
+    return Confirmed(trial, *runs, qualities, speedup, comparison)
 
 
 def build_answer(
@@ -131,6 +133,7 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_
         compile_seconds=round(costs.compile_seconds(won.trial.config), 3),
         break_even_samples=_break_even(context, costs, won),
         predicted_run=_predicted_run(context, costs, won),
+        time_to_loss=_time_to_loss(prober, won) if context.objective.to_loss else None,
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
         not_proven=tuple(not_proven(prober, rule, won.trial)),
@@ -256,6 +259,28 @@ def _predicted_run(
         baseline_seconds=seconds(context.baseline, won.baseline_runs),
         best_seconds=seconds(won.trial.config, won.runs),
     )
+
+
+def _time_to_loss(prober: AccuracyProber, won: Confirmed) -> parts.TimeToLoss:
+    loss, rounds = prober.loss_to_reach, won.comparison or PairedComparison(costs=((1.0, 1.0),))
+    own = prober.samples_to_loss(prober.context.baseline)
+    assert loss is not None
+    fewer = [(new, old) for old, new in rounds.seeds_to_loss]
+    samples = own * ratio_of(fewer) if fewer else own
+    return parts.TimeToLoss(
+        loss=readable(loss),
+        baseline_samples=round(own),
+        best_samples=round(samples),
+        baseline_seconds=readable(own * _seconds_per_sample(won.baseline_runs)),
+        best_seconds=readable(samples * _seconds_per_sample(won.runs)),
+        seeds=len(fewer),
+        samples_ci95=_rounded(ratio_interval(fewer)) if fewer else None,
+        throughput_ci95=_rounded(ratio_interval(rounds.costs, rounds.confidence)),
+    )
+
+
+def _rounded(interval: Interval) -> Interval:
+    return round(interval[0], 4), round(interval[1], 4)
 
 
 def _seconds_per_sample(runs: Sequence[Measurement]) -> float:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.accuracy.script_quality import ScriptProber
+from autotune.configuration.constraints import Objective
+from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock
 from autotune.context.script_ways import ScriptTraits
 from autotune.context.search_context import SearchContext
@@ -47,6 +49,8 @@ class SearchRun:
         To be called before the first trial, or with the diagnosis that was noted then.
         """
         space = narrowed(self.context.space, diagnosis)
+        if self.context.objective.to_loss:  # rates do not tell which batch gains
+            space = replace(space, batch_rates=dict.fromkeys(space.domains["batch_size"], 1.0))
         self.study.narrow(space)
         return replace(self, context=replace(self.context, space=space))
 
@@ -65,6 +69,13 @@ class SearchRun:
     def baseline(self) -> FinishedTrial:
         """The study's first trial: the user's own settings."""
         return self.study.finished()[0]
+
+    def objective_of(self, config: TrainingConfig) -> Objective:
+        """Return the objective of `config`, with the samples that it takes to a loss, if to one."""
+        objective = self.context.objective
+        if not objective.to_loss:
+            return objective
+        return replace(objective, samples_to_loss=self.prober.samples_to_loss(config))
 
     def folder(self, *names: str) -> Path:
         """Return the folder for the files of one child process."""

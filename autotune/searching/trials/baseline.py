@@ -24,7 +24,12 @@ from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import RUNS
 from autotune.study.finished import FinishedTrial
 from autotune.values import outcome as outcomes
-from autotune.values.errors import AutotuneError, NotSearchedEnoughError, WorkloadError
+from autotune.values.errors import (
+    AutotuneError,
+    NotSearchedEnoughError,
+    UsageError,
+    WorkloadError,
+)
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.text import flag_of_seconds, readable, span
 
@@ -110,6 +115,7 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
 
     Raises:
         WorkloadError: the probe fails for another reason than memory or time.
+        UsageError: it does not reach the loss that was given as the objective.
         NotSearchedEnoughError: the time budget is too short for the probe.
     """
     prober, accuracy = search.prober, search.context.options.accuracy
@@ -127,6 +133,12 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
     if failure is not None:
         raise accuracy_verdict.own_accuracy_fails(failure)
     _check_begins_anew(search, prober.rule)
+    if prober.misses(search.context.baseline.quality_key()):
+        raise UsageError(
+            f"--objective time-to-loss={prober.loss_to_reach:g}: your settings do not reach this "
+            f"training loss in twice the {prober.samples} {search.context.unit} of a short "
+            "training. Give a higher loss, or more --accuracy-samples."
+        )
     return prober.rule
 
 
@@ -161,9 +173,8 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
     context = search.context
     margin = rule.margin(rule.baseline)
     reason = rule.objection(rule.baseline)
-    verdict = judge(
-        outcomes.Measured(run), context.objective, context.memory_limit_bytes, margin, reason
-    )
+    objective = search.objective_of(context.baseline)
+    verdict = judge(outcomes.Measured(run), objective, context.memory_limit_bytes, margin, reason)
     details = replace(
         details_of(outcomes.Measured(run), sum(map(time_budget.process_seconds, runs))),
         training=context.baseline.quality_key(),

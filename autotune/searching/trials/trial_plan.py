@@ -61,12 +61,12 @@ def least_samples(search: SearchRun) -> int:
 def to_beat(search: SearchRun, machine_speed: float) -> float | None:
     """Return the seconds per sample to beat: the upper bound of the incumbent's interval.
 
-    It is scaled to the machine's speed now. It is None without an incumbent, and for the time of a
-    run, which a slower trial may win by a faster start.
+    It is scaled to the machine's speed now. It is None without an incumbent, and for a time, which
+    a slower trial may win by a faster start, or by fewer samples to a loss.
     """
     best = best_feasible(search.study.finished())
     run = None if best is None else best.details.measurement
-    if run is None or search.context.objective.run_samples is not None:
+    if run is None or search.context.objective.name != "throughput":
         return None
     return run.machine_speed / (run.samples_per_second_interval[0] * machine_speed)
 

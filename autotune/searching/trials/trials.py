@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
-from autotune.configuration.constraints import Verdict, judge
+from autotune.configuration.constraints import Objective, Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
@@ -38,6 +38,7 @@ from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.storage import GRACE_SECONDS, check_still_there
 from autotune.study.study import INTERRUPTED
 from autotune.values.errors import TooManyLostError, UsageError
+from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, Measured, OutOfMemory, TrialOutcome
 from autotune.values.text import readable, size
 
@@ -266,32 +267,36 @@ def _judge(
     search: SearchRun, config: TrainingConfig, outcome: TrialOutcome
 ) -> tuple[Verdict, AccuracyVerdict | None]:
     """Return the verdict, and that on the accuracy if the configuration was fast enough for one."""
-    objective, limit = search.context.objective, search.context.memory_limit_bytes
+    objective, limit = search.objective_of(config), search.context.memory_limit_bytes
     verdict, best = judge(outcome, objective, limit), best_feasible(search.study.finished())
-    if not (verdict.feasible and isinstance(outcome, Measured) and _could_win(best, outcome)):
+    if not (verdict.feasible and isinstance(outcome, Measured)):
         return verdict, None
-    leads = best is None or (verdict.value or 0.0) > (best.verdict.value or 0.0)
-    found = _accuracy_of(search, config, leads=leads)
+    if not _could_win(best, outcome, objective):
+        return verdict, None
+    found = _accuracy_of(search, config, outcome.measurement, best)
     if isinstance(found, Lost):  # which says nothing about the configuration
         return verdict, None
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
         return Verdict(verdict.value, failed.margins, f"short training: {failed.reason}"), None
+    objective = search.objective_of(config)  # its seeds are known now
     return judge(outcome, objective, limit, found.margin, found.reason), found
 
 
 def _accuracy_of(
-    search: SearchRun, config: TrainingConfig, *, leads: bool
+    search: SearchRun, config: TrainingConfig, run: Measurement, best: FinishedTrial | None
 ) -> AccuracyVerdict | Failure:
     """Judge accuracy by numerical check and one seed; an undecided loss gets more seeds.
 
-    So does a configuration that `leads`, as far as there is time besides confirming the present
-    candidate.
+    So does a configuration whose `run` is worth more than the `best` trial's, as far as there is
+    time besides confirming the present candidate.
     """
     prober = search.prober
     found = prober.verdict(config, most_seeds=1)
     if not isinstance(found, AccuracyVerdict) or found.decision != "undecided":
         return found
+    worth = search.objective_of(config).value(run)
+    leads = best is None or worth > (best.verdict.value or 0.0)
     if found.margin > 0 and not leads:
         return prober.verdict(config, len(SEEDS))
     training = prober.training_of(config)
@@ -304,12 +309,13 @@ def _accuracy_of(
     return found
 
 
-def _could_win(best: FinishedTrial | None, outcome: Measured) -> bool:
+def _could_win(best: FinishedTrial | None, outcome: Measured, objective: Objective) -> bool:
     """Return whether the upper bound of the interval reaches the best feasible value so far."""
     if best is None or best.verdict.value is None:
         return True
     run = outcome.measurement
-    return run.samples_per_second_interval[1] / run.machine_speed >= best.verdict.value
+    most = run.samples_per_second_interval[1] / run.machine_speed
+    return objective.worth(most, 0.0) >= best.verdict.value
 
 
 def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warned]:

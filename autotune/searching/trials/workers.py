@@ -50,6 +50,7 @@ _FILES = "argument_files_sha256"
 _TOLERANCE, _SCRIPT, _JUDGE = "accuracy_tolerance", "script", "judge"
 _TOLD = (
     "space",
+    "objective",
     "run_samples",
     "run_epochs",
     "min_accuracy",

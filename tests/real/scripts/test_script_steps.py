@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,17 @@ def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask):
     assert losses[2] == losses[3]
     assert len(set(losses)) == 3
     assert max(losses) < 2 * min(losses), "by chance alone"
+
+
+def test_a_script_ends_when_its_loss_is_reached(ask):
+    task = Probe(1600, (0,), loss="mean", most=3200)
+    outcome = ended_as(Probed, ask("classifies.py", "--seed", "3", task=task, settings={}))
+    ((_, loss),) = outcome.reached
+    task = replace(task, reach=1.3 * loss)
+    sooner = ended_as(Probed, ask("classifies.py", "--seed", "3", task=task, settings={}))
+    ((samples, last),) = sooner.reached
+    assert samples < 1600
+    assert last <= 1.35 * loss
 
 
 def test_flags_are_read_back_without_a_loader(ask):

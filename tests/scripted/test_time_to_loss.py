@@ -1,0 +1,227 @@
+"""The time to a loss as the objective, on a quadratic problem whose best batch is known."""
+
+import sys
+from dataclasses import replace
+
+import click
+import numpy as np
+import optuna
+import pytest
+
+from autotune.comparison.rounds import PairedComparison
+from autotune.configuration.best_config import read_best
+from autotune.configuration.flag_types import objective
+from autotune.configuration.job import Probe
+from autotune.configuration.script import ScriptOptions
+from autotune.configuration.training_config import TrainingConfig
+from autotune.console.lines import plan_lines
+from autotune.searching.run.events import Planned
+from autotune.training.quality import ProbeData, probe
+from autotune.training.training_setup import apply
+from autotune.training.workload import load_workload
+from autotune.values.errors import UsageError
+from autotune.values.statistics import LossCurve
+from children import WORKLOADS
+from scripted_runner import SEEN, ScriptedRunner, at, batch_of, events_of, options_in, trials_of
+
+SIZES = (8, 16, 32, 64, 128, 256, 512)
+SPACE = f"batch_size: {list(SIZES)}\n"
+OWN, SAMPLES = 256, 256 * 60
+CURVATURES = np.geomspace(0.05, 1.0, 20)
+RATE, NOISE = 0.4, 0.2
+
+
+def losses_of(batch, seed):
+    """Yield the loss that each step of SGD shows; a batch of one has gradients off by `NOISE`."""
+    random = np.random.default_rng(seed)
+    weights, deviation = np.ones(len(CURVATURES)), np.sqrt(NOISE * CURVATURES / batch)
+    while True:
+        loss = 0.5 * float(CURVATURES @ weights**2)
+        yield loss * (1 + random.normal(0, 1) / np.sqrt(batch))
+        gradient = CURVATURES * weights + deviation * random.normal(0, 1, len(weights))
+        weights = weights - RATE * gradient
+
+
+def expected_losses(batch):
+    """The judge: the expected loss after each step, exactly."""
+    squares = np.ones(len(CURVATURES))
+    while True:
+        yield 0.5 * float(CURVATURES @ squares)
+        squares = (1 - RATE * CURVATURES) ** 2 * squares + RATE**2 * NOISE * CURVATURES / batch
+
+
+def rate(batch):
+    """Samples per second: a step takes as long as 64 samples beside its own."""
+    return 1000 * batch / (64 + batch)
+
+
+def true_seconds():
+    """The judge's seconds until the loss of the user's settings, for each batch that reaches it."""
+    loss = dict(zip(range(SAMPLES // OWN + 1), expected_losses(OWN), strict=False))[SAMPLES // OWN]
+    found = {}
+    for batch in SIZES:
+        steps = zip(range(2 * SAMPLES // batch), expected_losses(batch), strict=False)
+        step = next((step for step, value in steps if value <= loss), None)
+        if step is not None:
+            found[batch] = step * batch / rate(batch)
+    return found
+
+
+def short_training(job, outcome):
+    """What a short training of the quadratic problem tells in place of a scripted outcome."""
+    task = job.task
+    if not isinstance(task, Probe):
+        return outcome
+    batch, reached = batch_of(TrainingConfig.of(job.config)), []
+    for seed in task.seeds:
+        curve = LossCurve(task.samples, task.most, task.reach)
+        for _, loss in zip(range(curve.samples // batch), losses_of(batch, seed), strict=False):
+            curve.add(batch, loss)
+            if curve.has_reached:
+                break
+        reached.append(curve.reached)
+    return replace(outcome, reached=tuple(reached))
+
+
+def runner_of(measure=lambda config, phase: at(rate(batch_of(config)))):
+    return ScriptedRunner(measure=measure, instead=short_training)
+
+
+def options(folder, space=SPACE, **changes):
+    usual = {
+        "objective": "time-to-loss",
+        "accuracy_samples": SAMPLES,
+        "baseline": {"batch_size": OWN},
+        "trials": len(SIZES),
+    }
+    return options_in(folder, space, **{**usual, **changes})
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """The events of a search, its folder, and its runner."""
+    folder, runner = tmp_path_factory.mktemp("searched"), runner_of()
+    return events_of(options(folder), runner), folder, runner
+
+
+def test_the_emitted_batch_is_next_to_the_best_and_the_claim_holds(searched):
+    judged, best = true_seconds(), read_best(searched[1] / "best.yaml")
+    emitted = batch_of(best.training_config)
+    assert 1 / 2 <= emitted / min(judged, key=judged.__getitem__) <= 2
+    low, high = best.evidence.speedup.ci95
+    assert low <= judged[OWN] / judged[emitted] <= high < 2 * low
+    told = best.evidence.time_to_loss
+    assert told.baseline_seconds == pytest.approx(judged[OWN], rel=0.1)
+    assert told.best_seconds == pytest.approx(judged[emitted], rel=0.15)
+    assert told.seeds >= 6
+    # The throughput fell, and is told.
+    assert best.evidence.best.samples_per_second == pytest.approx(rate(emitted), rel=0.01)
+    assert told.throughput_ci95[1] < 1
+
+
+def test_a_batch_that_never_reaches_the_loss_is_infeasible_by_its_accuracy(searched):
+    trials = {batch_of(trial.config): trial for trial in trials_of(searched[0])}
+    assert 8 not in true_seconds()
+    assert trials[8].verdict.margins["accuracy"] > 0
+    assert "not reached in 30720 samples" in trials[8].verdict.reason
+
+
+def test_optuna_sees_seconds_that_it_minimises(searched):
+    study = optuna.load_study(study_name="scripted", storage=f"sqlite:///{searched[1]}/study.db")
+    assert study.direction == optuna.study.StudyDirection.MINIMIZE
+    assert study.metric_names == ["seconds to loss"]
+    assert study.trials[0].value == pytest.approx(true_seconds()[OWN], rel=0.1)
+    assert study.best_trial.value < study.trials[0].value / 2
+
+
+def test_the_plan_says_what_is_minimised(searched):
+    planned = next(event for event in searched[0] if isinstance(event, Planned))
+    assert any("time until the training loss" in line for line in plan_lines(planned.context))
+
+
+def test_settings_that_preserve_results_need_no_seeds(tmp_path):
+    def measure(config, phase):
+        return at(100 * (1 + int(config["num_workers"])))
+
+    runner = runner_of(measure)
+    events_of(options(tmp_path, "num_workers: [0, 1, 2]\n", trials=3), runner)
+    best = read_best(tmp_path / "best.yaml")
+    assert best.config["num_workers"] == 2
+    assert best.evidence.speedup.ratio == pytest.approx(3)
+    assert best.evidence.time_to_loss.samples_ci95 is None
+    assert runner.probes() == [(OWN, (0,))]
+
+
+def test_a_loss_may_be_given(tmp_path):
+    events_of(options(tmp_path, objective="time-to-loss=0.02"), runner_of())
+    told = read_best(tmp_path / "best.yaml").evidence.time_to_loss
+    assert told.loss == 0.02
+    assert told.baseline_samples < 0.9 * SAMPLES
+
+
+def test_a_loss_that_the_users_settings_do_not_reach_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"time-to-loss=0\.001: your settings do not reach this"):
+        events_of(options(tmp_path, objective="time-to-loss=0.001"), runner_of())
+
+
+def test_one_objective_at_a_time(tmp_path):
+    with pytest.raises(UsageError, match="give only one"):
+        events_of(options(tmp_path, run_samples=1000), runner_of())
+
+
+def test_the_curve_of_a_faster_training_is_the_same_in_fewer_samples():
+    def samples_to_a_tenth(samples_to_a_half):
+        curve = LossCurve(1000, 2000, 0.1)
+        for sample in range(1, 2001):
+            curve.add(1, 1 / (1 + sample / samples_to_a_half))
+        return curve.reached[0]
+
+    assert samples_to_a_tenth(40) / samples_to_a_tenth(20) == pytest.approx(2, rel=0.01)
+
+
+def test_the_interval_of_a_claim_holds_what_both_ratios_are_uncertain_of():
+    random, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        costs, seeds = (
+            tuple((ratio * float(np.exp(random.normal(0, spread))), 1.0) for _ in range(count))
+            for ratio, spread, count in ((1.5, 0.05, 9), (0.8, 0.1, 6))
+        )
+        low, high = PairedComparison(costs=costs, seeds_to_loss=seeds).interval
+        held += low <= 1.5 * 0.8 <= high
+    assert held / 400 >= 0.93
+
+
+def short_training_of_a_model(**changes):
+    """The samples of a short training of the workload in plain.py, and what it reached."""
+    workload = load_workload(WORKLOADS / "plain.py")
+    dataset = workload.build_dataset()
+    config = TrainingConfig.of({"num_threads": 1, "batch_size": 32})
+    setup, taken = apply(config, workload, "cpu", 0, dataset), []
+    setup.model.register_forward_pre_hook(lambda model, given: taken.append(model.training))
+    task = Probe(640, (0,), most=1280, **changes)
+    _, reached = probe(setup, ProbeData(dataset, dataset), task, lambda phase: None)
+    return 32 * sum(taken), *reached
+
+
+def test_a_short_training_ends_when_its_loss_is_reached(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "plain", None)
+    own, samples, loss = short_training_of_a_model()
+    assert samples <= own == 640
+    sooner, samples, reached = short_training_of_a_model(reach=1.1 * loss)
+    assert samples <= sooner < 640
+    assert reached <= 1.1 * loss
+    assert short_training_of_a_model(reach=-1.0)[:2] == (1280, 1280)
+
+
+def test_a_script_that_prints_its_metric_is_refused(tmp_path):
+    script = ScriptOptions((), metric="accuracy (.*)")
+    runner = ScriptedRunner(observed=SEEN)
+    with pytest.raises(UsageError, match=r"--metric-regex is given\. Leave one of the two out"):
+        events_of(options_in(tmp_path, script=script, objective="time-to-loss"), runner)
+
+
+@pytest.mark.parametrize("text", ["speed", "time-to-loss=", "time-to-loss=low"])
+def test_another_objective_is_refused_with_an_example(text):
+    with pytest.raises(click.BadParameter, match="write throughput, time-to-loss or"):
+        objective(text)
