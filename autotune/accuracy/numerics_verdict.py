@@ -105,7 +105,7 @@ class NumericsChecker:
     def sums_alike(self, config: TrainingConfig) -> bool:
         """Return whether `split` found nothing but rounding. Runs nothing."""
         found = self._known_split(config)
-        return found is not None and found.gradient_error <= OF_SPLIT[found.in_double]
+        return found is not None and (found.gradient_error or 0.0) <= OF_SPLIT[found.in_double]
 
     def _known_split(self, config: TrainingConfig) -> Gated | None:
         if not self._is_split(config):
@@ -253,7 +253,7 @@ def numerics_fault(
 
 
 def errors(gated: Gated, lower_precision: bool) -> tuple[Error, ...]:
-    """Return each error with its limit.
+    """Return each measured error with its limit.
 
     An error may be `UNNOTICED`, or what rounding and other random numbers explain. In a lower
     precision, gradients may also differ by a part of what another batch changes: a probe judges
@@ -265,14 +265,15 @@ def errors(gated: Gated, lower_precision: bool) -> tuple[Error, ...]:
     """
     drawn = gated.seed_spread
     other = drawn + (OF_BATCH * gated.batch_spread if lower_precision else 0)
-    return (
-        Error("update", gated.update_error, OF_UPDATE),
-        Error("gradients", gated.gradient_error, _limit(gated.reference_gradient_error, other)),
-        Error("loss", gated.loss_error, _limit(gated.reference_loss_error, drawn)),
-        Error("path", gated.path_error, _limit(gated.rounding_path_error)),
-        Error("reach", gated.reach_error, _limit(gated.rounding_reach_error)),
-        Error("buffers", gated.buffer_error or 0.0, _limit(gated.rounding_buffer_error)),
+    found = (
+        ("update", gated.update_error, OF_UPDATE),
+        ("gradients", gated.gradient_error, _limit(gated.reference_gradient_error, other)),
+        ("loss", gated.loss_error, _limit(gated.reference_loss_error, drawn)),
+        ("path", gated.path_error, _limit(gated.rounding_path_error)),
+        ("reach", gated.reach_error, _limit(gated.rounding_reach_error)),
+        ("buffers", gated.buffer_error, _limit(gated.rounding_buffer_error)),
     )
+    return tuple(Error(name, error, limit) for name, error, limit in found if error is not None)
 
 
 def _limit(rounding: float | None, drawn: float = 0.0) -> float:

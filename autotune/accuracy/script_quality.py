@@ -47,8 +47,6 @@ _WORDS = {
     "loss": "the first losses differ from the unchanged script's",
     "reach": "how far the first steps move the weights differs from the unchanged script's",
 }
-# Difference where there is nothing to compare.
-_UNKNOWN = 1.0
 # Knobs that take effect in the first step, such as those that replace the script's own values. All
 # other settings of a model take effect by the third.
 _AT_ONCE = ("channels_last", "optimizer_impl", "sdpa_backend")
@@ -116,15 +114,13 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
     def _fault_of(
         self, gated: Gated, lower_precision: bool
     ) -> numerics_verdict.NumericsFault | None:
-        is_judged = self.context.judge.has_quality
-        if not is_judged and gated.gradient_error > UNNOTICED:
+        if not self.context.judge.has_quality and not _only_rounds(gated):
             off = gated.gradient_error
-            return numerics_verdict.NumericsFault(
-                _UNTOLD if off == _UNKNOWN else _UNJUDGED.format(off=100 * off), margin=1.0
-            )
+            reason = _UNTOLD if off is None else _UNJUDGED.format(off=100 * off)
+            return numerics_verdict.NumericsFault(reason, margin=1.0)
         # With a quality metric, gradients only decide whether it is needed.
         return numerics_verdict.numerics_fault(
-            replace(gated, gradient_error=0.0), lower_precision, _WORDS
+            replace(gated, gradient_error=None), lower_precision, _WORDS
         )
 
     def computes_alike(self, config: TrainingConfig, unchecked: bool = False) -> bool:
@@ -144,12 +140,7 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
             self.study.notes.numerics_checks.get(part.note_key(numerics_verdict.NUMERICS))
             for part in parts
         )
-        return all(
-            found.gradient_error <= UNNOTICED
-            if isinstance(found, Gated)
-            else unchecked and found is None
-            for found in notes
-        )
+        return all(_only_rounds(found) or (unchecked and found is None) for found in notes)
 
     def _is_split(self, config: TrainingConfig) -> bool:  # noqa: ARG002
         """Return False: the gradients of a script's micro-batches are not compared."""
@@ -168,20 +159,29 @@ class FirstLossChecker(numerics_verdict.NumericsChecker):
         found = self._first_losses(tested, 0.0, folder, not is_lower and tested != at_once)
         if not isinstance(found, FirstLosses):
             return found
-        gated = _gated(found, own, rounded, compares_reach=not is_lower)
-        if is_lower:
-            return replace(gated, gradient_error=_UNKNOWN)
-        error = _apart(found.sums.gradients, own.sums.gradients)
+        gated = Gated(
+            loss_error=_distance(found.losses, own.losses),
+            reference_loss_error=_distance(rounded.losses, own.losses),
+        )
+        if is_lower:  # a GradScaler may skip the first steps; a probe judges the rest
+            return gated
+        apart = [_apart(found.sums.gradients, own.sums.gradients)]
         if tested != at_once:
-            error = max(error, self._settled_error(found, own, at_once))
+            apart.append(self._settled_error(found, own, at_once))
         if tested == optimizer:
-            error = max(error, _apart(found.sums.update, own.sums.update))
-        settled = found.sums.settled_gradients
-        return replace(gated, gradient_error=error, settled_gradients=settled)
+            apart.append(_apart(found.sums.update, own.sums.update))
+        known = [error for error in apart if error is not None]
+        return replace(
+            gated,
+            gradient_error=max(known) if known == apart else None,
+            reach_error=_distance(found.moves, own.moves),
+            rounding_reach_error=_distance(rounded.moves, own.moves),
+            settled_gradients=found.sums.settled_gradients,
+        )
 
     def _settled_error(
         self, found: FirstLosses, own: FirstLosses, at_once: TrainingConfig
-    ) -> float:
+    ) -> float | None:
         """Return how far gradients of the third step are from those without its new settings."""
         settled, reference = own.sums.settled_gradients, self.context.baseline
         if at_once != reference:
@@ -226,9 +226,15 @@ def _numerics_of(config: TrainingConfig) -> dict[str, Value]:
     return {name: config[name] for name in _NUMERICS}
 
 
-def _apart(found: Sequence[float], own: Sequence[float]) -> float:
-    """Return the distance between sums over gradients or an update; 1 if it is not known."""
-    return _distance(found, own) if any(own) else _UNKNOWN
+def _only_rounds(found: TrialOutcome | None) -> bool:
+    """Return whether a check showed gradients that differ by no more than rounding."""
+    error = found.gradient_error if isinstance(found, Gated) else None
+    return error is not None and error <= UNNOTICED
+
+
+def _apart(found: Sequence[float], own: Sequence[float]) -> float | None:
+    """Return the distance between sums over gradients or an update; None if it is not known."""
+    return _distance(found, own) if any(own) else None
 
 
 def _distance(found: Sequence[float], own: Sequence[float]) -> float:
@@ -237,26 +243,9 @@ def _distance(found: Sequence[float], own: Sequence[float]) -> float:
     It is 1 if there are more or fewer of them, as in a model with other parameters.
     """
     if len(found) != len(own):
-        return _UNKNOWN
+        return 1.0
     size, off = math.hypot(*own), math.dist(found, own)
     return off / size if size else float(off > 0)
-
-
-def _gated(
-    found: FirstLosses, own: FirstLosses, rounded: FirstLosses, compares_reach: bool
-) -> Gated:
-    """Return errors of a check in which losses are compared, and perhaps how far weights move.
-
-    In a lower precision a GradScaler may skip the first steps; a probe judges the rest.
-    """
-    reaches = (found.moves, rounded.moves) if compares_reach else (own.moves, own.moves)
-    reach_error, rounding_reach = (_distance(reach, own.moves) for reach in reaches)
-    return Gated(
-        loss_error=_distance(found.losses, own.losses),
-        reach_error=reach_error,
-        reference_loss_error=_distance(rounded.losses, own.losses),
-        rounding_reach_error=rounding_reach,
-    )
 
 
 @dataclass(frozen=True)

@@ -301,29 +301,29 @@ class Gated:
     """Result of a numerical check: relative errors of one batch and of the first steps.
 
     The standard for loss and gradients is the reference settings in float64, or in float32 if the
-    model does not run in float64. Errors that a check does not measure are 0.
+    model does not run in float64. Errors that a check does not measure are None.
     """
 
     loss_error: float
-    gradient_error: float = 0.0
+    gradient_error: float | None = None
     """L2 norm of the difference of all gradients, relative to the standard's norm."""
-    update_error: float = 0.0
+    update_error: float | None = None
     """Relative error of the optimizer's first update from equal gradients, against the reference's
     optimizer."""
-    path_error: float = 0.0
+    path_error: float | None = None
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved."""
-    reach_error: float = 0.0
+    reach_error: float | None = None
     """Relative difference in the distance that the weights moved in the first steps."""
-    buffer_error: float | None = 0.0
+    buffer_error: float | None = None
     """Distance of the buffers after the first steps from the reference's, divided by the distance
-    that the reference's moved; None in a table that was recorded before it was measured."""
+    that the reference's moved."""
     reference_loss_error: float = 0.0
     """The reference's own error, from rounding only; 0 if it is the standard."""
     reference_gradient_error: float = 0.0
     rounding_path_error: float | None = 0.0
     """Path error of the reference after rounding its initial weights by as much as the gradients
-    differ, and drawing other random numbers; None as above."""
+    differ, and drawing other random numbers; None in a table that was recorded before that."""
     rounding_reach_error: float | None = 0.0
     rounding_buffer_error: float | None = 0.0
     seed_spread: float = 0.0
