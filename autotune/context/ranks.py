@@ -16,7 +16,7 @@ from autotune.knobs.base import Value, spelled
 from autotune.knobs.ranks import ALONE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
-from autotune.values.outcome import Lost, Observed, TrialOutcome
+from autotune.values.outcome import Lost, TrialOutcome
 
 _OF_ALL = (
     jobs.Measure,
@@ -79,13 +79,6 @@ def check_launched(job: jobs.Job, outcome: TrialOutcome) -> None:
     """
     if job.launch and isinstance(outcome, Lost):
         raise UsageError(f"--launcher {shlex.join(job.launch)!r}: {outcome.detail}")
-
-
-def with_ranks(options: SearchOptions, found: Observed) -> SearchOptions:
-    """Return the options with the processes that a launcher was found to start."""
-    if options.resources.launch is None:
-        return options
-    return replace(options, resources=replace(options.resources, processes=found.processes))
 
 
 def check_held(options: SearchOptions) -> None:

@@ -167,7 +167,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         folder = options.study.folder / "trials" / "inspect"
     wanted = _wanted(options, file)
     traits, found, start_seconds, notes = look(workload, options.resources, runner, folder, wanted)
-    options = ranks.with_ranks(options, traits.seen)
+    # A launcher decides how many processes it starts.
+    resources = replace(options.resources, processes=traits.seen.processes)
+    options = replace(options, resources=resources) if resources.launch else options
     options.accuracy.check(traits.facts, workload.model_path)
     objective = options.objective.for_workload(traits.facts)
     file, today = as_found(file, workload, traits.facts)

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE, Verdict
 from autotune.configuration.training_config import TrainingConfig
@@ -25,17 +24,6 @@ class FinishedTrial:
     config: TrainingConfig
     verdict: Verdict
     details: TrialDetails
-
-
-def finished_trials(study: optuna.Study) -> list[FinishedTrial]:
-    """Return every finished trial of a study in order, as it is known now.
-
-    Raises:
-        StudyMismatchError: another program told one of them.
-    """
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    facts = StudyFacts(study.user_attrs)
-    return [as_known(finished_trial(trial), facts) for trial in complete]
 
 
 def finished_trial(trial: FrozenTrial) -> FinishedTrial:
