@@ -99,9 +99,9 @@ class SearchContext:
 
     @property
     def identity(self) -> dict[str, object]:
-        """Facts that must not change while a study goes on, as JSON values."""
+        """Facts that must not change while a study goes on, as JSON values; those that it has."""
         workload = self.options.workload
-        return {
+        facts = {
             **self.traits.identity,
             "model_sha256": sha256_of(workload.model_path),
             "modules": self.facts.local_modules,
@@ -114,10 +114,11 @@ class SearchContext:
             "accuracy": self.options.accuracy.identity,
             "lr_scaling": workload.lr_scaling,
             "machine": self.machine.fingerprint,
-            "processes": self.processes,
-            "unit": self.unit,
+            "processes": None if self.processes == 1 else self.processes,
+            "unit": None if self.counts_samples else self.unit,
             "format": FORMAT,
         }
+        return {name: fact for name, fact in facts.items() if fact not in (None, {})}
 
     def lr_factor(self, config: TrainingConfig) -> float:
         """Return the factor by which `config` multiplies the baseline's learning rates."""

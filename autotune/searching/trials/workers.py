@@ -159,7 +159,7 @@ def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None
     own: dict[str, Any] = {"model_sha256": sha256_of(options.model_path)}
     if found is not None:
         own["machine"] = found.inspected.machine.fingerprint
-        own["modules"] = found.traits.facts.local_modules
+        own["modules"] = found.traits.facts.local_modules or None
     own |= joined.call
     known = {name: joined.identity.facts.get(name) for name in (*own, _FILES)}
     if changed := differences(known, own):
