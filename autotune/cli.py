@@ -74,7 +74,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return a command; None if there is none of this name."""
         if cmd_name not in COMMANDS:
-            return None
+            self.commands = cast("dict[str, click.Command]", dict.fromkeys(COMMANDS))
+            return None  # click suggests one of these names
         module = import_module(f"autotune.commands.{_MODULES.get(cmd_name, cmd_name)}")
         found = getattr(module, cmd_name)
         assert isinstance(found, click.Command)
@@ -96,7 +97,6 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    commands=cast("dict[str, click.Command]", dict.fromkeys(COMMANDS)),  # for "did you mean"
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="autotune")
