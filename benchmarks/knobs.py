@@ -204,8 +204,8 @@ def _note_round(
 ) -> None:
     own, run = timed.get(course.baseline.name), timed.get(side.name)
     if isinstance(own, Measurement) and isinstance(run, Measurement):
-        slow, fast = course.costs(side.config, run, own)
-        worth.ratios.append(round(slow / fast, 4))
+        slow = course.seconds(course.baseline.config, own)
+        worth.ratios.append(round(slow / course.seconds(side.config, run), 4))
         worth.disturbed += disturbed
     elif run is not None and not isinstance(run, Measurement | Lost):
         worth.failure = describe(run)

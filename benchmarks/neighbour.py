@@ -181,8 +181,8 @@ def confirmed(machine: Machine, own: Side, other: Side, noise: float, repeats: b
         seed=machine.random.randrange(1 << 30),
         may_repeat=lambda: repeats,
     )
-    *_, last = race(course, [OTHER], family=1)
-    ratio = last.comparisons[OTHER].ratio if last.winner else None
+    *_, last = race(course, OTHER, family=1)
+    ratio = last.comparison.ratio if last.has_won else None
     return Found(ratio, processes, machine.now - began)
 
 

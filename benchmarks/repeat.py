@@ -192,7 +192,8 @@ def play(
             for one, comparison in list(comparisons.items()):
                 timed = counted.get(one.name)
                 if isinstance(own, Measurement) and isinstance(timed, Measurement):
-                    costs = course.costs(one.config, timed, own)
+                    reference = course.seconds(course.baseline.config, own)
+                    costs = reference, course.seconds(one.config, timed)
                     comparisons[one] = comparison.after(own, timed, costs)
                 else:
                     print(f"{one.name} failed: {timed or own}", file=sys.stderr)

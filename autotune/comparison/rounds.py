@@ -23,7 +23,6 @@ from autotune.configuration.job import SEARCH_HOST, Job, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.runner import Runner
-from autotune.sampling.acquisition import Posterior
 from autotune.values import statistics
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome, as_failure
@@ -47,8 +46,6 @@ class Participant:
 
     name: str
     config: TrainingConfig
-    posterior: Posterior = field(default=Posterior(), compare=False)
-    """Posterior of its worth from the trials, without one if none timed it."""
     seeds_to_loss: tuple[statistics.Part, ...] = field(default=(), compare=False)
     """See `PairedComparison.seeds_to_loss`."""
 
@@ -127,11 +124,6 @@ class PairedComparison:
         found = sum(own.is_disturbed or run.is_disturbed for own, run in pairs)
         unwatched = any(UNWATCHED in run.flags for pair in pairs for run in pair)
         return None if unwatched and not found else found
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """Largest peak memory of the candidate in any round, in bytes."""
-        return max(run.peak_memory_bytes for run in self.candidate)
 
     def after(
         self, baseline: Measurement, candidate: Measurement, costs: statistics.Part
@@ -218,11 +210,9 @@ class Course:
     """Plan of the first timing."""
     samples: Samples = field(default_factory=Samples)
 
-    def costs(
-        self, candidate: TrainingConfig, timed: Measurement, reference: Measurement
-    ) -> statistics.Part:
-        """Return the seconds of a sample of the baseline and of `candidate` in a round."""
-        return 1 / self.worth(self.baseline.config, reference), 1 / self.worth(candidate, timed)
+    def seconds(self, config: TrainingConfig, timed: Measurement) -> float:
+        """Return the seconds of a sample in a timing of a configuration."""
+        return 1 / self.worth(config, timed)
 
 
 def orders(size: int, seed: int) -> Iterator[tuple[int, ...]]:

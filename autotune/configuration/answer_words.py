@@ -8,7 +8,13 @@ from decimal import Decimal
 
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.constraints import inconclusive
-from autotune.configuration.evidence import AccuracyEvidence, NotProven, PredictedRun, Searched
+from autotune.configuration.evidence import (
+    AccuracyEvidence,
+    Gain,
+    NotProven,
+    PredictedRun,
+    Searched,
+)
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value, spelled
@@ -71,6 +77,7 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
     own, new, steps = evidence.baseline, evidence.best, evidence.baseline.steps
     rates = f"{own.samples_per_second:g} -> {new.samples_per_second:g} {evidence.rate_unit}"
     yield "throughput", f"{rates} {best.measured_in}"
+    yield from _gains(evidence)
     if evidence.time_to_loss is not None:
         yield "time to loss", evidence.time_to_loss.in_words
     if steps is not None and steps.remark is not None:
@@ -79,6 +86,20 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
         yield "tokens", f"{tokens[0]:g} -> {tokens[1]:g} tokens/s"
     if (joules := evidence.joules_per_sample) is not None:
         yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
+
+
+def _gains(evidence: Evidence) -> Iterator[Fact]:
+    """Yield facts on what the settings of a result give, and on those that were taken back."""
+    if evidence.gains:
+        yield "each gives", "; ".join(map(_gain_text, evidence.gains))
+    if evidence.taken_back is not None:
+        yield "left out", f"{_gain_text(evidence.taken_back)}, not beyond the noise"
+    if evidence.not_tried_without:
+        yield "not tried", f"without {', '.join(evidence.not_tried_without)}"
+
+
+def _gain_text(gain: Gain) -> str:
+    return f"{render(gain.settings)} {gain.ratio:.2f}x ({gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
 
 
 def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:

@@ -75,6 +75,12 @@ class Evidence(parts.Part):
     is not known. `config` has others if it was edited since."""
     best: Throughput
     speedup: Speedup
+    gains: tuple[parts.Gain, ...] | None = None
+    """What settings of the result give, the most first; None if it has only one."""
+    taken_back: parts.Gain | None = None
+    """Settings that the result lacks because they did not pay beyond the noise."""
+    not_tried_without: tuple[str, ...] | None = None
+    """Settings of the result without which it was not timed, or could not be."""
     compile_seconds: float
     """One-time seconds of compiling."""
     break_even_samples: int

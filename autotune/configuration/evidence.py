@@ -36,6 +36,17 @@ class Part(BaseModel):
         return {name: value for name, value in write(self).items() if value is not None}
 
 
+class Gain(Part):
+    """What settings give, from rounds that also timed the same configuration without them."""
+
+    settings: Settings
+    """One setting, or several that were left out together."""
+    ratio: float
+    """Speed with them over that without them."""
+    ci95: Pair
+    rounds: int
+
+
 class DeviceMemoryEvidence(Part):
     """Memory of the accelerator with the result, in bytes; see `DeviceMemory`."""
 

@@ -28,7 +28,7 @@ from autotune.configuration.training_config import TrainingConfig, render
 from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
-from autotune.searching.confirmation.confirm import MOST_AT_ONCE
+from autotune.searching.confirmation.confirm import MOST_WITHOUT
 from autotune.searching.run import events
 from autotune.searching.run.diagnosis import Diagnosis, limits_of
 from autotune.searching.run.time_budget import RUNS, needed_trials
@@ -240,7 +240,7 @@ def _counts(context: SearchContext) -> tuple[int, int]:
     trials, judge = min(context.trials, context.space.size), context.judge
     with_budget = context.time_budget_seconds is not None
     least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * ROUND_COUNTS[0]
-    most = RUNS + trials + (MOST_AT_ONCE + 1) ** 2 + 2 * ROUND_COUNTS[-1]
+    most = RUNS + trials + (2 + MOST_WITHOUT) * ROUND_COUNTS[-1]
     if judge.needs_whole_runs:
         # A seed of the untouched script at least. At most each trial has its first losses compared
         # and a seed of its own, and an incumbent is validated on seeds of both.
@@ -398,8 +398,6 @@ def _remark(event: events.Event) -> str:
     match event:
         case events.CandidateRefused(trial, reason):
             return f"  trial {trial.number} not confirmed: {reason}"
-        case events.CandidateSetAside(trial, other):
-            return f"  confirming trial {other.number} instead of trial {trial.number}"
         case events.Noted(text):
             return f"  {text}"
         case events.RoundVoid(number, disturbance):

@@ -118,8 +118,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
     memory, seconds = details.peak_memory_bytes, details.seconds
     mark, reason = _MARKS.get(data.standing(trial), ""), trial.verdict.reason
     log = data.candidate_log(trial)
-    other = None if log.set_aside_for is None else f"confirmed trial {log.set_aside_for} instead"
-    said = (mark, reason or log.refused or other)
+    said = (mark, reason or log.refused)
     return (
         str(trial.number),
         _UNKNOWN if rate is None else f"{rate:.1f}",

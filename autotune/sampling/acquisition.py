@@ -228,8 +228,6 @@ def _takes(name: str) -> tuple[float, float]:
     return _TAKES.get(name, _ELSE_TAKES if name in KNOBS else _OWN_TAKES)
 
 
-# Default deviation of the logarithm of a timing: that of most machines.
-_NOISE = 0.05
 # Two posteriors that differ by more deviations than this are distinct.
 _CLEARLY = 2.0
 
@@ -240,14 +238,6 @@ class Posterior:
 
     mean: float = 0.0
     deviation: float = math.inf
-    noise: float = _NOISE
-    """Deviation of the logarithm of one more timing."""
-
-    def after(self, mean: float, timings: int) -> Posterior:
-        """Return the posterior after timings of this mean (product of two normal densities)."""
-        before, then = self.deviation**-2, timings * self.noise**-2
-        middle = mean if before == 0 else (before * self.mean + then * mean) / (before + then)
-        return Posterior(middle, (before + then) ** -0.5, self.noise)
 
     def is_clearly_below(self, other: Posterior) -> bool:
         """Return whether this one is slower by more than two deviations of the difference."""
@@ -323,12 +313,9 @@ class Acquisition:
         return holds * self._memory.fits(rows)
 
     def posteriors(self, rows: Indices) -> list[Posterior]:
-        """Return the posterior of each row's log rate, with the noise of one more timing."""
+        """Return the posterior of each row's log rate."""
         mean, deviation = self._predicted(rows)
-        noise = {} if self._rate is None else {"noise": self._rate.noise}
-        return [
-            Posterior(float(m), float(d), **noise) for m, d in zip(mean, deviation, strict=True)
-        ]
+        return [Posterior(float(m), float(d)) for m, d in zip(mean, deviation, strict=True)]
 
     def _fit_rate(self, seen: Observations) -> tuple[Surrogate | None, float]:
         ran = np.flatnonzero(seen.rates > 0)

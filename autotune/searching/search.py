@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from autotune.comparison.race import ROUND_COUNTS
+from autotune.comparison.race import EARLY
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
@@ -141,9 +141,7 @@ def _tried(
     reason = end_reason(search) or ""
     yield events.TrialsEnded(reason)
     eta = search.time_budget.conclusion_seconds()
-    yield events.PhaseStarted(
-        "confirmation", f"fresh processes, {ROUND_COUNTS[0]} rounds or more", eta
-    )
+    yield events.PhaseStarted("confirmation", f"fresh processes, {EARLY} rounds or more", eta)
     return reason, (yield from confirmation.run())
 
 

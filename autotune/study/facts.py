@@ -78,8 +78,6 @@ class CandidateLog:
     """The 95 % interval of the ratio."""
     disturbed: NonNegativeInt | None = None
     """Disturbed rounds that count; None if there are none, or if not known."""
-    set_aside_for: NonNegativeInt | None = None
-    """Number of the trial for which it was set aside."""
     refused: str | None = None
     """Reason why it was refused."""
 

@@ -21,7 +21,6 @@ from autotune.searching.run.diagnosis import limits_of
 from autotune.searching.run.events import (
     Answered,
     CandidateRefused,
-    CandidateSetAside,
     Event,
     Noted,
     NothingFeasible,
@@ -236,8 +235,6 @@ def _facts_of_trial(event: Event) -> Mapping[str, object]:
             return {"number": event.number, "why": event.disturbance, "eta": event.eta_seconds}
         case CandidateRefused():
             return {"number": event.trial.number, "reason": event.reason}
-        case CandidateSetAside():
-            return {"number": event.trial.number, "other": event.other.number}
         case _:
             raise AssertionError(f"{type(event).__name__} is no event that goldens know")
 

@@ -62,13 +62,13 @@ def test_rounds_beside_another_program_are_repeated_and_the_candidate_is_confirm
     runner, events = searched(tmp_path, Neighbour(lambda number: number in (1, 2)))
     speedup = answer_in(events).evidence.speedup
     assert answer_in(events).config["batch_size"] == 16
-    assert (speedup.ratio, speedup.rounds) == (1.6, 6)
+    assert (speedup.ratio, speedup.rounds) == (1.6, 4)
     assert (speedup.disturbed_rounds, speedup.repeated_rounds) == (0, 2)
     folders = [asked.folder for asked in runner.asked if asked.phase == "confirmation"]
-    assert len(set(folders)) == 2 * (6 + 2), "those that were void stay on the disk"
+    assert len(set(folders)) == 2 * (4 + 2), "those that were void stay on the disk"
     lines = lines_of(events)
     assert lines.count(void_line(2, "other programs used 49 % of the cores")) == 2
-    assert any("(1.60 to 1.60, 6 rounds)" in line for line in lines)
+    assert any("(1.60 to 1.60, 4 rounds)" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_every_kind_of_disturbance_makes_a_round_void(noise, words, tmp_path):
     _, events = searched(tmp_path, Neighbour(lambda number: number == 0, noise=noise))
     voids = [event for event in events if isinstance(event, RoundVoid)]
     assert [event.disturbance for event in voids] == [words]
-    assert answer_in(events).evidence.speedup.rounds == 6
+    assert answer_in(events).evidence.speedup.rounds == 4
 
 
 def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path):
@@ -99,7 +99,7 @@ def test_it_is_the_noise_that_decides_and_not_the_rate(tmp_path):
 def test_no_round_is_void_if_disturbance_cannot_be_measured(tmp_path):
     neighbour = Neighbour(lambda _: True, shows=160.0, noise=Noise(watched=False))
     runner, events = searched(tmp_path, neighbour)
-    assert len(runner.batches("confirmation")) == 2 * 6
+    assert len(runner.batches("confirmation")) == 2 * 4
     assert answer_in(events).evidence.speedup.disturbed_rounds is None
 
 
@@ -140,18 +140,18 @@ def clock(monkeypatch):
 
 
 def test_no_repeat_begins_once_the_time_is_up(tmp_path, clock):
-    neighbour = Neighbour(lambda number: number in (1, 6), shows=150.0)
+    neighbour = Neighbour(lambda number: number in (1, 4), shows=150.0)
 
     def measure(config, phase):
         outcome = neighbour(config, phase)
-        clock.now += 1000.0 if neighbour.timed == 7 else 0.0
+        clock.now += 1000.0 if neighbour.timed == 5 else 0.0
         return outcome
 
     runner = ScriptedRunner(measure)
     events = events_of(unstored_in(tmp_path, TWO, time_budget_seconds=900.0), runner)
     speedup = answer_in(events).evidence.speedup
-    assert len(runner.batches("confirmation")) == 2 * (6 + 1)
-    assert (speedup.rounds, speedup.repeated_rounds, speedup.disturbed_rounds) == (7, 1, 2)
+    assert len(runner.batches("confirmation")) == 2 * (4 + 1)
+    assert (speedup.rounds, speedup.repeated_rounds, speedup.disturbed_rounds) == (5, 1, 2)
 
 
 def test_a_disturbed_process_of_the_baseline_is_repeated(tmp_path):

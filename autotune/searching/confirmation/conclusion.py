@@ -89,7 +89,10 @@ def conclude(
         won = Confirmed(search.baseline, timed, timed, qualities, speedup)
     failed = (one for one in confirmation.candidates if one.state is State.FAILED)
     won = replace(won, failed=tuple((one.trial, one.reason) for one in failed))
-    best = build_answer(search.prober, confirmation.costs, won)
+    # The trial that won compiled for a result that lacks settings of it, too.
+    costs = confirmation.costs
+    costs = replace(costs, trials=(*costs.trials, won.trial))
+    best = build_answer(search.prober, costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     return emit(search, best)

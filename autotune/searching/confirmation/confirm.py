@@ -1,12 +1,13 @@
-"""The confirmation: the fastest candidates race against the baseline until one has won."""
+"""The confirmation: one candidate after the other races against the baseline, until one has won."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
@@ -14,13 +15,13 @@ import numpy as np
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.comparison import rounds
-from autotune.comparison.race import ROUND_COUNTS, Standing, race
+from autotune.comparison.race import ROUND_COUNTS, Standing, race, settings_to_change
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations, Posterior
 from autotune.sampling.encoding import Encoding
-from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirmed_by
+from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirmed_by, gain_of
 from autotune.searching.run import events
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, OVERTIME
@@ -30,25 +31,27 @@ from autotune.study.finished import FinishedTrial
 from autotune.values import statistics
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe
-from autotune.values.text import readable
+from autotune.values.text import as_file_name, readable
 
 TOO_LATE = "the time budget ended before it was confirmed"
 """Reason for a candidate that there was no time to test."""
 _NOT_DECIDED = "the time budget ended before the rounds decided"
 _NO_TIME_FOR_SEEDS = "the time left is too short for its short trainings and rounds"
-# Processes that each further candidate adds to a race.
-_PROCESSES_MORE = 9
-MOST_AT_ONCE = 3
-"""Most candidates in one race."""
-# Most candidates tested in one run, because intervals widen with their number. Choosing is no test.
+# Most candidates tested in one run, because intervals widen with their number.
 _MOST_TESTED = 4
+# Candidates that differ by no more than this, as a logarithm, are equally fast.
+_AS_FAST = 0.01
+MOST_WITHOUT = 2
+"""Most configurations in a race that lack settings of its candidate."""
+# Settings that gain less by the trials, as a logarithm, are left out together.
+_SMALL = 0.03
 
 
 class State(Enum):
     """State of a candidate."""
 
     WAITING = "waiting"
-    """It may enter a race."""
+    """It may race."""
     REFUSED = "refused"
     """It is not accurate enough, or its rounds did not show that it is faster."""
     FAILED = "failed"
@@ -75,17 +78,14 @@ class Candidate:
     """Samples to the loss that is the objective, the baseline's first, a pair per seed."""
     comparison: rounds.PairedComparison | None = None
     """Its rounds of a test; None without any."""
-    set_aside_for: int | None = None
-    """Number of the trial that rounds chose instead; None if they chose this one."""
     reason: str = ""
     """Reason why it was refused, failed or is undecided."""
 
     @property
     def participant(self) -> rounds.Participant:
         """The candidate in rounds."""
-        return rounds.Participant(
-            f"trial{self.trial.number:04d}", self.trial.config, self.posterior, self.seeds_to_loss
-        )
+        name = f"trial{self.trial.number:04d}"
+        return rounds.Participant(name, self.trial.config, self.seeds_to_loss)
 
     def end(self, state: State, reason: str) -> events.CandidateRefused:
         """End in this state, or as undecided if that was for lack of time."""
@@ -98,7 +98,7 @@ class Candidate:
 
         A discarded round leaves no ratio.
         """
-        log = CandidateLog(set_aside_for=self.set_aside_for, refused=self.reason or None)
+        log = CandidateLog(refused=self.reason or None)
         if (test := self.comparison) is not None:
             low, high = (round(bound, 4) for bound in test.interval)
             ratios = tuple(round(ratio, 4) for ratio in test.ratios)
@@ -114,7 +114,7 @@ class ConfirmationRun:
     runs: tuple[Measurement, ...]
     """The baseline's processes before the trials."""
     candidates: list[Candidate] = field(default_factory=list)
-    """All candidates, the fastest first."""
+    """All candidates, in the order in which they race."""
     seconds: float = 0.0
     """Seconds that it has taken."""
 
@@ -191,35 +191,13 @@ class ConfirmationRun:
             if self.search.clock.is_over:
                 yield from [one.end(State.UNDECIDED, TOO_LATE) for one in self._waiting]
                 return None
-            entrants = yield from self._entrants()
-            if entrants:
-                won = yield from self._race(entrants)
+            first = self._waiting[0]
+            yield from self._validate(first)
+            if first.state is State.WAITING:
+                won = yield from self._race(first)
                 if won is not None:
                     return won
         return None
-
-    def _entrants(self) -> Generator[events.Event, None, list[Candidate]]:
-        """Return the fastest candidates that are accurate enough, as many as there is time for.
-
-        Seeds decide on those that lack them, where that costs least first.
-        """
-        seeds_seconds = self.search.time_budget.seeds_seconds
-        while self._waiting and not self.search.clock.is_over:
-            fastest = self._fastest()
-            unknown = [one for one in fastest if not one.qualities]
-            if not unknown:
-                return fastest
-            yield from self._validate(min(unknown, key=lambda one: seeds_seconds(one.trial)))
-        return []
-
-    def _fastest(self) -> list[Candidate]:
-        """Return the first candidate, and others that are not clearly slower, if time is left."""
-        budget, first = self.search.time_budget, self._waiting[0]
-        needed = budget.rounds_seconds(first.trial) + budget.seeds_seconds(first.trial)
-        spare = self.search.clock.left - needed - LIMITS_SECONDS
-        further = spare / (_PROCESSES_MORE * max(budget.run_seconds(), 0.1))
-        near = (one for one in self._waiting if not one.posterior.is_clearly_below(first.posterior))
-        return list(near)[: 1 + int(min(max(further, 0.0), MOST_AT_ONCE - 1))]
 
     def _validate(self, one: Candidate) -> Iterator[events.Event]:
         """Judge the accuracy of a candidate; it ends unless it is accurate enough."""
@@ -258,30 +236,79 @@ class ConfirmationRun:
                 break
         return found
 
-    def _race(
-        self, entrants: Sequence[Candidate]
-    ) -> Generator[events.Event, None, Confirmed | None]:
-        """Let candidates race until one has won or all have lost, or the time is up."""
-        members = {one.participant: one for one in entrants}
-        course = course_of(self.search, self.costs, entrants)
+    def _race(self, one: Candidate) -> Generator[events.Event, None, Confirmed | None]:
+        """Race a candidate until it has won or lost, or the time is up."""
+        course, lacking = course_of(self.search, self.costs, one), self._lacking(one)
         taken: list[float] = []
         since = time.monotonic()
-        for standing in race(course, list(members), self._tested + 1):
+        for standing in race(course, one.participant, self._tested + 1, lacking):
             taken.append(time.monotonic() - since)
-            yield from _told(standing, members, _seconds_left(standing, taken))
-            if standing.winner is not None:
-                won = members[standing.winner]
-                won.state = State.CONFIRMED
-                comparison = standing.comparisons[standing.winner]
-                return confirmed_by(comparison, won.trial, won.qualities)
+            yield from _told(standing, one, _seconds_left(standing, taken))
+            if standing.has_won:
+                return self._confirmed(one, standing)
             if self.search.clock.is_over and not self._may_finish(standing):
-                if standing.is_test and standing.rounds >= ROUND_COUNTS[0]:
-                    for one in map(members.__getitem__, standing.comparisons):
-                        if one.state is State.WAITING:
-                            yield one.end(State.REFUSED, _NOT_DECIDED)
+                if standing.rounds >= ROUND_COUNTS[0] and one.state is State.WAITING:
+                    yield one.end(State.REFUSED, _NOT_DECIDED)
                 return None
             since = time.monotonic()
         return None
+
+    def _lacking(self, one: Candidate) -> list[rounds.Participant]:
+        """Return configurations that lack settings of a candidate, as many as there is time for.
+
+        Those that gain little by the trials are left out together. The others are one by one, those
+        that promise least first. A single setting gives what the whole candidate gains. Seeds, not
+        rounds, tell how fast a loss is reached.
+        """
+        changed = settings_to_change(one.trial.config, self.search.context.baseline)
+        each = {name: self._less(one, [name]) for name in changed}
+        single = {name: less for name, less in each.items() if less.config != one.trial.config}
+        if len(single) < 2 or self.search.context.objective.to_loss:  # noqa: PLR2004
+            return []
+        configs = [one.trial.config, *(lacking.config for lacking in single.values())]
+        whole, *others = posteriors_of(self.search, self.costs, configs)
+        gains = {name: whole.mean - other.mean for name, other in zip(single, others, strict=True)}
+        ranked = sorted(gains, key=lambda name: gains[name])
+        small = [name for name in ranked[:-1] if gains[name] < _SMALL]
+        found = [self._less(one, small)] if small else []
+        found += [single[name] for name in ranked if name not in small]
+        found = found[:MOST_WITHOUT]
+        budget = self.search.time_budget
+        left = self.search.clock.left - LIMITS_SECONDS - budget.rounds_seconds(one.trial)
+        ends = accumulate(budget.seconds_without(one.trial, lacking.config) for lacking in found)
+        return [lacking for lacking, end in zip(found, ends, strict=True) if end <= left]
+
+    def _less(self, one: Candidate, names: Sequence[str]) -> rounds.Participant:
+        """Return a candidate with the user's values of some settings."""
+        context = self.search.context
+        own = {name: context.baseline[name] for name in names}
+        config = context.space.config({**one.trial.config.as_dict(), **own})
+        name = as_file_name(f"{one.participant.name}-without-{'-'.join(names)}")
+        return rounds.Participant(name, config)
+
+    def _confirmed(self, won: Candidate, standing: Standing) -> Confirmed:
+        """Return the result: the winner, or it without settings that do not pay.
+
+        The latter was timed in the same rounds, by which it is faster than the baseline, too. It
+        has to be as accurate.
+        """
+        won.state, tried = State.CONFIRMED, dict(standing.without)
+        trial, qualities, taken_back = won.trial, won.qualities, None
+        own = self.search.context.baseline
+        enough = (one for one, without in standing.without.items() if without.is_enough)
+        for one in sorted(enough, key=lambda one: len(settings_to_change(one.config, own))):
+            less = replace(won.trial, config=one.config)
+            found = self._proof(Candidate(less, won.posterior))
+            if isinstance(found, AccuracyVerdict) and found.decision == "accept":
+                trial, qualities, won.comparison = less, found.qualities, tried[one].own
+                taken_back = gain_of(won.participant, one, tried.pop(one))
+                break
+        assert won.comparison is not None, "it was tested"
+        timed = [one for one, without in tried.items() if without.gain.costs and not without.fault]
+        gains = [gain_of(won.participant, one, tried[one]) for one in timed]
+        result = confirmed_by(won.comparison, trial, qualities)
+        gains.sort(key=lambda gain: -gain.ratio)
+        return replace(result, gains=tuple(gains), taken_back=taken_back)
 
     def _may_finish(self, standing: Standing) -> bool:
         """Return whether a candidate that can win at the next test may have it past the budget.
@@ -289,72 +316,77 @@ class ConfirmationRun:
         Its rounds would be lost otherwise, and the user has to wait for all of them again.
         """
         budget = self.search.context.time_budget_seconds or math.inf
-        if not standing.is_test or self.search.clock.elapsed > (1 + OVERTIME) * budget:
+        if self.search.clock.elapsed > (1 + OVERTIME) * budget:
             return False
         coming = next((count for count in ROUND_COUNTS if count > standing.rounds), None)
         return standing.rounds == 0 or (
-            coming is not None
-            and all(comparison.would_win(coming) for comparison in standing.comparisons.values())
+            coming is not None and standing.comparison.would_win(coming)
         )
 
 
-def _told(
-    standing: Standing, members: Mapping[rounds.Participant, Candidate], seconds_left: float
-) -> Iterator[events.Event]:
-    """Note the state of a race in its candidates, and yield the events of the round."""
-    for one in map(members.__getitem__, (*standing.comparisons, *standing.failed)):
-        one.was_tested |= standing.is_test
-        one.set_aside_for = None
-    if standing.void:
+def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[events.Event]:
+    """Note the state of a race in its candidate, and yield the events of the round."""
+    one.was_tested = True
+    if standing.fault:
+        yield one.end(State.FAILED, standing.fault)
+    elif standing.void:
         yield events.RoundVoid(standing.rounds + 1, standing.void, seconds_left)
     else:
-        for participant, comparison in standing.comparisons.items():
-            if standing.is_test:
-                members[participant].comparison = comparison
-            yield events.RoundEnded(
-                participant.config,
-                comparison.ratios,
-                comparison.interval,
-                seconds_left,
-                comparison.disturbed,
-            )
-            if standing.beaten:
-                yield members[participant].end(State.REFUSED, standing.beaten)
-    for participant, reason in standing.failed.items():
-        yield members[participant].end(State.FAILED, reason)
-    for participant, other in standing.slower.items():
-        members[participant].set_aside_for = members[other].trial.number
-        yield events.CandidateSetAside(members[participant].trial, members[other].trial)
+        one.comparison = found = standing.comparison
+        yield events.RoundEnded(
+            one.trial.config, found.ratios, found.interval, seconds_left, found.disturbed
+        )
+        if standing.beaten:
+            yield one.end(State.REFUSED, standing.beaten)
 
 
 def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
     """Estimate the seconds until best.yaml is written, if the next test decides."""
-    if standing.is_test:
-        coming = next((count for count in ROUND_COUNTS if count > standing.rounds), standing.rounds)
-        missing = 0 if standing.winner else coming - standing.rounds
-    else:
-        missing = max(0, len(standing.comparisons) + 1 - standing.rounds) + ROUND_COUNTS[0]
+    coming = next((count for count in ROUND_COUNTS if count > standing.rounds), standing.rounds)
+    missing = 0 if standing.has_won else coming - standing.rounds
     return missing * median(taken) + LIMITS_SECONDS
 
 
 def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
-    """Return the feasible trials with a posterior above the baseline's, the fastest first.
+    """Return the feasible trials with a posterior above the baseline's, in the order to race.
 
-    Trials that were stopped early or too slow to be probed are included, because the faster ones
-    may be refused. Trials that probes show to be less accurate are not.
+    The fastest comes first; of some that are about as fast, the one with the fewest changes. Trials
+    that were stopped early or too slow to be probed are included, because the faster ones may be
+    refused. Trials that probes show to be less accurate are not.
     """
+    feasible = [
+        trial
+        for trial in search.study.finished()[1:]
+        if trial.details.measurement is not None
+        and trial.verdict.feasible
+        and not search.prober.speaks_against(trial.config)
+    ]
+    if not feasible:
+        return []
+    configs = [search.baseline.config, *(trial.config for trial in feasible)]
+    own, *posteriors = posteriors_of(search, costs, configs)
+    found = [
+        Candidate(t, b) for t, b in zip(feasible, posteriors, strict=True) if b.mean > own.mean
+    ]
+    most = max(one.mean for one in posteriors)
+
+    def place(one: Candidate) -> tuple[float, float]:
+        changes = len(settings_to_change(one.trial.config, search.baseline.config))
+        is_tied = one.posterior.mean >= most - _AS_FAST
+        return changes if is_tied else math.inf, -one.posterior.mean
+
+    return sorted(found, key=place)
+
+
+def posteriors_of(
+    search: SearchRun, costs: ColdCosts, configs: Sequence[TrainingConfig]
+) -> list[Posterior]:
+    """Return the posterior of the log worth of each configuration, from all measured trials."""
     measured = [
         (trial, run)
         for trial in search.study.finished()
         if (run := trial.details.measurement) is not None
     ]
-    feasible = [
-        trial
-        for trial, _ in measured[1:]
-        if trial.verdict.feasible and not search.prober.speaks_against(trial.config)
-    ]
-    if not feasible:
-        return []
 
     def worth(trial: FinishedTrial, run: Measurement) -> float:
         """Two trials that compile the same code are charged alike, whichever came first."""
@@ -370,15 +402,10 @@ def candidates(search: SearchRun, costs: ColdCosts) -> list[Candidate]:
         [False] * len(measured),
         np.full(len(measured), np.nan),
     )
-    rows = encoding.rows([search.baseline.config, *(trial.config for trial in feasible)])
-    own, *posteriors = Acquisition(encoding, seen).posteriors(rows)
-    found = (
-        Candidate(t, b) for t, b in zip(feasible, posteriors, strict=True) if b.mean > own.mean
-    )
-    return sorted(found, key=lambda one: -one.posterior.mean)
+    return Acquisition(encoding, seen).posteriors(encoding.rows(configs))
 
 
-def course_of(search: SearchRun, costs: ColdCosts, entrants: Sequence[Candidate]) -> rounds.Course:
+def course_of(search: SearchRun, costs: ColdCosts, one: Candidate) -> rounds.Course:
     """Return the setup of rounds, with the objective and the limits of the search."""
     context = search.context
 
@@ -398,7 +425,7 @@ def course_of(search: SearchRun, costs: ColdCosts, entrants: Sequence[Candidate]
         time=time,
         worth=worth,
         baseline=rounds.Participant("baseline", context.baseline),
-        folder=search.folder("confirm", "-".join(f"{one.trial.number:04d}" for one in entrants)),
+        folder=search.folder("confirm", f"{one.trial.number:04d}"),
         seed=context.options.sampling.seed,
         memory_limit_bytes=context.memory_limit_bytes,
         host_seconds=context.host_seconds,

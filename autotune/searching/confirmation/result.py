@@ -13,8 +13,8 @@ from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
-from autotune.comparison.race import ROUND_COUNTS
-from autotune.comparison.rounds import PairedComparison
+from autotune.comparison.race import EARLY, Without, settings_to_change
+from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration import best_config
 from autotune.configuration import evidence as parts
 from autotune.configuration.constraints import AccuracyRule, fixed_seconds
@@ -74,6 +74,10 @@ class Confirmed:
     """The rounds that it won; None if the baseline's settings are kept."""
     failed: tuple[tuple[FinishedTrial, str], ...] = ()
     """Candidates that could not be probed or timed again, each with the reason."""
+    gains: tuple[parts.Gain, ...] = ()
+    """What its settings give, as far as it was timed without them."""
+    taken_back: parts.Gain | None = None
+    """What settings gave that it lacks because they did not pay."""
 
 
 def confirmed_by(
@@ -89,6 +93,18 @@ def confirmed_by(
     )
     runs = comparison.baseline, comparison.candidate
     return Confirmed(trial, *runs, qualities, speedup, comparison)
+
+
+def gain_of(tested: Participant, one: Participant, lacking: Without) -> parts.Gain:
+    """Return what the settings give that `one` lacks and the tested candidate has."""
+    low, high = (round(bound, 4) for bound in lacking.gain.interval)
+    settings = settings_to_change(tested.config, one.config)
+    return parts.Gain(
+        settings={name: tested.config[name] for name in settings},
+        ratio=round(lacking.gain.ratio, 4),
+        ci95=(low, high),
+        rounds=len(lacking.gain.costs),
+    )
 
 
 def build_answer(
@@ -136,11 +152,25 @@ def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_
         time_to_loss=_time_to_loss(prober, won) if context.objective.to_loss else None,
         blocks=_blocks(won),
         searched=searched_part(prober.study.notes.identity, prober.study.finished()),
+        gains=won.gains or None,
+        taken_back=won.taken_back,
+        not_tried_without=_not_tried_without(won, context.baseline),
         not_proven=tuple(not_proven(prober, rule, won.trial)),
         not_read_back=tuple(variables_set(changed)) or None,
         not_confirmed=tuple(not_confirmed(won.trial, won.failed, context.baseline)),
         arithmetic=evidence.arithmetic_of(prober, won.trial.config, won.runs),
     )
+
+
+def _not_tried_without(won: Confirmed, own: TrainingConfig) -> tuple[str, ...] | None:
+    """Return the settings without which the result was not timed; None if there are none.
+
+    The only setting of a result gives all of its speed-up.
+    """
+    names = settings_to_change(won.trial.config, own)
+    tried = {name for gain in won.gains for name in gain.settings}
+    left = tuple(name for name in names if name not in tried)
+    return left if left and len(names) > 1 else None
 
 
 def _phases(prober: AccuracyProber) -> parts.Phases | None:
@@ -191,12 +221,12 @@ def _clocks(won: Confirmed) -> tuple[float, float] | None:
 
 
 def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
-    """Return the mean throughput, with an interval over six processes or more.
+    """Return the mean throughput, with an interval over four processes or more.
 
     With fewer processes, the interval is over all their blocks.
     """
     paces = [(1.0, run.seconds_per_sample) for run in runs]
-    if len(runs) < ROUND_COUNTS[0]:
+    if len(runs) < EARLY:
         parts = [(1.0, 1 / rate) for run in runs for rate in run.block_rates]
     else:
         parts = paces

@@ -125,14 +125,6 @@ class CandidateRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateSetAside:
-    """Another candidate continues instead: a faster one, or one as fast with fewer changes."""
-
-    trial: FinishedTrial
-    other: FinishedTrial
-
-
-@dataclass(frozen=True, slots=True)
 class Answered:
     """The search is over and best.yaml is written."""
 
@@ -169,7 +161,6 @@ Event = (
     | RoundEnded
     | RoundVoid
     | CandidateRefused
-    | CandidateSetAside
     | Answered
     | NothingFeasible
 )

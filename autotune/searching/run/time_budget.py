@@ -110,7 +110,8 @@ FEWEST_TRIALS = 4
 """Fewest other configurations that must be measured to claim "nothing was faster"."""
 OVERTIME = 1 / 10
 """Share of the time budget by which what has begun may exceed it."""
-_CHOOSING_OF_TRIALS, _CHOOSING_OF_BUDGET = 1 / 2, 1 / 10
+# Seconds to time a candidate without some of its settings, as shares of the trials' and the budget.
+_LACKING_OF_TRIALS, _LACKING_OF_BUDGET = 1 / 2, 1 / 10
 # Least noise of a timing, as a logarithm, because a few baseline runs may agree by chance.
 _LEAST_NOISE = 0.05
 # A trial that gains less over the baseline, as a logarithm, is no candidate to keep time for.
@@ -302,10 +303,10 @@ class TimeBudget:
         return min(end, _MOST_UNCLAIMED * (self.clock.seconds or math.inf))
 
     def candidate_seconds(self) -> float:
-        """Estimate the seconds of a candidate: choosing it, its rounds, missing seeds, limits.
+        """Estimate the seconds of a candidate: its rounds, missing seeds, limits.
 
-        Without a candidate, they are those that one may need. As long as trials are missing, no
-        choice counts.
+        Without a candidate, they are those that one may need. As long as trials are missing, its
+        rounds need no others that lack some of its settings.
         """
         one = self.candidate or self._best
         end = self.rounds_seconds(one) + self.seeds_seconds(one, accuracy_verdict.INCUMBENT_SEEDS)
@@ -314,10 +315,9 @@ class TimeBudget:
             end += self.seconds_again(self.to_time_again)
         if self.missing_trials:
             return end
-        # Other candidates in the race.
         trials = sum(map(trial_seconds, self.study.finished()[1:]))
         budget = self.clock.seconds or math.inf
-        return end + min(_CHOOSING_OF_TRIALS * trials, _CHOOSING_OF_BUDGET * budget)
+        return end + min(_LACKING_OF_TRIALS * trials, _LACKING_OF_BUDGET * budget)
 
     @property
     def to_time_again(self) -> FinishedTrial | None:
@@ -359,6 +359,16 @@ class TimeBudget:
         if gain > -math.inf and not self.missing_trials:
             rounds = rounds_to_win(gain, max(_LEAST_NOISE, self.noise))
         return rounds * self._round_seconds(trial)
+
+    def seconds_without(self, trial: FinishedTrial, config: TrainingConfig) -> float:
+        """Return the seconds of timing `config` in the fewest rounds of a trial.
+
+        It lacks settings of the trial: it may be as slow as the baseline, or compile other code.
+        """
+        each = max(self.run_seconds(), self.seconds_again(trial))
+        is_compiled = any(compiles_alike(one.config, config) for one in self.study.finished())
+        compiling = 0.0 if is_compiled else self.compiling()(config["compile_mode"])
+        return ROUND_COUNTS[0] * each + compiling
 
     def seeds_seconds(self, trial: FinishedTrial | None, least: int = 0) -> float:
         """Return the seconds of the seeds that a trial and the baseline lack for the next test.

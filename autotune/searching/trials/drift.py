@@ -19,7 +19,6 @@ from autotune.searching.run.time_budget import process_seconds, trial_seconds
 from autotune.searching.trials.trial_plan import deadline, trial_plan
 from autotune.study.facts import OWN, DriftCheck, StudyFacts, TrialDetails
 from autotune.values.measurement import disturbance_of
-from autotune.values.outcome import TrialOutcome
 from autotune.values.statistics import bounds
 
 EVERY = 4
@@ -155,16 +154,11 @@ def time_candidate_again(search: SearchRun) -> None:
     if one is None or search.worker:
         return
     job = search.context.job(Measure(trial_plan(search)), one.config, deadline(search, one.config))
-    seconds = 0.0
-
-    def run(suffix: str) -> TrialOutcome:
-        nonlocal seconds
-        start = time.monotonic()
-        outcome = search.runner.run(job, search.folder("again", f"{one.number:04d}{suffix}"))
-        seconds = time.monotonic() - start
-        return outcome
-
-    runs = timed_calmly(run, may_start=lambda: not search.clock.is_over)
+    start = time.monotonic()
+    runs = timed_calmly(
+        lambda suffix: search.runner.run(job, search.folder("again", f"{one.number:04d}{suffix}")),
+        may_start=lambda: not search.clock.is_over,
+    )
     least = process_seconds(runs[-1]) if runs else budget.seconds_again(one)
-    taken = round(max(seconds, least), 3)
+    taken = round(max(time.monotonic() - start, least), 3)
     search.study.notes.seconds_again[str(one.number)] = taken
