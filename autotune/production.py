@@ -157,8 +157,6 @@ class Best:
         from torch.utils.data import DataLoader
 
         own = {"drop_last": True, **self.settings.loader_kwargs()}
-        if init := self.settings.worker_init_fn(kwargs.get("worker_init_fn")):
-            kwargs["worker_init_fn"] = init
         refused = set[str]()  # beside arguments of the caller
         if kwargs.get("num_workers") == 0:
             refused |= {"prefetch_factor", "persistent_workers"}
@@ -173,8 +171,7 @@ class Best:
         """Yield the batches of one epoch on the device: those of whole optimizer steps.
 
         What is left over for less than `accumulation_steps` batches is dropped, as in the
-        measurements; a loader without a length gives all. With device_prefetch the next batch is
-        copied while you train on the present one; without it, this is `transfer` for each batch.
+        measurements; a loader without a length gives all.
 
         Raises:
             UsageError: the loader has fewer batches than one optimizer step takes.
@@ -182,7 +179,7 @@ class Best:
         import torch
 
         target = torch.device(device)
-        for batch in self.settings.copied_ahead(self._of_whole_steps(loader), target):
+        for batch in self._of_whole_steps(loader):
             yield self.transfer(batch, target)
 
     def _of_whole_steps(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -236,10 +233,6 @@ class Best:
 
 def _is_set(knob: Knob, value: Value) -> bool:
     """Return True if apply_to_process sets all of it, or the environment of this process has it."""
-    from autotune.knobs.process import AFFINITY
-
-    if knob.name == AFFINITY.name:
-        return AFFINITY.worker_init(value, None) is None
     if variables := knob.environ(value):
         return all(os.environ.get(name) == wanted for name, wanted in variables.items())
     return type(knob).on_process is not Knob.on_process

@@ -81,7 +81,6 @@ TURNS = (
     Turn("persistent_workers", True, _WORKERS),
     Turn("in_order", False, _WORKERS),
     Turn("pin_memory", True, on_gpu=True),
-    Turn("device_prefetch", True, {"pin_memory": True}, on_gpu=True),
     Turn("amp_dtype", "bfloat16"),
     Turn("amp_dtype", "float16", on_gpu=True),
     Turn("float32_matmul_precision", "medium"),
@@ -107,9 +106,6 @@ TURNS = (
     Turn("sdpa_backend", "cudnn", on_gpu=True),
     Turn("activation_checkpointing", True, {"batch_size": 128}, frees_memory=True),
     Turn("num_threads", 1),
-    Turn("cpu_affinity", "compact"),
-    Turn("cpu_affinity", "spread"),
-    Turn("cpu_affinity", "workers_apart", {"num_workers": 1}),
     Turn("cpu_allocator", "jemalloc"),
     Turn("cpu_allocator", "tcmalloc"),
 )

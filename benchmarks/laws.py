@@ -77,10 +77,6 @@ def step(model: Model, config: TrainingConfig) -> Truth:
         is_smooth = number(config, "prefetch_factor") > 2 or not config["in_order"]
         smooth = 1.0 if is_smooth else 1.02
         overlap = 0.15 if config["pin_memory"] else 1.0
-        # On a stream of its own a copy delays no kernel.
-        overlap = 0.03 if config["pin_memory"] and config["device_prefetch"] else overlap
-        # Nothing interrupts the thread that feeds the GPU.
-        compute *= 0.98 if config["cpu_affinity"] == "workers_apart" else 1.0
         seconds = max(compute + copy * overlap, ready * smooth)
     else:
         seconds = load + copy + compute

@@ -80,9 +80,7 @@ _NEVER_WORSE = {
     "cudnn_benchmark": True,
     "optimizer_impl": "fused",
     "in_order": False,
-    "device_prefetch": True,
     "sdpa_backend": "cudnn",
-    "cpu_affinity": "workers_apart",
     "cpu_allocator": "jemalloc",
     "merge_param_groups": True,
 }

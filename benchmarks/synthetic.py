@@ -252,10 +252,8 @@ def host_side() -> SyntheticWorkload:
         "num_workers": (0, 4, 8, 16),
         "in_order": (True, False),
         "pin_memory": _OFF_ON,
-        "device_prefetch": _OFF_ON,
         "amp_dtype": (None, "bfloat16"),
         "optimizer_impl": _UNFUSED_FUSED,
-        "cpu_affinity": (None, "workers_apart"),
         "cpu_allocator": (None, "jemalloc"),
         "merge_param_groups": _OFF_ON,
     }

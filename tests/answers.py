@@ -14,7 +14,6 @@ _GPU = _BASELINE.replace(
     persistent_workers=True,
     pin_memory=True,
     in_order=False,
-    device_prefetch=True,
     amp_dtype="bfloat16",
     float32_matmul_precision="high",
     compile_mode="max-autotune",
@@ -31,7 +30,6 @@ _GPU = _BASELINE.replace(
     sdpa_backend="flash",
     activation_checkpointing=True,
     num_threads=8,
-    cpu_affinity="workers_apart",
     cpu_allocator="jemalloc",
 )
 

@@ -16,13 +16,11 @@ def process_state() -> Iterator[None]:
     threads = torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     benchmark = torch.backends.cudnn.benchmark
-    cores = os.sched_getaffinity(0)
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     yield
     torch.use_deterministic_algorithms(False)
     if workspace is None:
         os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
-    os.sched_setaffinity(0, cores)
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = benchmark

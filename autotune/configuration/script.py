@@ -30,7 +30,7 @@ _SCALED = "float16"
 _NONE: Mapping[str, Effect] = MappingProxyType({})
 _NOTHING: Mapping[str, Value] = MappingProxyType({})
 _AS_ASKED = "as --exact-only asks"
-BY_FLAG_ONLY = ("batch_size", "accumulation_steps", "in_order", "device_prefetch")
+BY_FLAG_ONLY = ("batch_size", "accumulation_steps", "in_order")
 """Knobs that change the course of training, or that only the script's own loop can follow."""
 
 

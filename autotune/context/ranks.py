@@ -164,7 +164,6 @@ def space_of_each(
     rules = [
         ("num_threads", fits(cores), share),
         ("num_workers", fits(cores), share),
-        ("cpu_affinity", lambda value: value is None, "all processes would keep to the same cores"),
     ]
     if samples is not None:
         each = samples // processes

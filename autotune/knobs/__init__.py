@@ -72,8 +72,6 @@ def _variables() -> dict[str, str]:
     found = dict.fromkeys(threads, "num_threads")
     found |= {"CUBLAS_WORKSPACE_CONFIG": "deterministic"}
     found |= dict.fromkeys(("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"), "compile_mode")
-    cores = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "OMP_PLACES", "OMP_PROC_BIND")
-    found |= dict.fromkeys(cores, "cpu_affinity")
     for knob in ALL_KNOBS:
         for value in knob.values.options if isinstance(knob.values, OneOf) else ():
             found |= dict.fromkeys(knob.environ(value), knob.name)

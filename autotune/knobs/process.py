@@ -1,25 +1,20 @@
-"""Knobs of the training process itself: its threads, its cores, its allocator of memory."""
+"""Knobs of the training process itself: its threads, its allocator of memory."""
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import multiprocessing
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value, powers_of_two
-from autotune.values.machine import ROOT, Machine, read_small
+from autotune.values.machine import Machine, read_small
 
 _PRELOAD = "LD_PRELOAD"
-_APART = "workers_apart"
 # Allocator: its libraries as the linker names them, the file of the first, Debian's package.
 _LIBRARIES = {
     "jemalloc": (("jemalloc",), "libjemalloc.so.2", "libjemalloc2"),
@@ -115,208 +110,6 @@ class CpuAllocator(Knob):
         return allocator_in_use()
 
 
-Cores = frozenset[int]
-WorkerInit = Callable[[int], None]
-"""Function that a DataLoader worker calls at its start, with its number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Cores of the training process and those of its DataLoader workers."""
-
-    compute: Cores
-    workers: Cores
-
-
-@dataclass(frozen=True, slots=True)
-class OnCores:
-    """A `worker_init_fn` that keeps a DataLoader worker on cores, then calls the user's own."""
-
-    cores: Cores
-    own: WorkerInit | None = None
-
-    def __call__(self, worker: int) -> None:
-        """Move the worker that calls this."""
-        _move(self.cores)
-        if self.own is not None:
-            self.own(worker)
-
-
-def parted(value: Value, threads: int, allowed: Collection[int]) -> Parts:
-    """Return the cores that a value of the knob gives to training and to its workers.
-
-    Args:
-        value: a value of the knob.
-        threads: the number of threads that is asked for; `workers_apart` gives training as many
-            physical cores if that leaves any to the workers, else half of all.
-        allowed: numbers of the cores that may be used.
-    """
-    cores = cores_of(allowed)
-    compute, workers = cores, cores[:0]
-    match value:
-        case "compact":
-            node, _ = Counter(core.node for core in cores).most_common(1)[0]
-            compute = tuple(core for core in cores if core.node == node)
-        case "spread":
-            compute = tuple({core.physical: core for core in reversed(cores)}.values())
-        case "workers_apart":
-            physical = list(dict.fromkeys(core.physical for core in cores))
-            count = threads if threads < len(physical) else (len(physical) + 1) // 2
-            compute = tuple(core for core in cores if core.physical in physical[:count])
-            workers = tuple(core for core in cores if core.physical in physical[count:])
-    return Parts(
-        compute=frozenset(core.number for core in compute),
-        workers=frozenset(core.number for core in workers or compute),
-    )
-
-
-class CpuAffinity(Knob):
-    """Cores of the training process and of its workers; a state of this process, as the mask is."""
-
-    name = "cpu_affinity"
-    default = None
-    values = OneOf((None, "compact", "spread", _APART))
-    summary = (
-        "Cores that training keeps to: one NUMA node (compact), one hardware thread of each "
-        "physical core (spread), or cores without DataLoader workers (workers_apart). num_threads "
-        "is at most their number."
-    )
-    pays = (
-        "workers_apart: when workers interrupt the threads that compute, or the thread that feeds "
-        "a GPU. compact: on several sockets. spread: when hardware threads share a core."
-    )
-    hurts = "Cores set apart stand idle while the other side has more to do."
-    call = "os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)"
-    source = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-
-    def __init__(self) -> None:
-        self._value: Value = None
-        self._parts: Parts | None = None
-        self._before: Cores = frozenset()
-
-    def obstacle(self, value: Value, machine: Machine) -> str | None:
-        if value is None:
-            return None
-        cores = cores_of(self.allowed())
-        if value == "compact" and len({core.node for core in cores}) == 1:
-            return "the usable cores are on one NUMA node"
-        physical = len({core.physical for core in cores})
-        if value == "spread" and physical == len(cores):
-            return "no usable core has a second hardware thread"
-        if value == _APART and min(physical, machine.host.usable_cores) == 1:
-            return "one physical core cannot be divided between training and workers"
-        return None
-
-    def on_process(self, value: Value) -> None:
-        if value is None and self._parts is None:
-            return
-        import torch
-
-        threads, self._before = torch.get_num_threads(), self.allowed()
-        self._value, self._parts = value, parted(value, threads, self._before)
-        _move(self._parts.compute)
-        if value is not None:
-            torch.set_num_threads(min(threads, len(self._parts.compute)))
-
-    def read_process(self) -> Value:
-        is_ours = self._parts is not None and _mask() == self._parts.compute
-        return self._value if is_ours else None
-
-    def worker_init(self, value: Value, own: WorkerInit | None) -> WorkerInit | None:
-        """Return the function for the start of DataLoader workers; `own` is the user's."""
-        if value != _APART or self._parts is None:
-            return own
-        return OnCores(self._parts.workers, own)
-
-    def read_back(self, setup: Setup) -> Value:
-        value = self.read_process()
-        try:
-            loader = setup.loader
-        except LookupError:  # a script without one has no workers that could be elsewhere
-            return value
-        if value == _APART and loader.num_workers and not self._are_apart(loader):
-            return None
-        return value
-
-    def allowed(self) -> Cores:
-        """Return the cores that this process might use without this knob.
-
-        A mask that this knob did not set is somebody else's, and is respected.
-        """
-        now = _mask()
-        return self._before if self._parts and now == self._parts.compute else now
-
-    def threads_left(self, value: Value, threads: Value) -> Value:
-        """Return `num_threads`, at most the cores that a value of this knob leaves to training."""
-        if value is None or not isinstance(threads, int):
-            return threads
-        return min(threads, len(parted(value, threads, self.allowed()).compute))
-
-    def _are_apart(self, loader: Any) -> bool:
-        """Return True if the workers keep to their cores; those that just started may not yet."""
-        assert self._parts is not None
-        init, masks = loader.worker_init_fn, set()
-        for worker in multiprocessing.active_children():
-            with suppress(OSError):  # it ended meanwhile
-                if worker.daemon and worker.pid is not None:
-                    masks.add(_mask(worker.pid))
-        known = {self._parts.workers, self._parts.compute}
-        seen = not masks or (self._parts.workers in masks and masks <= known)
-        return isinstance(init, OnCores) and init.cores == self._parts.workers and seen
-
-
-def _mask(process: int = 0) -> Cores:
-    return frozenset(os.sched_getaffinity(process))
-
-
-def _move(cores: Cores) -> None:
-    """Keep every thread of this process to cores: a mask is a thread's own, and some may run."""
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it ended meanwhile
-            os.sched_setaffinity(int(thread.name), cores)
-
-
-AFFINITY = CpuAffinity()
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Core:
-    """A logical core; cores sort by NUMA node, then by physical core, then by number."""
-
-    node: int
-    package: int
-    core: int
-    """Number of the physical core within its package."""
-    number: int
-    """Number of the logical core, as in an affinity mask."""
-
-    @property
-    def physical(self) -> tuple[int, int]:
-        """Return the same pair for the hardware threads of one physical core."""
-        return self.package, self.core
-
-
-def cores_of(numbers: Iterable[int], root: Path = ROOT) -> tuple[Core, ...]:
-    """Return the logical cores with these numbers, neighbours next to each other.
-
-    If /sys has nothing on them, all are on one node and each is a physical core.
-    """
-    system = root / "sys/devices/system/cpu"
-    return tuple(sorted(_core(number, system / f"cpu{number}") for number in numbers))
-
-
-def _core(number: int, folder: Path) -> Core:
-    names = ("topology/physical_package_id", "topology/core_id")
-    package, core = (read_small(folder / name).strip() for name in names)
-    nodes = [int(link.name.removeprefix("node")) for link in folder.glob("node[0-9]*")]
-    return Core(
-        nodes[0] if nodes else 0,
-        int(package) if package.isdecimal() else 0,
-        int(core) if core.isdecimal() else number,
-        number,
-    )
-
-
 @cache
 def library(allocator: str) -> str | None:
     """Return the file name under which the dynamic linker finds an allocator; None if nowhere."""
@@ -355,9 +148,7 @@ def at_start(name: str) -> str | None:
     return found[0].decode(errors="replace").partition("=")[2] if found else None
 
 
-# num_threads comes before cpu_affinity, which limits it to the cores that it leaves.
 PROCESS_KNOBS: tuple[Knob, ...] = (
     NumThreads(),
-    AFFINITY,
     CpuAllocator(),
 )

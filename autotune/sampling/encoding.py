@@ -47,7 +47,6 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "activation_memory_budget": (-0.1, 0.15),
     # They pay on few machines: after the others.
     "in_order": (-0.03, 0.1),
-    "cpu_affinity": (-0.03, 0.1),
     "cpu_allocator": (-0.03, 0.1),
     "ddp_comm_dtype": (0.03, 0.2),
     "gradient_as_bucket_view": (0.02, 0.07),

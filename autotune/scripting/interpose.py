@@ -96,7 +96,6 @@ class Interposition:
     _restores: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.config = Settings(self.config).config
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self.fail)
         self.loaders.may_fall_back = not self.is_trial
         parts = (self._lay_out, self.fail, self._replaces)

@@ -33,7 +33,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
 from autotune.knobs.base import Knob
-from autotune.knobs.process import AFFINITY
 from autotune.process.common.imports import replace
 from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 from autotune.scripting.run import is_run_by_workers
@@ -197,7 +196,7 @@ class TrainingLoaders:
 
     def note(self) -> None:
         """Record the training loader's settings, since it may be freed before they are read."""
-        for name in self._asked.intersection((*LOADER_KNOBS, AFFINITY.name)):
+        for name in self._asked.intersection(LOADER_KNOBS):
             try:
                 self._observed.note(KNOBS[name])
             except LookupError:
@@ -276,9 +275,6 @@ class TrainingLoaders:
             refused.setdefault("persistent_workers", _CHANGES)
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
         given = {name: value for kwargs in hooks for name, value in kwargs.items()}
-        if AFFINITY.name in self._asked:
-            init = before["worker_init_fn"]
-            given["worker_init_fn"] = AFFINITY.worker_init(self._config[AFFINITY.name], init)
         return given, refused
 
 

@@ -83,8 +83,6 @@ class ScriptRun:
             interposition = Interposition(config, asked, by_flag, self._plan.own)
             interposition.observed.passed = self._calls.passed
             interposition.install()
-            # num_threads may be lower than asked for, by cpu_affinity.
-            self._plan = dataclasses.replace(self._plan, settings=interposition.config.every())
             self._interposition = interposition
         except Exception:
             traceback.print_exc()

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,8 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
-from autotune.knobs.loader import CopiedAhead
-from autotune.knobs.process import AFFINITY, WorkerInit
 from autotune.knobs.ranks import as_sharded, sharded
 from autotune.values.errors import UsageError
 
@@ -31,16 +29,9 @@ class Settings:
     """A configuration as calls and arguments for PyTorch."""
 
     config: TrainingConfig
-    """Configuration to apply; num_threads is no higher than cpu_affinity leaves cores."""
     _transfer_kwargs: dict[int, Mapping[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-
-    def __post_init__(self) -> None:
-        config, asked = self.config, self.config["num_threads"]
-        threads = AFFINITY.threads_left(config[AFFINITY.name], asked)
-        if threads != asked:
-            object.__setattr__(self, "config", config.replace(num_threads=threads))
 
     def apply_to_process(self) -> None:
         """Set what holds for the whole process; must be called before the first operation."""
@@ -94,17 +85,7 @@ class Settings:
 
     def loader_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the DataLoader."""
-        own = {} if (init := self.worker_init_fn()) is None else {"worker_init_fn": init}
-        return own | _merged(knob.loader_kwargs(value) for knob, value in self.config.items())
-
-    def worker_init_fn(self, own: WorkerInit | None = None) -> WorkerInit | None:
-        """Return the function that applies settings in a DataLoader worker, then calls `own`."""
-        return AFFINITY.worker_init(self.config[AFFINITY.name], own)
-
-    def copied_ahead(self, batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
-        """Return the batches of one epoch; with device_prefetch each is copied a step ahead."""
-        move = partial(self.transfer, device=device)
-        return CopiedAhead(batches, move, device) if self.config["device_prefetch"] else batches
+        return _merged(knob.loader_kwargs(value) for knob, value in self.config.items())
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments for the optimizer, such as `fused=True`."""

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.configuration.job import CountFlops
-from autotune.knobs.process import AFFINITY
 from autotune.knobs.torch_private import watching_operators
 from autotune.training.batches import endless
 from autotune.training.tasks import LoadedJob
@@ -63,7 +62,6 @@ def count(loaded: LoadedJob, task: CountFlops) -> TrialOutcome:
     flops, number_format = counted
 
     def rate() -> float | None:
-        AFFINITY.on_process(None)  # the rate is of the whole machine
         torch.set_num_threads(task.machine_threads)
         return matmul_rate(setup.device, number_format)
 

@@ -74,7 +74,6 @@ class Batches:
         loader: Iterable[Any],
         clock: Clock,
         synchronize: Synchronize,
-        ahead: Callable[[Iterator[Any]], Iterator[Any]] = iter,
         per_step: int = 1,
     ) -> None:
         """Begin the first epoch.
@@ -83,7 +82,6 @@ class Batches:
             loader: what gives the batches of an epoch, each time that it is iterated.
             clock: seconds.
             synchronize: waits until the device has done its work.
-            ahead: may copy the batches of an epoch before they are given.
             per_step: batches of an optimizer step.
         """
         self._per_step = per_step
@@ -93,8 +91,6 @@ class Batches:
         self.synchronize = synchronize
         """Function that waits until the device has done its work."""
         self._iterator: Iterator[Any] = iter(loader)
-        self._ahead = ahead
-        self._fed = ahead(self._iterator)
         self._batches_in_epoch = 0
         self.epoch_batches: int | None = None
         """Batches in the last epoch that ended; None before one did."""
@@ -149,7 +145,7 @@ class Batches:
 
     def close(self) -> None:
         """Stop the workers; no batches follow."""
-        self._iterator = self._fed = iter(())
+        self._iterator = iter(())
         if has_iterator(self.loader):
             drop_iterator(self.loader)
 
@@ -164,7 +160,7 @@ class Batches:
         """
         start = self.clock()
         try:
-            batch = next(self._fed)
+            batch = next(self._iterator)
         except StopIteration:
             # Ending an epoch stops the workers where they do not persist.
             return self._next_epoch(closing_seconds=self.clock() - start)
@@ -177,9 +173,8 @@ class Batches:
         self.synchronize()
         start = self.clock()
         self._iterator = iter(self.loader)
-        self._fed = self._ahead(self._iterator)
         try:
-            batch = next(self._fed)
+            batch = next(self._iterator)
         except StopIteration:
             raise EmptyEpochError(_NO_BATCH) from None
         self.boundary_seconds.append(closing_seconds + self.clock() - start)

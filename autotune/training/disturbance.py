@@ -20,7 +20,6 @@ from typing import Any
 import psutil
 import torch
 
-from autotune.knobs.process import AFFINITY
 from autotune.process.common.process_tree import cpu_seconds_below
 from autotune.values.machine import cpu_quota
 from autotune.values.measurement import QUIET, Noise
@@ -142,7 +141,7 @@ def read_cpu_times(clock: Callable[[], float], launcher: int | None = None) -> C
 
 def own_cores() -> set[int]:
     """Return the numbers of the cores that this process and its DataLoader workers may run on."""
-    return set(AFFINITY.allowed())
+    return os.sched_getaffinity(0)
 
 
 def _own_seconds(launcher: int | None) -> float:

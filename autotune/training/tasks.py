@@ -126,8 +126,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     build_seconds = max(0.0, time.perf_counter() - start - compiler.seconds)
     setup.model.train()
     wait = partial(synchronize, setup.device)
-    ahead = partial(setup.settings.copied_ahead, device=setup.device)
-    batches = Batches(setup.loader, time.perf_counter, wait, ahead, setup.batches_per_step)
+    batches = Batches(setup.loader, time.perf_counter, wait, setup.batches_per_step)
     training = TimedTraining(
         batches,
         setup.device,

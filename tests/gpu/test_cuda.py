@@ -26,9 +26,8 @@ LIMIT = 1 << 29
 COMPILING = [value for value in KNOBS["compile_mode"].suggestions(cuda_machine()) if value]
 
 
-# With tests of their own, as those of several processes: `test_cuda_copies.py`,
-# `test_cuda_graphs.py`, contract tests.
-ELSEWHERE = {"num_workers", "batch_size", "device_prefetch"}
+# With tests of their own, as those of several processes: `test_cuda_graphs.py`, contract tests.
+ELSEWHERE = {"num_workers", "batch_size"}
 ELSEWHERE |= {"sdpa_backend", "activation_checkpointing", "compile_scope"}
 ELSEWHERE |= {"gc", "merge_param_groups", "fill_uninitialized_memory"}
 ON = {"num_workers": 1, "compile_mode": "default"}

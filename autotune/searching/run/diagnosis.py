@@ -28,7 +28,7 @@ Useless = Callable[[Value], bool]
 """Predicate for values of a knob that cannot gain anything."""
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "in_order")
 """Knobs of the data loader."""
-COPY = ("pin_memory", "device_prefetch")
+COPY = ("pin_memory",)
 """Knobs of copying a batch to the device."""
 COMPUTE = (
     "amp_dtype",

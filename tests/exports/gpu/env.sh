@@ -8,7 +8,6 @@
 #   persistent_workers=true: DataLoader(persistent_workers=...)
 #   pin_memory=true: DataLoader(pin_memory=...) and Tensor.to(device, non_blocking=...)
 #   in_order=false: DataLoader(in_order=...)
-#   device_prefetch=true: torch.cuda.Stream() for the copies; best.batches(loader, device)
 #   amp_dtype=bfloat16: torch.autocast(device_type, dtype=...), torch.amp.GradScaler
 #   float32_matmul_precision=high: torch.set_float32_matmul_precision(...)
 #   deterministic=true: torch.use_deterministic_algorithms(True), and CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before CUDA is used
@@ -25,7 +24,6 @@
 #   merge_param_groups=true: torch.optim.AdamW(...) with fewer groups
 #   sdpa_backend=flash: torch.backends.cuda.enable_flash_sdp(True), and False for the other kernels
 #   activation_checkpointing=true: torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)
-#   cpu_affinity=workers_apart: os.sched_setaffinity(0, ...), for workers in DataLoader(worker_init_fn=...)
 #   lr_factor=1.5: multiply your learning rates by it
 export OMP_NUM_THREADS=8
 export LD_PRELOAD=libjemalloc.so.2

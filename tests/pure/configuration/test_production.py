@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 import autotune
 from autotune.configuration.answer_words import facts
@@ -204,3 +204,25 @@ def test_a_process_that_trains_alone_has_nothing_to_wrap(best, monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match="2 processes were started"):
         best.wrap(model)
+
+
+def test_batches_of_a_result_are_moved_one_by_one():
+    config = TrainingConfig.of({"batch_size": 4})
+    best = Best(best_config(config, config))
+    loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=4)
+    assert [batch[0].tolist() for batch in best.batches(loader, "cpu")] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+
+
+def test_an_epoch_of_a_result_has_the_batches_of_whole_steps():
+    config = TrainingConfig.of({"batch_size": 2, "accumulation_steps": 4})
+    best = Best(best_config(config, config))
+    loader = DataLoader(TensorDataset(torch.arange(26)), batch_size=2)
+    for _ in range(2):
+        assert [int(batch[0][0]) for batch in best.batches(loader, "cpu")] == list(range(0, 24, 2))
+    assert len(list(best.batches(map(list, loader), "cpu"))) == 13, "of no known length"
+    short = DataLoader(TensorDataset(torch.arange(6)), batch_size=2)
+    with pytest.raises(UsageError, match="3 batches, and an optimizer step takes 4"):
+        next(best.batches(short, "cpu"))

@@ -1,6 +1,5 @@
 """Every knob explains itself, takes effect, and reads itself back."""
 
-import os
 from dataclasses import replace
 from itertools import repeat
 
@@ -13,7 +12,6 @@ from torch.utils.data import DataLoader, default_collate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS, torch_private
 from autotune.knobs.base import Knob, spelled
-from autotune.knobs.process import AFFINITY
 from autotune.knobs.ranks import COMM_DTYPE
 from autotune.knobs.torch_private import compile_modes
 from autotune.process.runner import SubprocessRunner
@@ -189,8 +187,7 @@ UNDO = {
     "any kernel": lambda _: torch.use_deterministic_algorithms(True, warn_only=True),
     "no search": lambda _: setattr(torch.backends.cudnn, "benchmark", False),
     "one thread more": lambda _: torch.set_num_threads(torch.get_num_threads() + 1),
-    "all cores": lambda _: os.sched_setaffinity(0, AFFINITY.allowed()),
-    "nothing": lambda _: None,  # batches that nobody copied ahead are noticed
+    "nothing": lambda _: None,  # what the optimizer and the process never got is noticed
     "images first": lambda it: it.model.to(memory_format=torch.contiguous_format),
     "another model": lambda it: replace(it, model=nn.Conv2d(3, 8, kernel_size=3)),
     "a batch at a time": lambda it: it.step(
@@ -238,9 +235,7 @@ UNDO = {
         ("sdpa_backend", "math", "another model"),
         ("activation_checkpointing", True, "another model"),
         ("num_threads", 1, "one thread more"),
-        ("cpu_affinity", "workers_apart", "all cores"),
         ("in_order", False, "plain loader"),
-        ("device_prefetch", True, "nothing"),
         ("sharding", "fsdp", "another model"),
         ("reshard_after_forward", False, "freed"),
         ("ddp_bucket_mb", 50, "plainly wrapped"),

@@ -22,6 +22,7 @@ _ELSEWHERE = {
 """Knobs that gain on none of the studies, each with why it is in these spaces all the same."""
 
 _NOT_OFFERED = {
+    "cpu_affinity": "on two cores it left one to training and one to workers: num_threads is 1",
     "huge_pages": "it is the variable THP_MEM_ALLOC_ENABLE of the full space",
     "omp_wait_policy": "it is the variable OMP_WAIT_POLICY of the space of CPUs",
 }

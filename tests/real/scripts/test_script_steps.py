@@ -142,13 +142,6 @@ def test_flags_are_read_back_without_a_loader(ask):
     assert ask(*words, "4", **asked) == NotApplied("batch_size", "8", "4")
 
 
-@pytest.mark.usefixtures("threads_of_the_machine")
-def test_a_process_without_workers_can_be_kept_to_cores(ask):
-    settings = {"cpu_affinity": "workers_apart", "num_threads": 1}
-    asked = {"task": Measure(QUICK), "settings": settings, "asked": tuple(settings)}
-    measured(ask("no_loader.py", "optimizer", **asked))
-
-
 def test_samples_that_a_model_gets_by_name_are_counted(ask):
     seen = observed(ask("no_loader.py", "keywords"))
     assert seen.samples_per_second == pytest.approx(16 * seen.steps_per_second)
