@@ -55,9 +55,9 @@ class NumWorkers(_LoaderKnob):
     pays = "When reading, decoding or augmenting a batch takes a sizeable part of a step."
     hurts = (
         "Cheap datasets (the copy between processes costs more); few cores; little /dev/shm. An "
-        "`IterableDataset` that does not split its samples by `get_worker_info()`: each worker "
-        "gives all of them, so the value stays. Each worker draws its own random numbers, so that "
-        "augmentations differ from those of another number of workers."
+        "`IterableDataset` keeps its number: each worker might give all samples. Each worker draws "
+        "its own random numbers, so that augmentations differ from those of another number of "
+        "workers."
     )
     call = "DataLoader(num_workers=...)"
     source = _DATA_LOADER

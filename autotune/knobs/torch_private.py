@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from autotune.process.common.imports import AfterImport, replace
@@ -328,12 +328,6 @@ def drop_iterator(loader: Any) -> None:
     """Let a DataLoader forget its iterator, which ends persistent workers; no method does that."""
     if "_iterator" in vars(loader):
         vars(loader)["_iterator"] = None
-
-
-def stop_workers(iterator: Any) -> None:
-    """Stop the workers of a DataLoader's iterator, if it has any and they can be stopped."""
-    with suppress(Exception):  # an iterator without workers has no such method
-        iterator._shutdown_workers()
 
 
 def comm_hooks(ddp: DistributedDataParallel) -> list[Callable[..., Any]]:

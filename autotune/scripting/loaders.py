@@ -37,8 +37,14 @@ from autotune.process.common.imports import replace
 from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 from autotune.scripting.run import is_run_by_workers
 from autotune.scripting.wrappers import Fail
-from autotune.training.batches import Batches, BatchSizes, Synchronize, bytes_in, length_of
-from autotune.training.sharding import STREAM
+from autotune.training.batches import (
+    STREAM,
+    Batches,
+    BatchSizes,
+    Synchronize,
+    bytes_in,
+    length_of,
+)
 from autotune.values.outcome import SETTLED_STEP
 
 _UNGUARDED = "workers would run the whole script again: it has no `if __name__ == ...`"

@@ -28,9 +28,9 @@ from autotune.process.common.imports import own_modules
 from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.losses import Moves
 from autotune.scripting.wrappers import NO_DDP, PASSES_IT
+from autotune.training.batches import STREAM
 from autotune.training.profiling import profiling, stages_of
 from autotune.training.ranks import Lap, comm_dtypes
-from autotune.training.sharding import STREAM
 from autotune.training.timing import StepRequests, Timer
 from autotune.values.outcome import Diagnosed, Observed, WorkloadFacts
 

@@ -29,6 +29,8 @@ Synchronize = Callable[[], None]
 # Seconds of an epoch from which on its boundary is negligible.
 _LONG_SECONDS = 100.0
 _NO_BATCH = "the DataLoader gives no full batch"
+STREAM = "the dataset is an IterableDataset, and each worker might load all of it"
+"""Reason why the number of workers stays: only the dataset can leave out what others give."""
 
 
 class EmptyEpochError(Exception):

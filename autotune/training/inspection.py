@@ -26,10 +26,9 @@ from autotune.knobs.stepping import has_equal_groups
 from autotune.knobs.torch_private import compile_modes, has_triton, has_triton_package
 from autotune.process.common.imports import own_modules
 from autotune.training import memory
-from autotune.training.batches import bytes_in, tensors_in
+from autotune.training.batches import STREAM, bytes_in, tensors_in
 from autotune.training.before_fork import Prepared, with_dataset
 from autotune.training.ranks import ALONE, World, comm_dtypes, device_of_rank, join
-from autotune.training.sharding import workers_obstacle
 from autotune.training.tasks import use_device
 from autotune.training.training_setup import build_dataset, build_model
 from autotune.training.workload import Workload, load_workload
@@ -184,7 +183,7 @@ def describe_machine(device: str) -> Machine:
 
 
 def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> WorkloadFacts:
-    """Build model, dataset and one small batch, and describe them; a stream is read with workers.
+    """Build model, dataset and one small batch, and describe them.
 
     `own_settings` are settings that the file changed in the process while it was imported. The user
     trains with them today, so they belong to the baseline.
@@ -219,7 +218,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         sample_bytes=bytes_in(batch) // size,
         local_modules=modules,
         counts_tokens=workload.count_tokens is not None,
-        workers_obstacle=workers_obstacle(dataset) if isinstance(dataset, IterableDataset) else "",
+        workers_obstacle=STREAM if isinstance(dataset, IterableDataset) else "",
         repeated_blocks=bool(repeated_blocks(model)),
         has_checkpoint=workload.checkpoint is not None,
         attention=mentions_attention(model, [workload.path, *(folder / name for name in modules)]),

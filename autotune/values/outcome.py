@@ -82,8 +82,7 @@ class WorkloadFacts:
     counts_tokens: bool = False
     """True if model.py defines count_tokens."""
     workers_obstacle: str = ""
-    """Reason why workers would not load the stream's samples once each; empty if they would, and
-    for a map-style dataset."""
+    """Reason why the number of workers stays as it is; empty for a map-style dataset."""
     repeated_blocks: bool = False
     """True if the model repeats blocks that can be compiled one by one."""
     has_checkpoint: bool = False

@@ -7,6 +7,7 @@ import pytest
 
 from autotune.configuration.job import CountFlops, Inspect, Job, Probe
 from autotune.process.runner import SubprocessRunner
+from autotune.training.batches import STREAM
 from autotune.values import outcome as outcomes
 from children import WORKLOADS, ended_as, job_for, measured
 from covering import covers
@@ -94,6 +95,7 @@ def test_an_inspection_says_what_the_workload_is(run):
     outcome = ended_as(outcomes.Inspected, run(job))
     assert outcome.machine.device == "cpu"
     assert outcome.workload.dataset_samples is None
+    assert outcome.workload.workers_obstacle == STREAM
     assert not outcome.workload.has_evaluate
     assert outcome.workload.baseline == {"batch_size": 8, "num_threads": 1}
 

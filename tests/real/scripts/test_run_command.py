@@ -95,7 +95,7 @@ def test_a_stream_keeps_its_workers_and_nothing_is_said_to_be_overridden(tmp_pat
     assert applied == "applied: only PyTorch's defaults"
     assert refused == (
         "not applied: num_workers=2, prefetch_factor=2 (the dataset is an IterableDataset, and "
-        "each worker would load all of it)"
+        "each worker might load all of it)"
     )
 
 

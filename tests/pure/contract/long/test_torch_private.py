@@ -177,8 +177,6 @@ def test_the_stock_and_the_workers_of_a_loader_are_reached():
     assert torch_private.ready_batches(iter([]), workers=1) is None
     torch_private.drop_iterator(loader)
     assert not torch_private.has_iterator(loader)
-    torch_private.stop_workers(iterator)
-    torch_private.stop_workers(iter([]))
 
 
 def test_the_indices_of_each_batch_are_told_with_their_epoch(monkeypatch):
