@@ -56,10 +56,9 @@ def evaluate(model: nn.Module, device: torch.device) -> float:
     return float((guesses == labels).float().mean())
 
 
-# Also optional: collate_fn(samples), given to the DataLoader; count_tokens(batch), with which
-# throughput is reported in tokens too; clip_gradients(model), called before each step of the
-# optimizer; checkpoint(model), which wraps in place the parts to be recomputed in the backward pass
-# (torch.utils.checkpoint).
+# Also optional: collate_fn(samples), given to the DataLoader; clip_gradients(model), called before
+# each step of the optimizer; checkpoint(model), which wraps in place the parts to be recomputed in
+# the backward pass (torch.utils.checkpoint).
 
 
 def _made_up_points(seed: int, samples: int) -> TensorDataset:

@@ -82,8 +82,6 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
         yield "time to loss", evidence.time_to_loss.in_words
     if steps is not None and steps.remark is not None:
         yield "your steps", steps.remark
-    if (tokens := evidence.tokens_per_second) is not None:
-        yield "tokens", f"{tokens[0]:g} -> {tokens[1]:g} tokens/s"
     if (joules := evidence.joules_per_sample) is not None:
         yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
 

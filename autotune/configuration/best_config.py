@@ -27,8 +27,6 @@ class Throughput(parts.Part):
 
     samples_per_second: float
     ci95: parts.Pair
-    tokens_per_second: float | None = None
-    """The same throughput in tokens; None if they are not counted."""
     joules_per_sample: float | None = None
     """Energy of a sample; None if nothing measures it."""
     steps: parts.Steps | None = None
@@ -40,7 +38,6 @@ class Baseline(parts.Part):
     config: parts.Settings
     samples_per_second: float
     ci95: parts.Pair
-    tokens_per_second: float | None = None
     joules_per_sample: float | None = None
     steps: parts.Steps | None = None
     phases: parts.Phases | None = None
@@ -110,12 +107,6 @@ class Evidence(parts.Part):
     def rate_unit(self) -> str:
         """Return the unit of the throughput."""
         return f"{self.counted}/s"
-
-    @property
-    def tokens_per_second(self) -> parts.Pair | None:
-        """Return the baseline's and the best throughput in tokens; None if not counted."""
-        own, best = self.baseline.tokens_per_second, self.best.tokens_per_second
-        return None if own is None or best is None else (own, best)
 
     @property
     def joules_per_sample(self) -> parts.Pair | None:

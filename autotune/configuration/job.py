@@ -187,8 +187,6 @@ class Job:
     deadline_seconds: float = 300.0
     host: str | None = SEARCH_HOST
     """Name of the warm host to fork from; None: a fresh interpreter."""
-    count_tokens: bool = False
-    """True if a measurement also counts the tokens of the training set."""
     fresh_data: bool = False
     """True: the process builds its dataset. False: its host does, if forks can use it."""
     script: Script | None = None

@@ -314,10 +314,6 @@ class EventLines:
         settings = self.differences(trial.config)
         rate, memory = trial.details.samples_per_second, trial.details.peak_memory_bytes
         columns = [f"{trial.number:4d}", f"{rate:9.1f}/s" if rate else f"{'-':>11}"]
-        own, run = baseline.details.measurement, trial.details.measurement
-        if own is not None and own.token_count is not None:
-            tokens = None if run is None else run.tokens_per_second
-            columns.append(f"{tokens:9.0f} tokens/s" if tokens else f"{'-':>18}")
         gain = gain_text(trial, baseline)
         columns += [gain, f"{size(memory) if memory else '-':>9}", settings, verdict_text(trial)]
         return "  ".join(columns)

@@ -141,7 +141,6 @@ class SearchContext:
             memory_limit_bytes=self.memory_limit_bytes,
             host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
-            count_tokens=self.facts.counts_tokens,
             # A host that built the dataset could not be forked for several processes next.
             fresh_data=workload.fresh_data or self.processes > 1,
         )

@@ -18,7 +18,7 @@ from autotune.study.finished import FinishedTrial
 from autotune.values.text import readable
 
 SCHEMA_VERSION = 1
-_OF_RUN = ("tokens_per_second", "joules_per_sample", "machine_speed", "compile_seconds")
+_OF_RUN = ("joules_per_sample", "machine_speed", "compile_seconds")
 _OF_TRIAL = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
 

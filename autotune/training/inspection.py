@@ -189,8 +189,7 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     trains with them today, so they belong to the baseline.
 
     Raises:
-        WorkloadError: the dataset is empty or of the wrong type, the model is no module,
-            or count_tokens returns no number of tokens.
+        WorkloadError: the dataset is empty or of the wrong type, or the model is no module.
     """
     dataset = build_dataset(workload)
     samples = len(dataset) if hasattr(dataset, "__len__") else None
@@ -202,8 +201,6 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     if batch is None:
         kind = "IterableDataset" if isinstance(dataset, IterableDataset) else "dataset"
         raise WorkloadError(f"{workload.path}: build_dataset returned an empty {kind}.")
-    if workload.count_tokens is not None:
-        workload.tokens_in(batch)
     model = build_model(workload)
     weights = list(model.parameters())
     dimensions = {one.dim() for one in tensors_in(batch)} & {one.dim() for one in weights}
@@ -217,7 +214,6 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         model_tensors=len(weights),
         sample_bytes=bytes_in(batch) // size,
         local_modules=modules,
-        counts_tokens=workload.count_tokens is not None,
         workers_obstacle=STREAM if isinstance(dataset, IterableDataset) else "",
         repeated_blocks=bool(repeated_blocks(model)),
         has_checkpoint=workload.checkpoint is not None,

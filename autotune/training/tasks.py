@@ -42,14 +42,12 @@ from autotune.training.training_setup import (
 )
 from autotune.training.workload import Workload, load_workload
 from autotune.values import outcome as outcomes
-from autotune.values.measurement import LengthCount, Measurement, TokenCount
+from autotune.values.measurement import LengthCount, Measurement
 from autotune.values.statistics import Part
 
 _MOST_SAMPLES = 100_000
 # Seconds of reading: in all, and while all samples were equally long.
 _MOST_SECONDS, _EQUAL_SECONDS = 0.5, 0.1
-# Samples whose tokens are counted, and seconds for that; at least one batch is counted.
-_MOST_COUNTED, _COUNT_SECONDS = 1000, 0.25
 
 
 @dataclass(frozen=True)
@@ -139,13 +137,11 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     found = drive(training.measuring(plan), partial(setup.step, batches))
     if not isinstance(found, Measurement):
         return found
-    tokens = count_tokens(setup.loader, loaded.workload.tokens_in) if job.count_tokens else None
     return outcomes.Measured(
         replace(
             found,
             start_seconds=loaded.start_seconds,
             build_seconds=build_seconds + (prepared.dataset_seconds if prepared else 0.0),
-            token_count=tokens,
             shared_seconds=prepared.seconds if prepared else 0.0,
         )
     )
@@ -286,31 +282,3 @@ def sample_length(sample: Any) -> int | None:
         case _:
             size = getattr(sample, "size", None)  # NumPy's
             return size if isinstance(size, int) else None
-
-
-def count_tokens(
-    loader: DataLoader[Any],
-    tokens_in: Callable[[Any], int],
-    clock: Callable[[], float] = time.perf_counter,
-) -> TokenCount | None:
-    """Count the tokens of batches as `loader` makes them; None for a stream that gives no batch.
-
-    The batches are of a random part of the dataset, the same part in each process, or of a stream's
-    beginning. It has 1000 samples, or fewer if that takes a quarter of a second.
-    """
-    is_stream, start = isinstance(loader.dataset, IterableDataset), clock()
-    size, tokens, samples = loader.batch_size or 1, 0, 0
-    batches = DataLoader(
-        loader.dataset,
-        batch_size=size,
-        shuffle=None if is_stream else True,
-        drop_last=True,
-        collate_fn=loader.collate_fn,
-        generator=torch.Generator().manual_seed(0),
-    )
-    for batch in batches:
-        tokens += tokens_in(batch)
-        samples += size
-        if samples >= _MOST_COUNTED or clock() - start > _COUNT_SECONDS:
-            break
-    return TokenCount(tokens, samples) if samples else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,6 @@ _CONTRACT: Mapping[str, tuple[str, bool]] = {
     "build_optimizer": ("(parameters, **options)", False),
     "evaluate": ("(model, device)", False),
     "collate_fn": ("(samples)", False),
-    "count_tokens": ("(batch)", False),
     "clip_gradients": ("(model)", False),
 }
 _BASELINE = "BASELINE"
@@ -52,7 +50,6 @@ class Workload:
     evaluate: Callable[[nn.Module, Any], float] | None
     collate_fn: Callable[[list[Any]], Any] | None
     baseline: Mapping[str, Any]
-    count_tokens: Callable[[Any], int] | None = None
     clip_gradients: Callable[[nn.Module], object] | None = None
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""
@@ -75,25 +72,6 @@ class Workload:
     def options(self, kind: Kind) -> dict[str, Value]:
         """Return the keyword arguments of the build function that knobs of a kind belong to."""
         return own_of_kind(self.settings, kind)
-
-    def tokens_in(self, batch: Any) -> int:
-        """Return the tokens of a batch that the DataLoader collated, by count_tokens.
-
-        Raises:
-            WorkloadError: count_tokens returned no whole number above 0.
-        """
-        assert self.count_tokens is not None
-        told = self.count_tokens(batch)
-        try:
-            tokens = operator.index(told)
-        except TypeError:
-            tokens = 0
-        if tokens < 1:
-            raise WorkloadError(
-                f"{self.path}: count_tokens must return the tokens of a batch, a whole number "
-                f"above 0; it returned {told!r}."
-            )
-        return tokens
 
     @property
     def optimizer_options(self) -> bool:

@@ -269,15 +269,6 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenCount:
-    """Tokens in some batches of the training set, as the workload counts them."""
-
-    tokens: int
-    samples: int
-    """Samples in these batches."""
-
-
-@dataclass(frozen=True, slots=True)
 class LengthCount:
     """Samples among which the longest were found, and those of the dataset."""
 
@@ -309,8 +300,6 @@ class Measurement:
     """Peak reserved by the device allocator; on CPU, peak held by the process and its workers."""
     device_memory: DeviceMemory | None = None
     """Memory of the accelerator; None on a CPU, or if the device does not report it."""
-    token_count: TokenCount | None = None
-    """Tokens of the batches of this configuration; None if only samples are counted."""
     longest_among: LengthCount | None = None
     """Samples whose longest are in the peak memory as one batch; None if no such batch ran."""
     allocator_retries: int = 0
@@ -358,9 +347,6 @@ class Measurement:
             return "a time below 0"
         if (self.epoch_samples is not None and self.epoch_samples <= 0) or self.machine_speed <= 0:
             return "an epoch without samples or a machine without speed"
-        counted = self.token_count
-        if counted is not None and min(counted.tokens, counted.samples) <= 0:
-            return "a count of no tokens"
         return None
 
     @property
@@ -394,13 +380,6 @@ class Measurement:
     def samples_per_second(self) -> float:
         """Return the mean throughput: samples over seconds, slow steps included."""
         return 1 / self.seconds_per_sample
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Return the throughput in tokens: samples/s times the mean tokens of a sample."""
-        if self.token_count is None:
-            return None
-        return self.samples_per_second * self.token_count.tokens / self.token_count.samples
 
     @property
     def joules_per_sample(self) -> float | None:

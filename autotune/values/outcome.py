@@ -79,8 +79,6 @@ class WorkloadFacts:
     """Bytes of the tensors of one sample, once collated."""
     local_modules: dict[str, str] = field(default_factory=dict)
     """The user's files that model.py imports: path from its folder to SHA-256."""
-    counts_tokens: bool = False
-    """True if model.py defines count_tokens."""
     workers_obstacle: str = ""
     """Reason why the number of workers stays as it is; empty for a map-style dataset."""
     repeated_blocks: bool = False

@@ -29,7 +29,7 @@ from study_factories import CRASHED, OVER_MEMORY
 COLUMNS = [
     *("trial", "state", "outcome", "feasible", "value", "ratio_to_baseline"),
     *("samples_per_second", "samples_per_second_low", "samples_per_second_high"),
-    *("tokens_per_second", "joules_per_sample", "machine_speed", "compile_seconds"),
+    *("joules_per_sample", "machine_speed", "compile_seconds"),
     *("peak_memory_bytes", "quality", "seconds"),
     *("memory_margin", "accuracy_margin", "ran_margin", "pareto_best", "flags", "reason"),
 ]

@@ -234,7 +234,6 @@ def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
     return best_config.Throughput(
         samples_per_second=round(ratio_of(paces), 1),
         ci95=(round(low, 1), round(high, 1)),
-        tokens_per_second=_median_of([run.tokens_per_second for run in runs]),
         joules_per_sample=_median_of([run.joules_per_sample for run in runs]),
         steps=_steps(runs),
     )

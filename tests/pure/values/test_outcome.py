@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 
 from autotune.values import outcome as outcomes
-from autotune.values.measurement import TokenCount
 from covering import covers
 from factories import IMAGE_FACTS, cuda_machine, measurement
 
@@ -104,7 +103,6 @@ BLOCK = measurement().blocks[0]
         {"compile_seconds": -1.0},
         {"epoch_samples": 0},
         {"machine_speed": 0.0},
-        {"token_count": TokenCount(0, 32)},
     ],
 )
 def test_a_measurement_that_cannot_be_is_lost(impossible):
