@@ -18,8 +18,6 @@ Each method stands alone: use those that you need.
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -28,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 from autotune.configuration.answer_words import explained
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import missing_variables, report, world_size
-from autotune.knobs.base import Knob, Value
+from autotune.knobs.base import Value
 from autotune.process.common.interpreter import APPLIES, check_torch
-from autotune.values.errors import MismatchWarning, UsageError
+from autotune.values.errors import UsageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -207,32 +205,6 @@ class Best:
         """Return a gradient scaler, which is disabled unless the settings use float16."""
         return self.settings.scaler(device)
 
-    def arguments(self, form: str) -> dict[str, Any]:
-        """Return the settings as arguments of another library, as `autotune export` writes them.
-
-        `form` is "hf" for transformers' TrainingArguments; or "lightning", whose sections are
-        `trainer`, `dataloader`, `optimizer` and `torch`. One `MismatchWarning` names the settings
-        that they lack and `apply_to_process` does not set, with what to do.
-        """
-        from autotune.export import FORMATS
-        from autotune.values.strict_yaml import parse
-
-        exported = FORMATS[form](self.answer)
-        of_process = {knob.name for knob, value in self.config.items() if _is_set(knob, value)}
-        left = [text for name, text in exported.dropped.items() if name not in of_process]
-        if left:
-            head = f'arguments("{form}") cannot carry all settings of the file. Set these yourself:'
-            text = "\n".join([head, *(f"  {line}" for line in left)])
-            warnings.warn(text, MismatchWarning, stacklevel=2)
-        return dict(parse(exported.text, form).value)
-
     def explain(self) -> str:
         """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
         return explained(self.answer)
-
-
-def _is_set(knob: Knob, value: Value) -> bool:
-    """Return True if apply_to_process sets all of it, or the environment of this process has it."""
-    if variables := knob.environ(value):
-        return all(os.environ.get(name) == wanted for name, wanted in variables.items())
-    return type(knob).on_process is not Knob.on_process

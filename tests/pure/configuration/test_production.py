@@ -15,7 +15,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.process.common import interpreter
 from autotune.production import Best
-from autotune.values.errors import MismatchWarning, UsageError
+from autotune.values.errors import UsageError
 from factories import best_config, with_not_proven
 
 # The answer was made for another machine.
@@ -48,22 +48,6 @@ def test_a_torch_that_is_too_old_is_refused_by_name(best, monkeypatch):
     ):
         with pytest.raises(UsageError, match=r"^torch 2\.5\.1\+cu124 is too old: .* torch 2\.6 or"):
             use()
-
-
-def test_what_arguments_of_another_library_leave_out_is_said():
-    own = TrainingConfig.of({"batch_size": 8})
-    found = {"channels_last": True, "compile_mode": "default", "optimizer_impl": "fused"}
-    some = Best(best_config(own.replace(**found, num_threads=2, cudnn_benchmark=True), own))
-    with pytest.warns(MismatchWarning) as told:
-        sections = some.arguments("lightning")
-    head, *lines = str(told[0].message).splitlines()
-    assert len(told) == 1
-    assert head.startswith('arguments("lightning") cannot carry all settings')
-    assert [line.split(":")[0] for line in lines] == ["  channels_last=true"]
-    assert sections["optimizer"] == {"fused": True}
-    assert sections["torch"]["compile_mode"] == "default"
-    with pytest.warns(MismatchWarning, match="optimizer_impl=null: optim=adamw_torch if yours"):
-        Best(best_config(own, own)).arguments("hf")
 
 
 def test_a_training_loop_of_ones_own_runs_under_the_settings(best):
