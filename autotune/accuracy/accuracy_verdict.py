@@ -23,9 +23,9 @@ from autotune.context.search_context import SearchContext
 from autotune.process.common.trial_folder import EVALUATION
 from autotune.process.runner import Runner
 from autotune.study.study import TuningStudy
-from autotune.values.errors import WorkloadError
+from autotune.values.errors import UsageError, WorkloadError
 from autotune.values.outcome import Failure, Lost, OutOfMemory, Probed, as_failure, describe
-from autotune.values.statistics import SEED_COUNTS, Decision, Part, ratio_of
+from autotune.values.statistics import SEED_COUNTS, Decision, Part, Reached, ratio_of
 from autotune.values.text import as_file_name
 
 _SECONDS = 6.0
@@ -206,6 +206,7 @@ class AccuracyProber:
 
         Raises:
             WorkloadError: the baseline's own probes fail.
+            UsageError: its loss does not fall; see `_check_falls`.
         """
         fault = self.numerics.fault(config)
         if isinstance(fault, NumericsFault):
@@ -295,11 +296,13 @@ class AccuracyProber:
     def seeds_to_loss(self, config: TrainingConfig) -> tuple[Part, ...]:
         """Return the samples to the loss of the baseline and of `config`, a pair for each seed.
 
-        Empty if it trains as the baseline does, or if no seed is known.
+        Empty if it trains as the baseline does, or if no seed is known. A seed with which the
+        baseline was given up does not tell its samples, and is left out.
         """
         needed = self.study.notes.needed
         found = needed.get(self.training_of(config), ()) if self.needs_probe(config) else ()
-        return tuple(zip(needed.get(self._own, ()), found, strict=False))
+        pairs = zip(needed.get(self._own, ()), found, strict=False)
+        return tuple(pair for pair in pairs if pair[0] < self.most_samples)
 
     def misses(self, training: str) -> bool:
         """Return whether a training was given up before it reached the loss."""
@@ -314,7 +317,10 @@ class AccuracyProber:
             least: the fewest seeds of each to count, unless the training is decided.
         """
         own, theirs = self._known(self._own), self._known(training)
-        if self.decision_so_far(training) != "undecided":
+        decision = self.decision_so_far(training)
+        if self.context.objective.to_loss and training != self._own and decision != "reject":
+            least = max(least, INCUMBENT_SEEDS)  # all of which a claim needs
+        elif decision != "undecided":
             return 0
         if not len(SEEDS) <= len(theirs) <= len(own):
             count = next(seeds for seeds in SEED_COUNTS if seeds >= len(theirs))
@@ -415,18 +421,34 @@ class AccuracyProber:
         if outcome.untrained is not None:
             self.study.notes.untrained = outcome.untrained
         have += outcome.qualities
-        if len(have) > len(self._known(key)):  # another device may have probed more
-            self.study.notes.qualities[key] = have
         if outcome.reached:
-            self._note_reached(key, outcome.reached, task.seeds[0])
+            self._check_falls(key, outcome.reached[0], task.seeds[0])
+        if len(have) > len(self._known(key)):  # another device may have probed more
+            if outcome.reached:
+                self._note_reached(key, outcome.reached, task.seeds[0])
+            self.study.notes.qualities[key] = have  # the last one: a seed with it is known
         if key == self._own:
             taken = max(outcome.seconds, time.monotonic() - start)
             self.study.notes.seed_seconds = round(taken / len(outcome.qualities), 3)
         return self.probe(config, seeds)
 
-    def _note_reached(self, key: str, reached: Sequence[Part], before: int) -> None:
+    def _check_falls(self, key: str, reached: Reached, seed: int) -> None:
+        """Check that it is no chance when the baseline first passes the loss that all are to reach.
+
+        Raises:
+            UsageError: it is.
+        """
+        if key == self._own and not seed and reached[0] < self.most_samples and not reached[2]:
+            raise UsageError(
+                f"--objective time-to-loss: the training loss of your settings, {reached[1]:.4g}, "
+                f"hardly falls in the last half of {self.samples} {self.context.unit}, so that "
+                "chance decides when it is reached. Give a higher loss (time-to-loss=VALUE), "
+                "another --accuracy-samples, or leave the option out."
+            )
+
+    def _note_reached(self, key: str, reached: Sequence[Reached], before: int) -> None:
         """Note the samples to the loss after those of the seeds `before`, and at first the loss."""
         if self.loss_to_reach is None:
             self.study.notes.loss_to_reach = reached[0][1]
         needed = self.study.notes.needed
-        needed[key] = (*tuple(needed.get(key, ()))[:before], *(samples for samples, _ in reached))
+        needed[key] = (*tuple(needed.get(key, ()))[:before], *(samples for samples, *_ in reached))

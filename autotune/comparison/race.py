@@ -249,6 +249,8 @@ def _beaten(comparison: PairedComparison) -> str:
     text = rounds_text(rounds, comparison.disturbed)
     verdict = "slower" if high < 1 else "not faster beyond the noise"
     times = f"{verdict}: {low:.3f} to {high:.3f} times as fast as your settings"
+    if comparison.seeds_to_loss:
+        times += " to the loss"
     return f"{times} ({text})" if comparison.disturbed else times
 
 

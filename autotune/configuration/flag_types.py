@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +65,12 @@ def tolerance(value: object) -> Tolerance:
 
 def objective(value: object) -> str:
     """Return an objective: throughput, time-to-loss, or the latter with a loss, as in "=0.3"."""
-    if not re.fullmatch(r"throughput|time-to-loss(=-?\d*\.?\d+(e-?\d+)?)?", str(value)):
+    name, equals, loss = str(value).partition("=")
+    is_known = str(value) in ("throughput", "time-to-loss")
+    if name == "time-to-loss" and equals:
+        with suppress(ValueError):
+            is_known = math.isfinite(float(loss))
+    if not is_known:
         raise click.BadParameter(
             f"{value!r} is not an objective; write throughput, time-to-loss or time-to-loss=0.3."
         )

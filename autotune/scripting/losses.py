@@ -442,9 +442,10 @@ class LossTasks:
         curve = self._curve(task, steps if task.most else ())
         samples = min(curve.samples, steps[-1].samples if steps else 0)
         found = mean_of_last(steps, samples, task.loss, _LAST)
-        if not math.isfinite(found):
+        _, last, _ = curve.reached or (0, found, True)
+        if not math.isfinite(found + last):
             return outcomes.NonFinite(
-                f"the training loss is {found} after {self.progress.steps} steps"
+                f"the training loss is {found + last} after {self.progress.steps} steps"
             )
         before = fmean(step.value(task.loss) for step in steps[:FIRST_STEPS])
         is_told = task.untrained and math.isfinite(before)

@@ -41,7 +41,7 @@ from autotune.training.training_setup import (
     seed_everything,
 )
 from autotune.training.workload import Workload
-from autotune.values.statistics import LossCurve, Part
+from autotune.values.statistics import LossCurve, Reached
 
 # Held-out samples: a share of a map-style training set, up to a bound; of a stream, so many.
 _HELD_OUT_SHARE, _HELD_OUT_MOST, _HELD_OUT_OF_STREAM = 0.1, 2048, 256
@@ -65,7 +65,7 @@ class ProbeData:
 
 def probe(
     setup: TrainingSetup, data: ProbeData, task: Probe, enter_phase: Callable[[str], None]
-) -> tuple[float, Part | None]:
+) -> tuple[float, Reached | None]:
     """Train on exactly the task's number of samples, whatever the batch size, or until a loss.
 
     Several processes share the samples evenly, and rank 0 evaluates.
@@ -110,12 +110,15 @@ def _whole_model(setup: TrainingSetup) -> nn.Module:
     return whole
 
 
-def _train(setup: TrainingSetup, task: Probe) -> Part | None:
+def _train(setup: TrainingSetup, task: Probe) -> Reached | None:
     setup.model.train()
     curve, loss, share = LossCurve(task.samples, task.most, task.reach), None, setup.world.size
     for samples, loss in _steps(setup, curve.samples // share):
         if task.most:
-            curve.add(share * samples, fmean(setup.world.shares(float(loss))))
+            found = fmean(setup.world.shares(float(loss)))
+            if not math.isfinite(found):  # the sums of the curve would stay so
+                raise NonFiniteLossError(f"the loss of a step is {found}")
+            curve.add(share * samples, found)
             if curve.has_reached:
                 break
     setup.optimizer.zero_grad(set_to_none=True)

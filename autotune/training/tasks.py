@@ -43,7 +43,7 @@ from autotune.training.training_setup import (
 from autotune.training.workload import Workload, load_workload
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import LengthCount, Measurement
-from autotune.values.statistics import Part
+from autotune.values.statistics import Reached
 
 _MOST_SAMPLES = 100_000
 # Seconds of reading: in all, and while all samples were equally long.
@@ -192,7 +192,7 @@ def probe(loaded: LoadedJob, task: Probe) -> outcomes.TrialOutcome:
 
 def _trained(
     loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int
-) -> tuple[float, Part | None]:
+) -> tuple[float, Reached | None]:
     loaded.folder.enter_phase("build")
     setup = loaded.setup(data.training, seed)
     return quality.probe(setup, data, task, loaded.folder.enter_phase)

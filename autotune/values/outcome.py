@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement
-from autotune.values.statistics import Part
+from autotune.values.statistics import Reached
 from autotune.values.text import fault_of
 
 
@@ -265,8 +265,8 @@ class Probed:
     seconds: float
     untrained: float | None = None
     """Quality of the first seed before training; None if it was not asked for, or not finite."""
-    reached: tuple[Part, ...] = ()
-    """Samples of each seed until the loss to reach, or the most, and its last smoothed loss."""
+    reached: tuple[Reached, ...] = ()
+    """What each seed reached, where the task follows the loss."""
     kind: Literal["probed"] = "probed"
 
 

@@ -43,10 +43,14 @@ _LEAST_STEP = 1e-4
 # Share of the samples so far over which a loss is smoothed, and the fewest, as a share of the usual
 # short training: the mean of a few samples may be low by chance.
 _SMOOTHED, _FEWEST_SMOOTHED = 1 / 5, 1 / 50
+# Standard errors of a smoothed loss by which it has to fall: all earlier ones are compared with it.
+_BEYOND_NOISE = 4
 
 Interval = tuple[float, float]
 Part = tuple[float, float]
 """Numerator and denominator that one block, or one round, adds to a ratio of sums."""
+Reached = tuple[float, float, bool]
+"""Samples of a training until its loss, or the most; its last loss; whether it fell until then."""
 Decision = Literal["accept", "reject", "undecided"]
 
 
@@ -162,12 +166,28 @@ class LossCurve:
         self.has_reached |= self._loss is not None and smoothed <= self._loss
 
     @property
-    def reached(self) -> Part | None:
-        """The samples until the loss, or the most if it was not reached, and the last loss."""
+    def reached(self) -> Reached | None:
+        """See `Reached`; None without a step."""
         if not self._points:
             return None
         _, last = self._points[-1]
-        return self._until(last if self._loss is None else self._loss) or self._most, last
+        samples = self._until(last if self._loss is None else self._loss) or self._most
+        return samples, last, self._falls()
+
+    def _falls(self) -> bool:
+        """Return whether its first half was above its last value beyond the noise.
+
+        Otherwise chance decides when it first passes. Neighbouring steps show the noise.
+        """
+        end, last = self._points[-1]
+        losses = [
+            (self._sums[at + 1] - self._sums[at]) / (self._ends[at + 1] - self._ends[at])
+            for at in range(self._first, len(self._ends) - 1)
+        ]
+        squares = [(one - other) ** 2 / 2 for one, other in pairwise(losses)]
+        noise = math.sqrt(fmean(squares) / len(losses)) if squares else 0.0
+        since = self._until(last + _BEYOND_NOISE * noise)
+        return since is not None and since >= end / 2
 
     def _until(self, loss: float) -> float | None:
         place = next((at for at, (_, value) in enumerate(self._points) if value <= loss), None)

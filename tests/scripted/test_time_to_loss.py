@@ -113,7 +113,7 @@ def test_the_emitted_batch_is_next_to_the_best_and_the_claim_holds(searched):
     told = best.evidence.time_to_loss
     assert told.baseline_seconds == pytest.approx(judged[OWN], rel=0.1)
     assert told.best_seconds == pytest.approx(judged[emitted], rel=0.15)
-    assert told.seeds >= 6
+    assert told.seeds >= 5
     # The throughput fell, and is told.
     assert best.evidence.best.samples_per_second == pytest.approx(rate(emitted), rel=0.01)
     assert told.throughput_ci95[1] < 1
@@ -164,6 +164,22 @@ def test_a_loss_that_the_users_settings_do_not_reach_is_refused(tmp_path):
         events_of(options(tmp_path, objective="time-to-loss=0.001"), runner_of())
 
 
+def test_a_loss_that_does_not_fall_is_refused(tmp_path):
+    for seed in range(200):
+        curve, random = LossCurve(SAMPLES, 2 * SAMPLES, None), np.random.default_rng(seed)
+        for step in range(SAMPLES // OWN):
+            curve.add(OWN, 1 + 2 * (step < 3) + random.normal(0, 0.05))
+        assert not curve.reached[2]
+
+    def flat(job, outcome):
+        return replace(outcome, reached=(curve.reached,)) if isinstance(job.task, Probe) else outcome
+
+    for _ in range(2):  # resumed as well
+        runner = ScriptedRunner(measure=lambda config, phase: at(100), instead=flat)
+        with pytest.raises(UsageError, match="hardly falls in the last half"):
+            events_of(options(tmp_path), runner)
+
+
 def test_one_objective_at_a_time(tmp_path):
     with pytest.raises(UsageError, match="give only one"):
         events_of(options(tmp_path, run_samples=1000), runner_of())
@@ -200,7 +216,7 @@ def short_training_of_a_model(**changes):
     setup.model.register_forward_pre_hook(lambda model, given: taken.append(model.training))
     task = Probe(640, (0,), most=1280, **changes)
     _, reached = probe(setup, ProbeData(dataset, dataset), task, lambda phase: None)
-    return 32 * sum(taken), *reached
+    return 32 * sum(taken), *reached[:2]
 
 
 def test_a_short_training_ends_when_its_loss_is_reached(monkeypatch):
@@ -221,7 +237,7 @@ def test_a_script_that_prints_its_metric_is_refused(tmp_path):
         events_of(options_in(tmp_path, script=script, objective="time-to-loss"), runner)
 
 
-@pytest.mark.parametrize("text", ["speed", "time-to-loss=", "time-to-loss=low"])
+@pytest.mark.parametrize("text", ["speed", "time-to-loss=", "time-to-loss=low", "time-to-loss=1e999"])
 def test_another_objective_is_refused_with_an_example(text):
     with pytest.raises(click.BadParameter, match="write throughput, time-to-loss or"):
         objective(text)

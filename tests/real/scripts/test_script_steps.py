@@ -119,10 +119,10 @@ def test_further_seeds_of_a_script_that_seeds_itself_differ_and_repeat(ask):
 def test_a_script_ends_when_its_loss_is_reached(ask):
     task = Probe(1600, (0,), loss="mean", most=3200)
     outcome = ended_as(Probed, ask("classifies.py", "--seed", "3", task=task, settings={}))
-    ((_, loss),) = outcome.reached
+    ((_, loss, _),) = outcome.reached
     task = replace(task, reach=1.3 * loss)
     sooner = ended_as(Probed, ask("classifies.py", "--seed", "3", task=task, settings={}))
-    ((samples, last),) = sooner.reached
+    ((samples, last, _),) = sooner.reached
     assert samples < 1600
     assert last <= 1.35 * loss
 
