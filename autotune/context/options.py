@@ -118,18 +118,31 @@ class ObjectiveOptions:
     run_epochs: int | None = None
     """Length of the production run in epochs, with the same effect."""
 
+    @property
+    def to_loss(self) -> bool:
+        """True if the time to a loss is the objective."""
+        return self.name != "throughput"
+
+    def check(self) -> None:
+        """Check that they do not contradict each other.
+
+        Raises:
+            UsageError: they do.
+        """
+        if [self.to_loss, self.run_samples is not None, self.run_epochs is not None].count(
+            True
+        ) > 1:
+            raise UsageError(
+                "--objective time-to-loss, --target-samples and --target-epochs: give only one."
+            )
+
     def for_workload(self, facts: WorkloadFacts) -> Objective:
         """Return the objective for a workload.
 
         Raises:
-            UsageError: the options contradict each other or the workload.
+            UsageError: the options contradict the workload.
         """
-        to_loss = self.name != "throughput"
-        if [to_loss, self.run_samples is not None, self.run_epochs is not None].count(True) > 1:
-            raise UsageError(
-                "--objective time-to-loss, --target-samples and --target-epochs: give only one."
-            )
-        if to_loss:
+        if self.to_loss:
             loss = self.name.partition("=")[2]
             return Objective(to_loss=True, loss=float(loss) if loss else None)
         if self.run_samples is not None:

@@ -157,6 +157,9 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         OSError: the study's folder cannot be made.
     """
     workload = options.workload
+    options.objective.check()
+    if options.objective.to_loss:
+        script_loss.check_followed(workload.called.judge)
     ranks.check_room(options.resources)
     file = search_space.read_space(search_space.find_space(options.sampling.space))
     file = with_preset(file, workload.called)

@@ -172,7 +172,8 @@ def test_a_loss_that_does_not_fall_is_refused(tmp_path):
         assert not curve.reached[2]
 
     def flat(job, outcome):
-        return replace(outcome, reached=(curve.reached,)) if isinstance(job.task, Probe) else outcome
+        reached = (curve.reached,) if isinstance(job.task, Probe) else None
+        return outcome if reached is None else replace(outcome, reached=reached)
 
     for _ in range(2):  # resumed as well
         runner = ScriptedRunner(measure=lambda config, phase: at(100), instead=flat)
@@ -235,9 +236,16 @@ def test_a_script_that_prints_its_metric_is_refused(tmp_path):
     runner = ScriptedRunner(observed=SEEN)
     with pytest.raises(UsageError, match=r"--metric-regex is given\. Leave one of the two out"):
         events_of(options_in(tmp_path, script=script, objective="time-to-loss"), runner)
+    assert not runner.jobs, "refused at once"
 
 
-@pytest.mark.parametrize("text", ["speed", "time-to-loss=", "time-to-loss=low", "time-to-loss=1e999"])
+@pytest.mark.parametrize("value", ["", "low", "1e999"])
+def test_a_loss_that_is_no_number_is_refused(value):
+    with pytest.raises(click.BadParameter, match="is not an objective"):
+        objective(f"time-to-loss={value}")
+
+
+@pytest.mark.parametrize("text", ["speed", "throughput=1"])
 def test_another_objective_is_refused_with_an_example(text):
     with pytest.raises(click.BadParameter, match="write throughput, time-to-loss or"):
         objective(text)
