@@ -67,7 +67,7 @@ def seconds_to(loss: float, model_file, batch: int, seed: int, most: int) -> flo
             optimizer.step()
             losses.append(found.item())
             fifth = losses[-max(1, round(len(losses) / 5)) :]
-            if len(losses) * batch >= most / 50 and fmean(fifth) <= loss:
+            if len(losses) * batch >= most / 100 and fmean(fifth) <= loss:
                 return time.perf_counter() - start
     return None
 
@@ -94,15 +94,15 @@ def main() -> None:
         own = best["evidence"]["baseline"]["config"]["batch_size"]
         emitted, speedup = best["config"]["batch_size"], best["evidence"]["speedup"]
         seconds = judged(name, best)
-        fastest = min(seconds, key=seconds.__getitem__)
+        fastest = min(seconds, key=seconds.__getitem__, default=None)
         print(f"{name}: loss {best['evidence']['time_to_loss']['loss']}")
         for size, taken in seconds.items():
             print(f"  batch {size:>5}: {taken:6.2f} s")
         low, high = speedup["ci95"]
         print(f"  emitted {emitted}, claimed {speedup['ratio']:.2f}x ({low:.2f} to {high:.2f})")
-        print(
-            f"  judged: best {fastest}, emitted {seconds[own] / seconds[emitted]:.2f}x", flush=True
-        )
+        is_judged = own in seconds and emitted in seconds
+        told = f"{seconds[own] / seconds[emitted]:.2f}x" if is_judged else "not reached"
+        print(f"  judged: best {fastest}, emitted {told}", flush=True)
 
 
 if __name__ == "__main__":

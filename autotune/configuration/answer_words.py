@@ -237,7 +237,7 @@ def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:
     if (run := evidence.predicted_run) is not None:
         return _runs_until(seconds, run)
     rates = evidence.baseline.samples_per_second, evidence.best.samples_per_second
-    start = max(0.0, evidence.break_even_samples * (1 / rates[0] - 1 / rates[1]))
+    start = max(0.0, (evidence.break_even_samples or 0) * (1 / rates[0] - 1 / rates[1]))
     return f"after {span((seconds + start) / gain)} of training (the search took {span(seconds)})"
 
 

@@ -114,6 +114,7 @@ def test_the_emitted_batch_is_next_to_the_best_and_the_claim_holds(searched):
     assert told.baseline_seconds == pytest.approx(judged[OWN], rel=0.1)
     assert told.best_seconds == pytest.approx(judged[emitted], rel=0.15)
     assert told.seeds >= 5
+    assert best.evidence.break_even_samples is None
     # The throughput fell, and is told.
     assert best.evidence.best.samples_per_second == pytest.approx(rate(emitted), rel=0.01)
     assert told.throughput_ci95[1] < 1

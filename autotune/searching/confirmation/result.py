@@ -257,11 +257,14 @@ def _median_of(told: Sequence[float | None]) -> float | None:
     return readable(median(known)) if len(known) == len(told) else None
 
 
-def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int:
+def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int | None:
     """Return the samples after which a slower start has paid for itself.
 
-    They are the extra seconds of the start over the gain in seconds per sample.
+    They are the extra seconds of the start over the gain in seconds per sample. None where fewer
+    samples are the gain.
     """
+    if context.objective.to_loss:
+        return None
     gain = _seconds_per_sample(won.baseline_runs) - _seconds_per_sample(won.runs)
     if gain <= 0 or not won.speedup.rounds:
         return 0

@@ -274,8 +274,8 @@ def _judge(
     if not _could_win(best, outcome, objective):
         return verdict, None
     found = _accuracy_of(search, config, outcome.measurement, best)
-    if isinstance(found, Lost):  # which says nothing about the configuration
-        return verdict, None
+    if isinstance(found, Lost):  # which says nothing about the configuration, nor of its samples
+        return judge(outcome, search.objective_of(search.context.baseline), limit), None
     if not isinstance(found, AccuracyVerdict):
         failed = judge(found, objective, limit)
         return Verdict(verdict.value, failed.margins, f"short training: {failed.reason}"), None
