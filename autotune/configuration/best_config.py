@@ -80,8 +80,8 @@ class Evidence(parts.Part):
     """Settings of the result without which it was not timed, or could not be."""
     compile_seconds: float
     """One-time seconds of compiling."""
-    break_even_samples: int | None
-    """Samples after which the speed-up has paid for the one-time cost; null for a time to a loss."""
+    break_even_samples: int | None = None
+    """Samples after which the speed-up has paid for the one-time cost; not for a time to a loss."""
     predicted_run: parts.PredictedRun | None = None
     """Set if the objective is the time of a run; `speedup` is then the speed-up of that time."""
     time_to_loss: parts.TimeToLoss | None = None

@@ -182,6 +182,28 @@ def test_a_loss_that_does_not_fall_is_refused(tmp_path):
             events_of(options(tmp_path), runner)
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3, 4, 5, 7, 10])
+def test_a_search_killed_between_two_notes_of_a_seed_claims_the_same(
+    tmp_path, searched, monkeypatch, kept
+):
+    write, noted = optuna.Study.set_user_attr, []
+
+    def cut_short(study, name, value):
+        noted.append(name) if "loss" in name or "seeds" in name else None
+        if len(noted) == kept + 1:
+            raise KeyboardInterrupt
+        write(study, name, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "set_user_attr", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            events_of(options(tmp_path), runner_of())
+    events_of(options(tmp_path), runner_of())
+    once, resumed = (read_best(folder / "best.yaml") for folder in (searched[1], tmp_path))
+    assert resumed.evidence.time_to_loss.seeds >= 5
+    assert resumed.evidence.time_to_loss.loss == once.evidence.time_to_loss.loss
+
+
 def test_one_objective_at_a_time(tmp_path):
     with pytest.raises(UsageError, match="give only one"):
         events_of(options(tmp_path, run_samples=1000), runner_of())
