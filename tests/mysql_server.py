@@ -1,6 +1,7 @@
 """A MariaDB server for a test run: on a free port, in a folder of its own, gone afterwards."""
 
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -20,7 +21,7 @@ _DEADLINE_SECONDS = 60
 @contextmanager
 def running_server() -> Iterator[str]:
     """The URL of the server, without a database."""
-    port, own = free_port(), "root" if os.getuid() == 0 else os.environ["USER"]
+    port, own = free_port(), "root" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
     environ = {name: value for name, value in os.environ.items() if name != MARK}
     with tempfile.TemporaryDirectory(prefix="mysql-") as folder:
         place = ["--no-defaults", f"--datadir={folder}/data", f"--user={own}"]

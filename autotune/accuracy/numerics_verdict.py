@@ -105,7 +105,9 @@ class NumericsChecker:
     def sums_alike(self, config: TrainingConfig) -> bool:
         """Return whether `split` found nothing but rounding. Runs nothing."""
         found = self._known_split(config)
-        return found is not None and (found.gradient_error or 0.0) <= OF_SPLIT[found.in_double]
+        if found is None or found.gradient_error is None:
+            return False
+        return found.gradient_error <= OF_SPLIT[found.in_double]
 
     def _known_split(self, config: TrainingConfig) -> Gated | None:
         if not self._is_split(config):

@@ -17,6 +17,7 @@ from autotune.knobs.own import own_knob
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import Document, dump, read
+from autotune.values.text import clean
 
 FORMAT = 1
 """Format of best.yaml."""
@@ -233,7 +234,7 @@ def write_best(best: BestConfig, path: Path, title: str = "") -> None:
     Raises:
         OSError: no space or no permission; an existing file stays unchanged.
     """
-    comment = "".join(f"# {line}\n" for line in title.splitlines())
+    comment = "".join(f"# {line}\n" for line in clean(title).splitlines())
     write_atomically(path, comment + dump(best.model_dump(mode="json")))
 
 

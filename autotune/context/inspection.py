@@ -164,12 +164,15 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
         return outcome
     check_launched(job, outcome)
     stepped = TrialFolder(folder).phase == FIRST_STEPS
-    is_cut = isinstance(outcome, outcomes.TimedOut) and outcome.limit_seconds < job.deadline_seconds
-    raise (NotSearchedEnoughError if is_cut and stepped else WorkloadError)(
+    message = (
         f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
         f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
+    limit = outcome.limit_seconds if isinstance(outcome, outcomes.TimedOut) else math.inf
+    if stepped and limit < job.deadline_seconds:
+        raise NotSearchedEnoughError(message, seconds=_STARTS * limit)
+    raise WorkloadError(message)
 
 
 def _last_words(outcome: outcomes.TrialOutcome, folder: Path) -> str:

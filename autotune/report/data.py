@@ -92,11 +92,16 @@ class ReportData:
 
     @cached_property
     def answer(self) -> FinishedTrial | None:
-        """Return the trial that best.yaml comes from; None if the study does not hold it."""
+        """Return the trial that best.yaml comes from; None if the study does not hold it.
+
+        Those of its settings that did not pay are not in best.yaml.
+        """
         if self.best is None:
             return None
-        config, number = self.best.training_config, self.best.provenance.trial
-        return next((t for t in self.trials if t.number == number and t.config == config), None)
+        changed, number = self.best.changed.items(), self.best.provenance.trial
+        winner = next((trial for trial in self.trials if trial.number == number), None)
+        is_it = winner and all(winner.config[name] == value for name, value in changed)
+        return winner if is_it else None
 
     @cached_property
     def incumbent(self) -> FinishedTrial | None:

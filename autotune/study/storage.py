@@ -24,10 +24,15 @@ import optuna
 import psutil
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
+from sqlalchemy import TEXT, Engine, inspect, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.types import Text
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from autotune.process.common.interpreter import check_installed
 from autotune.process.common.trial_folder import make_private
@@ -49,7 +54,7 @@ LOCK_FILE = ".autotune-lock"
 """Name of the lock file; distinct, since the folder may contain other files than a study's."""
 _LONGEST_PID = 20
 _TABLE_ATTEMPTS, _TABLE_SECONDS = 5, 0.3
-_OF_ANOTHER = re.compile("already exists|duplicate", re.IGNORECASE)
+_OF_ANOTHER = re.compile(r"\((1050|1061|1062), ")  # as MySQL says that something exists
 # SQLite's locks do not hold on these, and a write may be lost.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs")
 _NETWORK_BY_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone")
@@ -166,7 +171,8 @@ def opened(
                 return _on_server(storage, on_stale)
             except DBAPIError as error:
                 # Another process that creates the tables at the same time makes this one fail.
-                if not _OF_ANOTHER.search(str(error)):
+                expected = isinstance(error, ProgrammingError | IntegrityError)
+                if not (expected or _OF_ANOTHER.search(str(error))):
                     raise
             time.sleep(_TABLE_SECONDS)
         return _on_server(storage, on_stale)
@@ -174,24 +180,32 @@ def opened(
         refuse(storage, error)
 
 
-@compiles(Text, "mysql")
-def _long_text(*_: Any, **__: Any) -> str:
-    """Return the type of attributes: MySQL's own for text holds 64 kB."""
-    return "LONGTEXT"
-
-
 def _on_server(
     storage: str, on_stale: Callable[[optuna.Study, FrozenTrial], None] | None
 ) -> RDBStorage:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return RDBStorage(
+        opened = RDBStorage(
             _with_driver(storage),
             engine_arguments(storage),
             heartbeat_interval=BEAT_SECONDS,
             grace_period=GRACE_SECONDS,
             heartbeat_stale_trial_callback=on_stale,
         )
+    if opened.engine.dialect.name == "mysql":
+        _widen_attributes(opened.engine)
+    return opened
+
+
+def _widen_attributes(engine: Engine) -> None:
+    """Let attributes be long: MySQL's own type for text holds 64 kB."""
+    tables = inspect(engine)
+    with engine.begin() as connection:
+        for table in tables.get_table_names():
+            for column in tables.get_columns(table) if table.endswith("_attributes") else ():
+                name = column["name"]
+                if isinstance(column["type"], TEXT):
+                    connection.execute(text(f"ALTER TABLE {table} MODIFY {name} LONGTEXT"))
 
 
 def existing(storage: str, kind: type[RDBStorage] = RDBStorage) -> RDBStorage:

@@ -107,7 +107,7 @@ SETTLED_STEP = 3
 LOSS_SECONDS = 30.0
 """Seconds for which a script's loss is watched at most until it has fallen."""
 LOSS_SHARE = 1 / 10
-"""share of the time budget that this may take."""
+"""Share of the time budget that this may take."""
 
 
 def no_fall(steps: int, seconds: float | None) -> str:

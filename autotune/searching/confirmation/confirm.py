@@ -304,19 +304,20 @@ class ConfirmationRun:
         """
         won.state, tried = State.CONFIRMED, dict(standing.without)
         trial, qualities, taken_back = won.trial, won.qualities, None
+        comparison = won.comparison
         own = self.search.context.baseline
         enough = (one for one, without in standing.without.items() if without.is_enough)
         for one in sorted(enough, key=lambda one: len(settings_to_change(one.config, own))):
             less = replace(won.trial, config=one.config)
             found = self._proof(Candidate(less, won.posterior))
             if isinstance(found, AccuracyVerdict) and found.decision == "accept":
-                trial, qualities, won.comparison = less, found.qualities, tried[one].own
+                trial, qualities, comparison = less, found.qualities, tried[one].own
                 taken_back = gain_of(won.participant, one, tried.pop(one))
                 break
-        assert won.comparison is not None, "it was tested"
+        assert comparison is not None, "it was tested"
         timed = [one for one, without in tried.items() if without.gain.costs and not without.fault]
         gains = [gain_of(won.participant, one, tried[one]) for one in timed]
-        result = confirmed_by(won.comparison, trial, qualities)
+        result = confirmed_by(comparison, trial, qualities)
         gains.sort(key=lambda gain: -gain.ratio)
         return replace(result, gains=tuple(gains), taken_back=taken_back)
 

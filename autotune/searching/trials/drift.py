@@ -19,6 +19,7 @@ from autotune.searching.run.time_budget import process_seconds, trial_seconds
 from autotune.searching.trials.trial_plan import deadline, trial_plan
 from autotune.study.facts import OWN, DriftCheck, StudyFacts, TrialDetails
 from autotune.values.measurement import disturbance_of
+from autotune.values.outcome import TrialOutcome
 from autotune.values.statistics import bounds
 
 EVERY = 4
@@ -155,10 +156,13 @@ def time_candidate_again(search: SearchRun) -> None:
         return
     job = search.context.job(Measure(trial_plan(search)), one.config, deadline(search, one.config))
     start = time.monotonic()
-    runs = timed_calmly(
-        lambda suffix: search.runner.run(job, search.folder("again", f"{one.number:04d}{suffix}")),
-        may_start=lambda: not search.clock.is_over,
-    )
+
+    def timed(suffix: str) -> TrialOutcome:
+        nonlocal start
+        start = time.monotonic()  # of the last one alone
+        return search.runner.run(job, search.folder("again", f"{one.number:04d}{suffix}"))
+
+    runs = timed_calmly(timed, may_start=lambda: not search.clock.is_over)
     least = process_seconds(runs[-1]) if runs else budget.seconds_again(one)
     taken = round(max(time.monotonic() - start, least), 3)
     search.study.notes.seconds_again[str(one.number)] = taken
