@@ -27,7 +27,6 @@ from autotune.configuration.job import (
     MeasurePlan,
     Observe,
     Probe,
-    Profile,
     TakeFirstSteps,
 )
 from autotune.configuration.training_config import TrainingConfig
@@ -85,7 +84,7 @@ class ReplayRunner:
                 return self.gate_of(config)
             case Diagnose():
                 return next((row for row in rows if isinstance(row.task, Diagnose)), None)
-            case CountFlops() | Profile() | Inspect() | Observe() | TakeFirstSteps():
+            case CountFlops() | Inspect() | Observe() | TakeFirstSteps():
                 return None
             case _:
                 assert_never(job.task)

@@ -46,7 +46,7 @@ def _shortened(task: Task) -> Task:
         case Measure():
             return Measure(QUICK)
         case Diagnose():
-            return Diagnose(QUICK, (0,))
+            return Diagnose(QUICK, (0,), min(1.0, task.watch_seconds))
         case Probe():
             return replace(task, samples=SAMPLES)
         case _:

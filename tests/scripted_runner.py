@@ -150,7 +150,7 @@ class ScriptedRunner(StandIn):
         """The outcome that the script has for this job."""
         return self.instead(job, self._scripted(job, folder))
 
-    def _scripted(self, job: tasks.Job, folder: Path) -> outcomes.TrialOutcome:  # noqa: PLR0911
+    def _scripted(self, job: tasks.Job, folder: Path) -> outcomes.TrialOutcome:
         self.jobs.append(job)
         config = None if job.config is None else TrainingConfig.of(job.config)
         seeds = job.task.seeds if isinstance(job.task, tasks.Probe) else ()
@@ -172,8 +172,6 @@ class ScriptedRunner(StandIn):
                 return self.counts(job.task)
             case tasks.Diagnose():
                 return self.diagnosed
-            case tasks.Profile():
-                return outcomes.Profiled(())
             case tasks.Observe():
                 return self.observed
             case tasks.TakeFirstSteps():

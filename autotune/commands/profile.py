@@ -1,8 +1,9 @@
-"""Command `profile`: show the bottleneck of a training."""
+"""Command `profile`: show what a training waits for, and what mends it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,39 +11,40 @@ import click
 
 from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
-from autotune.configuration.job import Measure, MeasurePlan, Profile
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.console.lines import written_lines
-from autotune.console.progress import kept_files, signs_of_life
-from autotune.console.tables import show_profile
+from autotune.console.lines import command_words, profile_lines, written_lines
+from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, survey
-from autotune.process.runner import Runner
-from autotune.searching.run.diagnosis import diagnosis_of, narrowed, time_stages
+from autotune.searching.findings import ProfiledTraining
+from autotune.searching.run.diagnosis import diagnosis_of, limits_of, narrowed, time_stages
 from autotune.values.errors import WorkloadError
-from autotune.values.outcome import Diagnosed, Measured, Profiled, as_failure, describe
+from autotune.values.outcome import Diagnosed, Failure, Profiled, as_failure, describe
+
+_WATCH_SECONDS = 8.0
 
 
 @click.command(
     cls=scripts.ScriptCommand,
     params=[
         *(common.MODEL, common.SPACE, common.DEVICE),
-        *(common.BASELINE, common.PROCESSES, *scripts.CALLED),
+        *(common.BASELINE, common.PROCESSES, *scripts.CALLED, common.JSON),
     ],
 )
-def profile(model: Path, **flags: Any) -> None:
-    """Show the bottleneck of MODEL's training, settings that cannot matter, and costly operators.
+def profile(model: Path, as_json: bool, **flags: Any) -> None:
+    """Show what MODEL's training waits for, what mends that, and settings that cannot matter.
 
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
     module). Arguments of the script go after `--`.
     """
-    model, script = scripts.called_script(model, flags, profiles=True)
+    model, script = scripts.called_script(model, flags)
+    script = script and replace(script, watch_seconds=_WATCH_SECONDS)
     unwind_on_sigterm()
-    execute_profile(common.options_of(model, **flags, script=script))
+    execute_profile(common.options_of(model, **flags, script=script), as_json)
 
 
-def execute_profile(options: SearchOptions) -> None:
-    """Show the bottleneck of training and the costly operators.
+def execute_profile(options: SearchOptions, as_json: bool) -> None:
+    """Show the phases of a training, and the findings.
 
     Raises:
         WorkloadError: the workload fails with the user's settings.
@@ -51,38 +53,47 @@ def execute_profile(options: SearchOptions) -> None:
         execute.scratch_folder() as folder,
         kept_files() as keep,
         execute.one_runner(folder, keep) as runner,
+        signs_of_life("the profile") as write,
     ):
-        with signs_of_life("the profile") as write:
-            options = replace(options, study=replace(options.study, folder=folder))
-            context = survey(options, runner)
-            seen = context.traits.seen
-            for line in written_lines(options.workload, seen, context.processes):
-                write(line)
-            stages = time_stages(context, runner)
-            profiled = seen.profiled or runner.run(
-                context.job(Profile(), context.baseline), folder / "trials" / "profile"
-            )
-            rate = _rate(context, runner, folder / "trials" / "whole")
-        # Operators that were seen beside the steps are useful even without their phases.
-        is_told = isinstance(stages, Diagnosed) or seen.profiled is not None
-        if not (is_told and isinstance(profiled, Profiled)):
-            failure = as_failure(profiled if is_told else stages)
-            log = folder / "trials" / ("profile" if is_told else "diagnosis") / "stderr.log"
+        options = replace(options, study=replace(options.study, folder=folder))
+        context = survey(options, runner)
+        known = context.traits.seen
+        for line in written_lines(options.workload, known, context.processes):
+            write(line)
+        stages = time_stages(context, runner, _WATCH_SECONDS)
+        seen = known.profiled or (stages.profiled if isinstance(stages, Diagnosed) else None)
+        if seen is None:
+            log = folder / "trials" / "diagnosis" / "stderr.log"
             raise WorkloadError(
-                f"{options.workload.model_path} cannot be profiled: {describe(failure)}\n"
-                f"Whole log: {log}"
+                f"{options.workload.model_path} cannot be profiled: "
+                f"{describe(as_failure(stages))}\nWhole log: {log}"
             )
-        if isinstance(stages, Diagnosed):
-            diagnosis, known = diagnosis_of(context, stages, rate), context.space.notes
-            notes = narrowed(context.space, diagnosis).notes
-            show_profile(diagnosis, [note for note in notes if note not in known], profiled)
-        else:
-            show_profile(None, [f"{describe(stages)}."], profiled)
+    _tell(context, stages, seen, as_json)
 
 
-def _rate(context: SearchContext, runner: Runner, folder: Path) -> float | None:
-    """Return the samples per second of training as a whole; None if it cannot be timed."""
-    if context.traits.seen.samples_per_second:
-        return context.traits.seen.samples_per_second
-    whole = runner.run(context.job(Measure(MeasurePlan()), context.baseline), folder)
-    return whole.measurement.samples_per_second if isinstance(whole, Measured) else None
+def _tell(
+    context: SearchContext, stages: Diagnosed | Failure, seen: Profiled, as_json: bool
+) -> None:
+    """Print the phases if they are known, the findings, and the command that follows."""
+    if isinstance(stages, Diagnosed):
+        samples = seen.steps * context.baseline.effective_batch * context.processes
+        rate = context.traits.seen.samples_per_second or samples / seen.seconds
+        diagnosis = diagnosis_of(context, stages, rate)
+        space = narrowed(context.space, diagnosis)
+        notes = [note for note in space.notes if note not in context.space.notes]
+    else:
+        diagnosis, space, notes = None, context.space, [describe(stages)]
+    of = (seen, context.facts, context.machine, space, context.memory_limit_bytes, diagnosis)
+    findings = ProfiledTraining(*of).findings()
+    path, script = context.options.workload.model_path, context.options.workload.script
+    searched = script and replace(script, arguments=("--", *script.arguments))
+    following = f"autotune search {command_words(path, searched) if searched else path}"
+    data = {
+        "bottleneck": diagnosis and diagnosis.bound,
+        "phases": diagnosis and limits_of(diagnosis.stages),
+        "reached": diagnosis and diagnosis.reached,
+        "findings": [asdict(one) for one in findings],
+        "next": following,
+    }
+    lines = [*profile_lines(diagnosis, notes, findings), f"\nnext: {following}"]
+    answer(lines, json.dumps(data) if as_json else None)

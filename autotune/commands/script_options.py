@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,16 +116,14 @@ def arguments_given() -> tuple[str, ...] | None:
 
 
 def called_script(
-    model: Path, flags: dict[str, Any], known: Sequence[str] = (), *, profiles: bool = False
+    model: Path, flags: dict[str, Any], known: Sequence[str] = ()
 ) -> tuple[Path, ScriptOptions | None]:
     """Return the file to train, and the options of a script, for a command that keeps no model.
 
     The options are None for a model.py. Every setting may be applied, because no trained model is
-    kept. `known` are the maps of the searches; --map overrides them. `profiles` asks for the
-    operators of its steps. See `script_options`.
+    kept. `known` are the maps of the searches; --map overrides them. See `script_options`.
     """
-    path, script = script_options(model, flags, arguments_given(), known, keeps_nothing=True)
-    return path, script and replace(script, profiles=profiles)
+    return script_options(model, flags, arguments_given(), known, keeps_nothing=True)
 
 
 def script_options(

@@ -112,15 +112,9 @@ class Diagnose:
     plan: MeasurePlan
     workers: tuple[int, ...]
     """Numbers of DataLoader workers to time; 0 loads in the training process."""
+    watch_seconds: float = 0.0
+    """Seconds, or longer for few steps, to watch what the loop does besides computing; 0: none."""
     kind: Literal["diagnose"] = "diagnose"
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Report the operators that take the time of a step."""
-
-    warmup_steps: int = 10
-    kind: Literal["profile"] = "profile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +150,13 @@ class Observe:
     """Seconds in which its loss should fall; more if few steps fit into them. 0: not watched."""
     source: str = ""
     """Digest of the script and its arguments, which the outcome repeats."""
-    profile: Profile | None = None
-    """Operators to report as well; None: none."""
+    watch_seconds: float = 0.0
+    """As that of `Diagnose`."""
     kind: Literal["observe"] = "observe"
 
 
 Task = Annotated[
-    Inspect | Measure | Probe | CountFlops | Diagnose | Profile | Gate | TakeFirstSteps | Observe,
+    Inspect | Measure | Probe | CountFlops | Diagnose | Gate | TakeFirstSteps | Observe,
     Discriminator("kind"),
 ]
 

@@ -139,8 +139,8 @@ class ScriptOptions:
     """Folder in which each trial gets a folder of its own to run in, see `Script.workdir`."""
     keeps_nothing: bool = False
     """True if no trained model is kept, so that nothing needs a quality."""
-    profiles: bool = False
-    """True if the observed run is to report its operators."""
+    watch_seconds: float = 0.0
+    """Seconds for which the observed run is to watch the training's loop."""
 
     @property
     def judge(self) -> Judge:

@@ -29,8 +29,9 @@ from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
 from autotune.searching.confirmation.confirm import MOST_WITHOUT
+from autotune.searching.findings import Finding, percent
 from autotune.searching.run import events
-from autotune.searching.run.diagnosis import Diagnosis, limits_of
+from autotune.searching.run.diagnosis import NEGLIGIBLE, Diagnosis, limits_of
 from autotune.searching.run.time_budget import RUNS, needed_trials
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
@@ -40,8 +41,8 @@ from autotune.values.outcome import Observed, Surroundings
 from autotune.values.statistics import Interval
 from autotune.values.text import by_reason, flag_of_seconds, readable, rounds_text, size, span
 
-# Most paths that a line names.
-_MOST = 5
+# Most paths that a line names, and findings of a profile.
+_MOST, _MOST_FINDINGS = 5, 6
 # After so few rounds an interval tells nothing yet.
 _UNTOLD = 2
 _SENT = {
@@ -342,6 +343,31 @@ def stage_lines(diagnosis: Diagnosis) -> list[str]:
         *(f"  {name:<{width}}  {rate:10.1f}/s" for name, rate in limits.items()),
         *(f"  {line}" for line in bound_lines(diagnosis)),
     ]
+
+
+def profile_lines(
+    diagnosis: Diagnosis | None, notes: Sequence[str], findings: Sequence[Finding]
+) -> Iterator[str]:
+    """Yield the lines on a training's phases, if they are known, on its space and its findings."""
+    if diagnosis is not None:
+        yield from stage_lines(diagnosis)
+        if diagnosis.reached is not None and diagnosis.reached_share is not None:
+            rate = f"{readable(diagnosis.reached)} {diagnosis.rate_unit}"
+            share = percent(diagnosis.reached_share)
+            yield f"  training reaches {rate}, {share} of {diagnosis.bound} by itself"
+        notes = [f"run it again: {diagnosis.doubt}"] if diagnosis.doubt else notes
+    yield from (f"  {note}" for note in notes)
+    none = f"no findings: nothing that a profile knows takes {percent(NEGLIGIBLE)} of the time"
+    some = "findings, with their shares of the time (which may overlap):"
+    yield f"\n{some if findings else none}"
+    for one in findings[:_MOST_FINDINGS]:
+        share = "risk" if one.share is None else percent(one.share) if one.share else "note"
+        remedy = f"search {', '.join(one.settings)}; or " if one.settings else ""
+        remedy += one.change
+        yield f"{share:>6}  {one.name}: {one.evidence}"
+        yield f"{'':>6}  {remedy[0].upper()}{remedy[1:]}."
+    if (more := len(findings) - _MOST_FINDINGS) > 0:
+        yield f"{'':>6}  and {more} more, see --json"
 
 
 def bound_lines(diagnosis: Diagnosis) -> list[str]:

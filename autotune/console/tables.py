@@ -1,4 +1,4 @@
-"""Tables of settings, shipped search spaces, machine facts and profiles, printed to stdout."""
+"""Tables of settings, shipped search spaces and machine facts, printed to stdout."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.configuration.search_space import read_space, shipped_spaces
-from autotune.console.lines import bound_lines
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Knob, OneOf, Value, spelled
 from autotune.knobs.own import own_knobs
 from autotune.process.common.interpreter import how_to_get, is_installed
-from autotune.searching.run.diagnosis import Diagnosis, limits_of
 from autotune.values.machine import Machine
-from autotune.values.outcome import Profiled, WorkloadFacts
+from autotune.values.outcome import WorkloadFacts
 from autotune.values.text import clean, size
 
 _WIDTH_OF_A_PIPE = 100_000
 # As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
 _INDENT_OF_FACTS = 14 * " "
-# Share of a phase by itself that training reaches where nothing else holds it up.
-_ALL = 0.95
 # Facts with a command, which is copied as one line.
 _UNFOLDED = ("  use it ", "  next ")
 
@@ -80,35 +76,6 @@ def show_machine(machine: Machine) -> None:
     if machine.device.startswith("cuda") and not is_installed("pynvml"):
         facts["throttling, energy, other GPU processes"] = f"not read: needs {how_to_get('pynvml')}"
     print_rows(facts.items())
-
-
-def show_profile(diagnosis: Diagnosis | None, notes: Sequence[str], profiled: Profiled) -> None:
-    """Print the throughput of each phase by itself, the bottleneck, and the operators.
-
-    `diagnosis` is None if the phases are not known; the notes say why.
-    """
-    lines = list(notes)
-    if diagnosis is not None:
-        limits, samples = limits_of(diagnosis.stages), diagnosis.stages.samples
-        rows = [(name, f"{rate:.1f}", f"{samples / rate:.5f}") for name, rate in limits.items()]
-        print_rows(rows, ("phase by itself", diagnosis.rate_unit, "seconds per batch"))
-        bound, reached, share = diagnosis.bound, diagnosis.reached, diagnosis.reached_share
-        lines = [f"The bottleneck of your settings is {bound}."]
-        if reached is not None and share is not None:
-            lines.append(
-                f"Training reaches {reached:.1f}/s, {100 * share:.0f} % of that phase by itself."
-            )
-            if share >= _ALL:
-                lines.append(f"Only faster {bound} can still speed it up.")
-        lines += [*bound_lines(diagnosis), *notes]
-        if diagnosis.doubt:
-            lines = [f"Run it again: {diagnosis.doubt}."]
-    sys.stdout.write(clean("\n" + "\n".join(lines) + "\n\n"))
-    operators = [
-        (one.name, f"{100 * one.share:.1f} %", f"{one.seconds:.6f}", str(one.calls))
-        for one in profiled.operators
-    ]
-    print_rows(operators, ("operator", "share", "seconds per step", "calls"))
 
 
 def _domain(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autotune.calling.arguments import files_digest
-from autotune.configuration.job import Inspect, Job, Observe, Profile
+from autotune.configuration.job import Inspect, Job, Observe
 from autotune.configuration.script import ScriptOptions
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import Resources, WorkloadOptions
@@ -132,9 +132,8 @@ def observation(
     path: Path, script: ScriptOptions, deadline_seconds: float, watched: Sequence[str] = ()
 ) -> Job:
     """Return the job that runs a script as it is for some steps; see `ScriptOptions.untouched`."""
-    profile = Profile() if script.profiles else None
     return Job(
-        Observe(source=_digest(path, script), profile=profile),
+        Observe(source=_digest(path, script), watch_seconds=script.watch_seconds),
         device="auto",
         model_path=str(path.resolve()),
         script=script.untouched(watched),

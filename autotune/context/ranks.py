@@ -18,14 +18,7 @@ from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
 from autotune.values.outcome import Lost, TrialOutcome
 
-_OF_ALL = (
-    jobs.Measure,
-    jobs.Probe,
-    jobs.TakeFirstSteps,
-    jobs.Diagnose,
-    jobs.CountFlops,
-    jobs.Profile,
-)
+_OF_ALL = (jobs.Measure, jobs.Probe, jobs.TakeFirstSteps, jobs.Diagnose, jobs.CountFlops)
 
 
 def check_room(resources: Resources) -> None:

@@ -372,6 +372,8 @@ class BatchStream(Batches):
         """True if a torch DataLoader feeds the steps."""
         self._given_out, self._called = _Use(), _Use()
         self._use = self._called
+        self.looks: list[Callable[[Any], object]] = []
+        """Functions that are called with each batch of the training loader."""
         self._without = 0
         self._sample_bytes = 0
         self._standing = 0.0
@@ -537,6 +539,8 @@ class BatchStream(Batches):
         if loader is not self.loader:
             return
         self._iterator = iterator
+        for look in self.looks:
+            look(batch)
         if self._elsewhere:
             self._stand_still_until(start)
         self._batches_in_epoch += 1

@@ -29,9 +29,10 @@ from autotune.scripting.loaders import LOADER_KNOBS
 from autotune.scripting.losses import Moves
 from autotune.scripting.wrappers import NO_DDP, PASSES_IT
 from autotune.training.batches import STREAM
-from autotune.training.profiling import profiling, stages_of
+from autotune.training.profiling import stages_of
 from autotune.training.ranks import Lap, comm_dtypes
 from autotune.training.timing import StepRequests, Timer
+from autotune.training.watching import Watch
 from autotune.values.outcome import Diagnosed, Observed, WorkloadFacts
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Observation:
         self._losses, self._interposition = trial.losses, trial.interposition
         self._before = process_settings()
         self._seen: Observed | None = None
+        self._watch: Watch | None = None
 
     def observing(self) -> StepRequests[Observed]:
         """Yield numbers of steps for the script to take, then return what was observed.
@@ -68,15 +70,18 @@ class Observation:
         self._losses.recorder.moves = Moves(self._observed.trained)
         timer = Timer(stream, compilations=lambda: self._trial.compiler.events)
         first = yield from timer.lap(_FIRST)
+        if self._task.watch_seconds:
+            self._watch = Watch(stream, device, world)
+            stream.looks.append(self._watch.look)
         collections = gc.get_stats()[0]["collections"]
         lap = yield from timer.lap(world.told(timed_steps(first.seconds / _FIRST)))
         collections = gc.get_stats()[0]["collections"] - collections
         self._seen = self._outcome(world.shares(lap), collections / lap.steps)
         if world.is_alone:
             self._seen = replace(self._seen, stages=(yield from self._stages(timer, self._seen)))
-        if self._task.profile is not None:
-            operators = yield from profiling(self._task.profile, device)
-            self._seen = replace(self._seen, profiled=operators)
+        if self._watch is not None:
+            watching = self._watch.watching(self._task.watch_seconds)
+            self._seen = replace(self._seen, profiled=(yield from watching))
         if not self._task.loss_seconds:
             return self._seen
         step_seconds = lap.seconds / lap.steps
@@ -85,6 +90,8 @@ class Observation:
 
     def ended(self) -> Observed | None:
         """Return what was observed until the script ended by itself; None if it was too little."""
+        if self._seen is not None and self._watch is not None:
+            return replace(self._seen, profiled=self._watch.found())
         if self._seen is None or not self._task.loss_seconds:
             return self._seen
         return replace(self._seen, loss=self._losses.observed(self._task))

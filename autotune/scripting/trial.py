@@ -33,7 +33,6 @@ from autotune.scripting.observation import Observation
 from autotune.scripting.observed_training import Stepper
 from autotune.scripting.run import Calls
 from autotune.training import memory
-from autotune.training.profiling import profiling
 from autotune.training.ranks import World, before_parting, joined, obstacle
 from autotune.training.timing import CompileClock, StepRequests, TimedTraining, synchronize
 from autotune.training.training_setup import seed_everything
@@ -132,9 +131,6 @@ class Trial:
             case jobs.Observe():
                 assert self._observation is not None
                 return self._observation.observing()
-            case jobs.Profile() as task:
-                self._folder.enter_phase("profile")
-                return profiling(task, self.observed.device)
             case _:
                 raise NotImplementedError(f"a script cannot be asked to {self.job.task.kind}")
 

@@ -1,4 +1,4 @@
-"""Profile training: time each phase of a step by itself, and find its costly operators.
+"""Profile training: time each phase of a step by itself, and watch the loop of a model.py.
 
 The stages are loading, copying, computing and updating. Under the same settings, training is about
 as fast as its slowest stage or slower. A stage that takes next to no time is not worth tuning.
@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from autotune.configuration.job import Diagnose, MeasurePlan, Profile
+from autotune.configuration.job import Diagnose, MeasurePlan
 from autotune.training.batches import Batches, endless
 from autotune.training.ranks import Lap
 from autotune.training.tasks import LoadedJob
@@ -32,17 +32,17 @@ from autotune.training.training_setup import (
     build_loader,
     step_apart,
 )
+from autotune.training.watching import Watch
 from autotune.values.measurement import Block, seconds_per_sample
-from autotune.values.outcome import Diagnosed, Loading, Operator, Profiled, TrialOutcome
+from autotune.values.outcome import Diagnosed, Loading, Profiled, TrialOutcome
 
 # Batches that are loaded beside training; the first one may open files.
 _BATCHES = 4
 # Steps that are timed one by one, fewer where these take longer than some seconds.
 _TIMED, _FEWEST_TIMED = 5, 2
 _MOST_SECONDS = 3.0
-# Steps that the profiler records.
-_PROFILED = 5
-_MOST_OPERATORS = 15
+# Steps that the profiler records, and those before a training is watched.
+_PROFILED, _WARM_UP = 5, 10
 
 
 def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
@@ -72,6 +72,7 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
         else _seconds(setup, lambda _: setup.transfer(raw), batches, plan),
         loading=tuple(_loading(loaded, setup, dataset, count, plan) for count in task.workers),
         double_compute_seconds=_double(loaded, setup, dataset, plan),
+        profiled=_watched(setup, task.watch_seconds) if task.watch_seconds else None,
     )
 
 
@@ -307,40 +308,13 @@ def _loading(
     return Loading(workers, _seconds(setup, next, endless(loader), plan))
 
 
-def profile_steps(loaded: LoadedJob, task: Profile) -> TrialOutcome:
-    """Profile a few steps by operator under the job's configuration, after some to warm up."""
-    loaded.folder.enter_phase("profile")
-    setup = loaded.setup(build_dataset(loaded.workload), loaded.job.seed)
-    setup.model.train()
-    return drive(profiling(task, setup.device), partial(setup.step, endless(setup.loader)))
-
-
-def profiling(task: Profile, device: torch.device) -> StepRequests[Profiled]:
-    """Ask for steps to warm up and to profile, and return their operators."""
-    yield task.warmup_steps
-    profiler = yield from _profiled(device)
-    return Profiled(_operators(profiler.key_averages(), device.type != "cpu"))
-
-
-def _operators(averages: Any, on_device: bool) -> tuple[Operator, ...]:
-    """Return the operators with most time of their own, on the device or else on the CPU.
-
-    On a device its kernels count, not the CPU operators that launched them. Annotations of whole
-    steps never count.
-    """
-    kind = "CUDA" if on_device else "CPU"
-    attribute = "self_device_time_total" if on_device else "self_cpu_time_total"
-    counted = [
-        (one.key, int(one.count), float(getattr(one, attribute)))
-        for one in averages
-        if one.device_type.name == kind and not _annotates(one)
-    ]
-    total = sum(microseconds for _, _, microseconds in counted) or 1.0
-    return tuple(
-        Operator(name, calls, microseconds / 1e6 / _PROFILED, microseconds / total)
-        for name, calls, microseconds in sorted(counted, key=lambda one: -one[2])[:_MOST_OPERATORS]
-        if microseconds > 0
-    )
+def _watched(setup: TrainingSetup, seconds: float) -> Profiled:
+    """Watch the training with its loader, after some steps to warm up."""
+    batches = Batches(setup.loader, time.perf_counter, partial(synchronize, setup.device))
+    for _ in range(_WARM_UP):
+        setup.step(batches)
+    watch = Watch(batches, setup.device, setup.world)
+    return drive(watch.watching(seconds), partial(setup.step, map(watch.look, batches)))
 
 
 def _annotates(event: Any) -> bool:

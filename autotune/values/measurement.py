@@ -142,10 +142,7 @@ def uneven_text(runs: Sequence[Measurement]) -> str | None:
     elif disturbance := disturbance_of(runs):
         cause = f"{disturbance} meanwhile"
     else:
-        cause = (
-            "batches of other lengths or shapes, logging or checkpoints in the loop, or Python's "
-            "garbage collector may cause that"
-        )
+        cause = "`autotune profile` shows in which line"
     return (
         f"{100 * share:.2g} % of the steps take {100 * of_time:.0f} % of the time (median "
         f"{_time(steps.median_seconds)}, longest {_time(steps.longest_seconds)}): {cause}"

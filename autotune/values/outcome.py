@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Discriminator, TypeAdapter
 
 from autotune.values.machine import Machine
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import Measurement, StepTimes
 from autotune.values.statistics import Reached
 from autotune.values.text import fault_of
 
@@ -193,6 +193,44 @@ class Loading:
     seconds: float
 
 
+Doing = Literal["loading", "writing", "reading"]
+"""Activity of a thread besides computing: it waits for data, writes, or reads from tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A training as a watch over some of its steps saw it."""
+
+    seconds: float
+    """Seconds of these steps and of all between them."""
+    steps: int
+    own: StepTimes | None = None
+    """Seconds in which single steps compute; None without any step."""
+    slow_line: str = ""
+    """Line of the user's code that takes most of the longest step."""
+    wait_seconds: float = 0.0
+    """Seconds in which training waited for data."""
+    spent: dict[Doing, dict[str, float]] = field(default_factory=dict)
+    """Seconds of each activity by the line of the user's code, such as train.py:120; "" without."""
+    reads: dict[str, float] = field(default_factory=dict)
+    """Numbers that a step reads from tensors on its device, by the line of the user's code."""
+    operators: float = 0.0
+    """Operators of a step; 0 if they were not counted."""
+    operator_seconds: float = 0.0
+    """Seconds of an operator on a single number."""
+    compilations: int = 0
+    """Compilations after the first steps."""
+    compile_share: float = 0.0
+    """Share of the time since then in which code was compiled."""
+    allocator_retries: int = 0
+    padding: float = 0.0
+    """Share of the positions of sequences, such as token IDs, that is padding."""
+    memory: tuple[int, ...] = ()
+    """Bytes in use before these steps, after half of them, and after all."""
+    kept_graphs: float = 0.0
+    """Tensors with the graph that made them that a step leaves behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
     """Seconds per batch that each phase of a step takes by itself."""
@@ -217,33 +255,14 @@ class Diagnosed:
     exchange_seconds: float | None = None
     """Part of `compute_seconds` that exchanging gradients adds; None for one process, and if the
     model is sharded."""
+    profiled: Profiled | None = None
+    """What the loop does besides computing; None if it was not asked for."""
     kind: Literal["diagnosed"] = "diagnosed"
 
     @property
     def samples(self) -> int:
         """Samples of a batch, of all processes together."""
         return self.processes * self.batch_size
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """One kind of operator in a training step."""
-
-    name: str
-    calls: int
-    """Number of calls in all profiled steps."""
-    seconds: float
-    """Seconds per step, without the operators that it calls."""
-    share: float
-    """Share of the time of all operators, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profiled:
-    """Operators of a training step, the most expensive first."""
-
-    operators: tuple[Operator, ...]
-    kind: Literal["profiled"] = "profiled"
 
 
 Memory = Literal["device", "host", "shared", "file descriptors"]
@@ -363,7 +382,7 @@ class Observed:
     loss: ObservedLoss | None = None
     """Its loss; None if it was not watched."""
     profiled: Profiled | None = None
-    """Operators of its steps, if they were asked for."""
+    """As that of `Diagnosed`."""
     stages: Diagnosed | None = None
     """Seconds of each phase of its steps; None if they cannot be separated."""
     start_seconds: float = 0.0
@@ -454,7 +473,7 @@ class Lost:
 
 Failure = OutOfMemory | TimedOut | Crashed | NonFinite | Rejected | NotApplied | UserError | Lost
 OfScript = FirstLosses | Observed
-Answer = Measured | Probed | Inspected | CountedFlops | Diagnosed | Profiled | Gated | OfScript
+Answer = Measured | Probed | Inspected | CountedFlops | Diagnosed | Gated | OfScript
 TrialOutcome = Answer | Failure
 
 

@@ -237,8 +237,6 @@ def _answer(loaded: LoadedJob, task: jobs.Task) -> outcomes.TrialOutcome:
             return arithmetic.count(loaded, task)
         case jobs.Diagnose():
             return profiling.diagnose(loaded, task)
-        case jobs.Profile():
-            return profiling.profile_steps(loaded, task)
         case jobs.Gate():
             return numerics_check.compare(loaded, task)
         case jobs.Inspect() | jobs.Observe() | jobs.TakeFirstSteps():

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +75,18 @@ def is_installed(place: Path) -> bool:
     return not _SITES.isdisjoint(place.parts) or str(place).startswith(_LIBRARIES)
 
 
+@cache
+def is_ours(file: str) -> bool:
+    """Return True for a file of this package."""
+    return Path(file).is_relative_to(_PACKAGE)
+
+
+@cache
+def is_users(file: str) -> bool:
+    """Return True for a file of the user's own code, which is neither installed nor ours."""
+    return Path(file).is_absolute() and not (is_installed(Path(file)) or is_ours(file))
+
+
 def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     """Return the imported modules of the user's own, each path with its SHA-256.
 
@@ -88,8 +100,7 @@ def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     own = {
         os.path.relpath(path, folder): path
         for path in paths - {main.resolve()}
-        if path.suffix == ".py" and path.is_file()
-        if not is_installed(path) and not path.is_relative_to(_PACKAGE)  # may be `__main__`
+        if path.suffix == ".py" and path.is_file() and is_users(str(path))  # ours may be `__main__`
     }
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(own.items())

@@ -274,10 +274,7 @@ class Diagnosis:
 
 
 def limits_of(stages: Diagnosed) -> dict[str, float]:
-    """Return the samples per second of each stage by itself, except those that take no time.
-
-    "in it" names parts of computing.
-    """
+    """Return the samples per second of each stage by itself, except those that take no time."""
     loading = sorted(stages.loading, key=lambda one: one.num_workers)
     seconds = {
         **{f"loader, num_workers={one.num_workers}": one.seconds for one in loading},
@@ -358,7 +355,9 @@ def diagnosis_of(context: SearchContext, stages: Diagnosed, reached: float | Non
     return Diagnosis(stages, *of, most_speedup(context.space, context.machine))
 
 
-def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
+def time_stages(
+    context: SearchContext, runner: Runner, watch_seconds: float = 0.0
+) -> Diagnosed | Failure:
     """Time each stage of the baseline on its own, unless they have been observed."""
     if (known := context.traits.stages(context.processes)) is not None:
         return known
@@ -370,6 +369,6 @@ def time_stages(context: SearchContext, runner: Runner) -> Diagnosed | Failure:
     if (budget := context.time_budget_seconds) is not None:
         building = 2 * context.start_seconds
         seconds = min(seconds, max(_FEWEST_SECONDS, _SHARE * budget) + building)
-    job = context.job(Diagnose(_PLAN, workers), context.baseline, seconds)
+    job = context.job(Diagnose(_PLAN, workers, watch_seconds), context.baseline, seconds)
     outcome = runner.run(job, context.options.study.folder / "trials" / "diagnosis")
     return outcome if isinstance(outcome, Diagnosed) else as_failure(outcome)

@@ -21,7 +21,10 @@ ANSWERS = (
         32, 0.1, 0.19, 0.01, (outcomes.Loading(0, 0.1), outcomes.Loading(2, 0.05)), 0.02
     ),
     outcomes.Diagnosed(32, 0.1, None, 0.0, (), 0.02, launch_seconds=0.01),
-    outcomes.Profiled((outcomes.Operator("aten::convolution", 15, 0.002, 0.5),)),
+    outcomes.Diagnosed(
+        *(32, 0.1, None, 0.0, (), 0.02),
+        profiled=outcomes.Profiled(8.0, 50, spent={"writing": {"a.py:8": 0.5}}, memory=(1, 2)),
+    ),
     outcomes.Observed(
         "cpu", ("train.py:9#0",), "train.py:9#0", 50.0, 800.0, 0.4, {"amp_dtype": "so"}, IMAGE_FACTS
     ),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.configuration.job import Diagnose, Profile
-from autotune.values.outcome import Diagnosed, Profiled, UserError
+from autotune.configuration.job import Diagnose
+from autotune.values.outcome import Diagnosed, UserError
 from children import QUICK, WORKLOADS, autotune, ended_as, hurried, job_for
 
 
@@ -50,22 +50,26 @@ def test_settings_that_fail_are_a_failure(diagnosed):
     assert isinstance(diagnosed("wrong_shapes"), UserError)
 
 
-def test_a_profile_names_the_operators(runner, tmp_path):
-    task = Profile(warmup_steps=2)
-    found = runner.run(job_for(WORKLOADS / "tiny_conv.py", task=task), tmp_path / "trial")
-    assert isinstance(found, Profiled)
-    assert any("conv" in one.name for one in found.operators)
-    shares = [one.share for one in found.operators]
-    assert shares == sorted(shares, reverse=True)
-    assert 0.5 < sum(shares) <= 1.001
+def test_a_profile_sees_the_loader_of_a_model_py_work(runner, tmp_path):
+    workload = WORKLOADS / "paced_loader.py"
+    job = job_for(workload, {"batch_size": 4}, Diagnose(QUICK, (0,), watch_seconds=0.5))
+    found = ended_as(Diagnosed, runner.run(job, tmp_path / "trial")).profiled
+    assert found.wait_seconds > 0.5 * found.seconds
+    assert found.spent.keys() == {"loading"}
+    assert max(found.spent["loading"], key=found.spent["loading"].get).startswith(
+        "paced_loader.py:"
+    )
+    assert found.operators > 10
 
 
 def test_the_profile_command_says_what_bounds_training(tmp_path):
     done = hurried(tmp_path, "profile", WORKLOADS / "paced_loader.py", "--space", "quick")
     assert done.returncode == 0, done.stderr
-    assert "bottleneck of your settings is loading." in done.stdout
-    assert re.search(r"Training reaches [\d.]+/s, \d+ % of that phase by itself", done.stdout)
-    assert "aten::" in done.stdout
+    assert "the bottleneck is loading; by itself" in done.stdout
+    assert re.search(r"training reaches [\d.]+ samples/s, \d+ % of loading by", done.stdout)
+    assert re.search(r"^ +\d+ %  waiting for data: num_workers=0, paced_lo", done.stdout, re.M)
+    assert done.stdout.endswith(f"next: autotune search {WORKLOADS / 'paced_loader.py'}\n")
+    assert len(done.stdout.splitlines()) <= 25
 
 
 @pytest.mark.keeps_log

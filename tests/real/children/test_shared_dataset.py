@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job, Probe, Profile
+from autotune.configuration.job import CountFlops, Diagnose, Gate, Inspect, Job, Probe
 from autotune.process.runner import SubprocessRunner
 from autotune.searching.run.time_budget import process_seconds
 from autotune.values import outcome as outcomes
@@ -66,7 +66,6 @@ def test_all_tasks_of_a_search_share_one_dataset(runner, tmp_path):
         (job_for(model, task=Probe(64, (0, 1))), outcomes.Probed),
         (job_for(model, task=CountFlops()), outcomes.CountedFlops),
         (job_for(model, task=Diagnose(QUICK, (0,))), outcomes.Diagnosed),
-        (job_for(model, task=Profile(1)), outcomes.Profiled),
         (job_for(model, {"optimizer_impl": "fused"}, Gate(job_for(model).config)), outcomes.Gated),
     ]
     for number, (job, kind) in enumerate(jobs):

@@ -61,7 +61,7 @@ CHILD = ("training/", "numerics/", "scripting/", "process/child/", "knobs/")
 TORCH_PRIVATE = "knobs/torch_private.py"
 PRIVATE = re.compile(r"\._(?!_)")
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
-PYTHONS = {"_exit", "_fields", "_getframe"}
+PYTHONS = {"_exit", "_fields", "_getframe", "_current_frames"}
 """Names of os, sys and named tuples that Python documents."""
 
 
