@@ -16,7 +16,7 @@ import click
 from autotune import __version__
 from autotune.console.interrupts import INTERRUPTED
 from autotune.values.errors import AutotuneError, UsageError
-from autotune.values.text import clean
+from autotune.values.text import clean, json_text
 
 # Errors of a path that the user gave, reported without a traceback.
 _FOR_A_PERSON = (
@@ -51,10 +51,10 @@ def main() -> None:
         said = io.StringIO()
         error.show(file=said)
         click.echo(clean(said.getvalue()), nl=False, err=True)
-        sys.exit(error.exit_code)
+        _exit(error.exit_code, {"error": error.format_message()})
     except AutotuneError as error:
         click.echo(clean(f"autotune: {error}"), err=True)
-        sys.exit(error.exit_code)
+        _exit(error.exit_code, error.result)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
@@ -62,10 +62,20 @@ def main() -> None:
     except OSError as error:
         if error.filename is None or error.errno not in _FOR_A_PERSON:
             _report_bug(error)
-        click.echo(clean(f"autotune: {error.filename}: {error.strerror}."), err=True)
-        sys.exit(UsageError.exit_code)
+        said_of = f"{error.filename}: {error.strerror}."
+        click.echo(clean(f"autotune: {said_of}"), err=True)
+        _exit(UsageError.exit_code, {"error": said_of})
     except Exception as error:
         _report_bug(error)
+
+
+def _exit(code: int, result: dict[str, object]) -> NoReturn:
+    """End with an exit code; with --json, print the error as one JSON object, too."""
+    words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    # Words of `run` may be those of the script, and `report` takes the name of a file.
+    if "--json" in words and words[0] not in ("run", "report"):
+        click.echo(clean(json_text({**result, "exit_code": code})))
+    sys.exit(code)
 
 
 class _Commands(click.Group):

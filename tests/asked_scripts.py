@@ -37,6 +37,8 @@ class Ask:
         self.deadline_seconds = deadline_seconds
         self.own: dict[str, Value] = {}
         """Settings of the untouched script."""
+        self.learning_rates: tuple[float, ...] = ()
+        """Rates that the optimizer's groups must have; empty for any."""
 
     def __call__(
         self,
@@ -53,7 +55,10 @@ class Ask:
             task or Observe(),
             device="cpu",
             model_path=str(SCRIPTS / script),
-            script=Script(arguments, asked if settings else (), metric, by_flag, self.own),
+            script=Script(
+                *(arguments, asked if settings else (), metric, by_flag, self.own),
+                learning_rates=self.learning_rates,
+            ),
             config=None if settings is None else config.as_dict(),
             deadline_seconds=self.deadline_seconds,
         )

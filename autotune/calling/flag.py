@@ -26,6 +26,8 @@ from autotune.values.strict_yaml import read, shipped
 from autotune.values.text import did_you_mean
 
 _VARIABLE, CALL = "env:", "call:"
+LEARNING_RATE = "lr"
+"""Name by which a map gives the flag of the learning rate, which is no setting."""
 _TRAINING = "transformers.training_args.TrainingArguments"
 BATCH_CALLS = (
     f"{_TRAINING}.per_device_train_batch_size",
@@ -153,6 +155,8 @@ def flag_from(text: str) -> Flag:
             f"--map {text!r} is not SETTING=WAY, such as batch_size=--batch-size. To leave the "
             "script's flags alone, give --no-map."
         )
+    if knob == LEARNING_RATE and not colon and _WORD.fullmatch(name.removesuffix("=")):
+        return Flag(knob, name)
     if knob not in KNOBS:
         raise UsageError(f"--map {text!r}: unknown setting {knob!r}.{did_you_mean(knob, KNOBS)}")
     flag = Flag(knob, name, only if colon else None)

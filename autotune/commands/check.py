@@ -12,6 +12,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import read_space
 from autotune.values.errors import UsageError
 from autotune.values.strict_yaml import read
+from autotune.values.text import json_text
 
 
 @click.command(
@@ -23,9 +24,10 @@ from autotune.values.strict_yaml import read
             "best.yaml, any other a search space.",
             click.Choice(["best", "space"]),
         ),
+        common.JSON,
     ]
 )
-def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None) -> None:
+def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None, as_json: bool) -> None:
     """Check each of FILES: a best.yaml, or a search space.
 
     Report each fault with file, line and column, and exit with 2 if there is any. Nothing is
@@ -41,3 +43,5 @@ def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None) -> Non
             faults.append(str(error))
     if faults:
         raise UsageError("\n".join(faults))
+    if as_json:
+        click.echo(json_text({"valid": list(map(str, files))}))

@@ -23,6 +23,8 @@ from autotune.values.text import clean
 
 BEST = "best.yaml"
 """Name of the result in a study's folder."""
+COMPILED = "inductor"
+"""Folder in a study's folder with what torch.compile compiled for it."""
 FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
 PATH = click.Path(path_type=Path)

@@ -14,7 +14,9 @@ from autotune.commands import script_options as scripts
 from autotune.comparison.compare import FEWEST_ROUNDS, ComparisonOptions, side_of
 from autotune.comparison.compare import compare as states_of
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration.best_config import read_best
+from autotune.configuration import flag_types
+from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.training_config import render
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.lines import (
     comparison_line,
@@ -23,6 +25,7 @@ from autotune.console.lines import (
     written_lines,
 )
 from autotune.console.progress import answer, kept_files, signs_of_life
+from autotune.study import history
 from autotune.values.outcome import Observed
 
 _NOT_FASTER = 8
@@ -32,7 +35,7 @@ _NOT_FASTER = 8
     cls=scripts.ScriptCommand,
     params=[
         common.MODEL,
-        click.Argument(["a"], type=common.PATH),
+        click.Argument(["a"], type=common.PATH, required=False),
         click.Argument(["b"], type=common.PATH, required=False),
         common.option(
             "--rounds",
@@ -55,32 +58,50 @@ _NOT_FASTER = 8
             "Exit with 8 if A no longer has its confirmed speed-up, or, if B is given or A was "
             "edited, if A is not faster.",
         ),
+        common.option(
+            "--against",
+            "Compare the rate of A with the one that this best.yaml recorded. A may be left out.",
+            common.PATH,
+            metavar="BEST.yaml",
+        ),
+        common.option(
+            "--max-regression",
+            "Exit with 8 if A is slower by more than this share, such as 5%, and beyond the noise: "
+            "than --against recorded, else than B, else than MODEL's own settings.",
+            flag_types.share,
+        ),
         common.STRICT,
     ],
 )
-def compare(model: Path, as_json: bool, require_faster: bool, strict: bool, **flags: Any) -> None:
+def compare(model: Path, as_json: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or against MODEL's own, alternately.
 
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
-    module). Arguments of the script go after `--`.
+    module). Arguments of the script go after `--`. The rate of A is added to history.jsonl in the
+    directory of its study, which `autotune report` draws.
     """
     common.check_processes(flags)
+    against = flags["against"]
+    flags["a"] = flags["a"] or against
+    if flags["a"] is None:
+        raise click.UsageError("Missing argument 'A': name a best.yaml, here or by --against.")
     files = [path for path in (flags["a"], flags["b"]) if path is not None]
     answers = [read_best(path) for path in files]
     known = [text for answer in answers for text in answer.maps]
     flags["nproc_per_node"] = flags["nproc_per_node"] or answers[0].processes or 1
     model, script = scripts.called_script(model, flags, known)
-    for best in files:
+    for best in dict.fromkeys((*files, *([against] if against else []))):
         common.tell_mismatches(best, model, strict, flags["nproc_per_node"])
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
     flags["processes"], flags["launch"] = flags.pop("nproc_per_node"), flags.pop("launcher")
+    flags["against"] = against and read_best(against)
     unwind_on_sigterm()
-    is_met = execute_comparison(ComparisonOptions(model, a, b, **flags, script=script), as_json)
-    sys.exit(_NOT_FASTER if require_faster and not is_met else 0)
+    options = ComparisonOptions(model, a, b, **flags, script=script)
+    sys.exit(0 if execute_comparison(options, as_json) else _NOT_FASTER)
 
 
 def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
-    """Compare two configurations to the end; return True if A is as fast as claimed.
+    """Compare two configurations to the end; return True if A is as fast as was asked for.
 
     Raises:
         AutotuneError: see `autotune.comparison.compare.compare`.
@@ -102,4 +123,15 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
             comparison = now
     data = comparison_result(options, comparison) if as_json else None
     answer([comparison_line(options, comparison)], data)
-    return options.is_met(comparison)
+    if (best := options.a.best) is not None:
+        _remember(best, options.model_path, comparison)
+    return options.passes(comparison)
+
+
+def _remember(best: BestConfig, model: Path, comparison: PairedComparison) -> None:
+    """Add A's rate to the history of its study; say so if that is not possible."""
+    folder, settings = common.study_folder(best.provenance.study), render(best.changed)
+    try:
+        history.append(folder, "compare", model, settings, comparison.candidate)
+    except OSError as error:
+        common.say(f"the rate was not added to {error.filename}: {error.strerror}")

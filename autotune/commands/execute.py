@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import MappingProxyType
 
+from autotune.commands.common import COMPILED
 from autotune.context.options import SearchOptions
 from autotune.process.devices import Device, DeviceRunner, shared_cores
 from autotune.process.runner import Runner, SubprocessRunner
@@ -43,7 +44,7 @@ def one_runner(
 ) -> SubprocessRunner:
     """Return a runner of children; `folder` has its cache, `keep` changed files."""
     cancelled = (stop or Stop()).is_at_once
-    return SubprocessRunner(folder / "inductor", warm, environ, cancelled, keep)
+    return SubprocessRunner(folder / COMPILED, warm, environ, cancelled, keep)
 
 
 def environs(devices: Sequence[Device]) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from autotune.configuration.mismatch import edited
 from autotune.export import FORMATS
 from autotune.export import export as exported_as
 from autotune.values.errors import UsageError
+from autotune.values.text import json_text
 
 
 @click.command(
@@ -26,9 +27,12 @@ from autotune.values.errors import UsageError
         common.flag("--strict", "Fail if the format cannot carry every setting. Default: warn."),
         common.option("--out", "Write to this new file. Default: stdout.", common.PATH),
         common.flag("--force", "Let --out overwrite an existing file."),
+        common.JSON,
     ]
 )
-def export(best: Path, form: str, strict: bool, out: Path | None, force: bool) -> None:
+def export(
+    best: Path, form: str, strict: bool, out: Path | None, force: bool, as_json: bool
+) -> None:
     """Write the settings of BEST for another tool."""
     answer = read_best(best)
     for text in edited(answer):
@@ -39,7 +43,10 @@ def export(best: Path, form: str, strict: bool, out: Path | None, force: bool) -
         if strict:
             raise UsageError("\n".join([*lines, "Choose another --format, or leave out --strict."]))
         common.say("\n".join(lines))
-    if out is None:
-        click.echo(exported.text, nl=False)
-    else:
+    if out is not None:
         common.write_new(out, exported.text, force)
+    if as_json:
+        told = {"format": form, "text": exported.text, "dropped": dict(exported.dropped)}
+        click.echo(json_text({**told, "path": out and str(out)}))
+    elif out is None:
+        click.echo(exported.text, nl=False)

@@ -13,21 +13,22 @@ from typing import Any
 import click
 
 from autotune.calling.arguments import check_files
-from autotune.calling.flag import Flag, flag_from, variables_of
+from autotune.calling.flag import LEARNING_RATE, Flag, flag_from, variables_of
 from autotune.calling.target import console_command, module_file
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.configuration import mismatch
 from autotune.configuration.best_config import BestConfig, read_best
-from autotune.configuration.script import Plan, own_flags, plan_run, with_flags
-from autotune.configuration.training_config import TrainingConfig, environ_of
+from autotune.configuration.script import Plan, RateFlag, own_flags, plan_run, with_flags
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, environ_of
 from autotune.knobs import KNOBS, knob_named
 from autotune.knobs.base import spelled
-from autotune.process.common.interpreter import APPLIES, check_torch
+from autotune.process.common.interpreter import APPLIES, check_torch, torch_version
 from autotune.values.errors import UsageError
-from autotune.values.text import by_reason
+from autotune.values.text import by_reason, json_text
 
 _ALLOW = "--allow-numerics"
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 # Code of the interpreter that runs the script; it imports nothing that loads torch.
 _START = "from autotune.scripting.run import main; main()"
 
@@ -80,6 +81,7 @@ class _BeforeTheScript(click.Command):
             click.IntRange(min=1),
         ),
         common.flag("--print-command", "Print environment and command, and run nothing."),
+        common.flag("--json", "Let --print-command print JSON, with what is left out and why."),
     ],
     context_settings={"allow_interspersed_args": False},
 )
@@ -111,13 +113,19 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         raise UsageError("\n".join([*lines, "Map them with --map, or leave out --strict."]))
     for line in _start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
         common.say(line)
-    words = [*(["-m"] if as_module else []), script, *with_flags(arguments, maps, config)]
+    carried = _with_rate(answer, plan, with_flags(arguments, maps, config))
+    words = [*(["-m"] if as_module else []), script, *carried]
     # -P: files in the current directory must not shadow modules of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]
     if (processes := flags["nproc_per_node"]) is not None:
         launched = ["--standalone", "--nproc-per-node", str(processes), "--no-python", *program]
         program = [sys.executable, "-m", "torch.distributed.run", *launched]
     environment = {**environ_of(config), **variables_of(maps, config.every())}
+    environment |= _compiled_code(answer, plan)
+    if flags["print_command"] and flags["json"]:
+        told = {"environment": environment, "command": program, "not_applied": plan.withheld}
+        click.echo(json_text(told))
+        return
     if flags["print_command"]:
         settings = [f"{name}={value}" for name, value in environment.items()]
         click.echo(shlex.join([*(["env", *settings] if settings else []), *program]))
@@ -169,6 +177,31 @@ def _start_lines(
         yield f"not applying: {', '.join(settings)} ({reason})"
 
 
+def _compiled_code(answer: BestConfig, plan: Plan) -> dict[str, str]:
+    """Return the variable by which torch finds what the search compiled; say whether it does."""
+    if "compile_mode" not in plan.told or _CACHE in os.environ:
+        return {}
+    folder = common.study_folder(answer.provenance.study) / common.COMPILED
+    same_torch = answer.machine.torch.partition("+")[0] == (torch_version() or "").partition("+")[0]
+    if not (folder.is_dir() and same_torch):
+        why = "is not here" if same_torch else f"is of torch {answer.machine.torch}"
+        common.say(f"compiling anew: what the search compiled ({folder}) {why}")
+        return {}
+    common.say(f"using what the search compiled ({folder})")
+    return {_CACHE: str(folder.resolve())}
+
+
+def _with_rate(answer: BestConfig, plan: Plan, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments with the learning rate of the new batch, if they carry that batch."""
+    rate = answer.lr_scaling
+    if rate.factor == 1 or rate.flag is None or plan.by_flag.keys().isdisjoint(BATCH_KNOBS):
+        return arguments
+    flag = Flag(LEARNING_RATE, rate.flag)
+    scaled = RateFlag(flag, rate.value or 0.0).scaled(arguments, rate.factor)
+    common.say(f"applying: learning rate {flag.given(scaled)} by {rate.flag}")
+    return scaled
+
+
 def _doubt(answer: BestConfig, script: str, measured: Path | None, arguments: Sequence[str]) -> str:
     """Return why the file's evidence may not hold for this training; empty if it does."""
     if measured is None:
@@ -201,7 +234,7 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
         if setting in plan.withheld:
             way = f"needs {_ALLOW}" if is_measured else f"needs --map {flag.text}"
             plan.withheld[setting] = way
-    if (factor := answer.lr_scaling.factor) != 1:
+    if (factor := answer.lr_scaling.factor) != 1 and answer.lr_scaling.flag is None:
         plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
     return plan
 

@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from autotune.calling.arguments import check_files
-from autotune.calling.flag import flag_from, preset_maps
+from autotune.calling.flag import LEARNING_RATE, flag_from, preset_maps
 from autotune.calling.target import console_command, is_script, module_file
 from autotune.commands import common
-from autotune.configuration.script import ScriptOptions, is_harmless
+from autotune.configuration.script import RateFlag, ScriptOptions, is_harmless
 from autotune.configuration.training_config import BATCH_KNOBS
 from autotune.knobs import KNOBS
 from autotune.process.common.trial_folder import TEMPORARY
@@ -163,7 +163,9 @@ def script_options(
     given = list(own["maps"] or ())
     mapped = {text.partition("=")[0] for text in given}
     given += [text for text in dict.fromkeys(known) if text.partition("=")[0] not in mapped]
-    maps = tuple(map(flag_from, given))
+    every = tuple(map(flag_from, given))
+    maps = tuple(flag for flag in every if flag.knob != LEARNING_RATE)
+    rates = [RateFlag(flag) for flag in every if flag not in maps]
     options = ScriptOptions(
         arguments=tuple(arguments or ()),
         flags=maps,
@@ -176,8 +178,11 @@ def script_options(
         keeps_nothing=keeps_nothing,
         module=module,
         workdir=_workdir(own["workdir"], bool(own["temp_workdir"])),
+        rate=rates[-1] if rates else None,
     )
     faults = [*_faults(options), *_misplaced(flags)]
+    if rates and flags.get("lr_scaling", "none") == "none":
+        faults.append(f"--map {rates[-1].flag.text} needs --lr-scaling, which a search has.")
     if faults:
         raise UsageError(
             "\n".join(f"{model} is run as a training script: {fault}" for fault in faults)
@@ -231,8 +236,6 @@ def _misplaced(flags: dict[str, Any]) -> Iterator[str]:
         yield f"--device {flags['device']}: the script chooses its device; use its own arguments."
     if flags.get("baseline"):
         yield "--baseline: the script's own settings are the baseline; change its arguments."
-    if flags.get("lr_scaling", "none") != "none":
-        yield f"--lr-scaling {flags['lr_scaling']}: the script sets its own learning rate."
     if flags.get("fresh_data"):
         yield "--fresh-data is for a model.py; each process of a script builds its data anyway."
     if flags.get("min_accuracy") is not None:

@@ -22,7 +22,6 @@ from autotune.console.interrupts import interrupts, unwind_on_sigterm
 from autotune.console.lines import (
     answer_lines,
     estimate,
-    not_enough_result,
     observing_line,
     plan_lines,
     result,
@@ -46,7 +45,7 @@ from autotune.searching.confirmation.conclusion import path_so_far
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.search import search as search_events
 from autotune.study.storage import check_storage, file_of, study_lock
-from autotune.values.errors import NotSearchedEnoughError, StudyMismatchError
+from autotune.values.errors import StudyMismatchError
 
 _NOTHING_FEASIBLE = 3
 
@@ -95,13 +94,6 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
     "A model.py": [
         common.BASELINE,
         option("--min-accuracy", "Require at least this value of evaluate().", float),
-        option(
-            "--lr-scaling",
-            "Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for "
-            "Adam.",
-            click.Choice(LR_RULES),
-            "none",
-        ),
         common.FRESH_DATA,
     ],
     "Quality and memory": [
@@ -124,6 +116,13 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
             "vary them (free). Default: keep if your settings accumulate gradients, else free.",
             flag_types.effective_batch,
             metavar="free|keep|N",
+        ),
+        option(
+            "--lr-scaling",
+            "Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for "
+            "Adam. A script takes it through its flag, which is found, or named by --map lr=--lr.",
+            click.Choice(LR_RULES),
+            "none",
         ),
         option(
             "--memory-limit",
@@ -313,10 +312,6 @@ def execute_search(
     try:
         with interrupts(stop):
             last = run_search(options, progress, devices, stop)
-    except NotSearchedEnoughError as error:
-        if as_json:
-            sys.stdout.write(not_enough_result(error) + "\n")
-        raise
     except (KeyboardInterrupt, SystemExit):
         with suppress(OSError):  # the search may end because the terminal is gone
             so_far = path_so_far(options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,34 +12,53 @@ from autotune.commands import common, execute
 from autotune.console import tables
 from autotune.console.progress import signs_of_life
 from autotune.context.inspection import inspect, inspection
+from autotune.knobs.base import spelled
 from autotune.process.common.interpreter import SEARCHES, check_torch
 from autotune.values.outcome import Inspected
+from autotune.values.text import json_text
 
 
 @click.command(
     params=[
         click.Argument(["model"], type=common.PATH, required=False),
         common.DEVICE,
+        common.JSON,
     ]
 )
-def settings(model: Path | None, device: str) -> None:
+def settings(model: Path | None, device: str, as_json: bool) -> None:
     """List the settings and their values on this machine; with MODEL, also what it cannot use."""
     if model is not None:
         common.check_model(model)
     inspected = _inspected(device, model)
-    tables.show_knobs(inspected.machine, inspected.workload)
+    _show("settings", tables.knob_rows(inspected.machine, inspected.workload), as_json)
 
 
-@click.command()
-def spaces() -> None:
+@click.command(params=[common.JSON])
+def spaces(as_json: bool) -> None:
     """List the shipped search spaces."""
-    tables.show_spaces()
+    _show("spaces", tables.space_rows(), as_json)
 
 
-@click.command(params=[common.DEVICE])
-def doctor(device: str) -> None:
+@click.command(params=[common.DEVICE, common.JSON])
+def doctor(device: str, as_json: bool) -> None:
     """Show what autotune finds on this machine: device, cores, memory, PyTorch."""
-    tables.show_machine(_inspected(device, None).machine)
+    machine = _inspected(device, None).machine
+    if as_json:
+        click.echo(json_text({"machine": asdict(machine)}))
+    else:
+        tables.show_machine(machine)
+
+
+def _show(name: str, rows: Sequence[tables.Row], as_json: bool) -> None:
+    """Print rows as a table, or as JSON: a list of objects below `name`."""
+    if as_json:
+        click.echo(json_text({name: rows}))
+    else:
+        cells = [
+            [cell if isinstance(cell, str) else spelled(cell) for cell in row.values()]
+            for row in rows
+        ]
+        tables.print_rows(cells, list(rows[0]))
 
 
 def _inspected(device: str, model: Path | None) -> Inspected:

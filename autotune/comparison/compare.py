@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from autotune.comparison import rounds as paired
 from autotune.comparison.race import with_rounds
-from autotune.configuration.best_config import read_best
+from autotune.configuration.best_config import Baseline, BestConfig, Throughput, read_best
 from autotune.configuration.job import Job, Measure
 from autotune.configuration.script import Script, ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
@@ -22,7 +23,7 @@ from autotune.context.workload import Traits
 from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import Measurement, rate_of
 from autotune.values.outcome import Failure, Lost, Observed, describe
 from autotune.values.statistics import Interval
 
@@ -42,6 +43,8 @@ class Side:
     """Interval of the speed-up that a best.yaml states; None if there is none."""
     is_edited: bool = False
     """True if settings of a best.yaml were edited, so that what it states is not of these."""
+    best: BestConfig | None = field(default=None, compare=False)
+    """Content of the best.yaml; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,12 @@ class ComparisonOptions:
     """Processes that train together; 0: as many as `launch` starts."""
     launch: str | None = None
     """Command of a launcher that starts them; None for those of this host."""
+    require_faster: bool = False
+    """True if A has to be as fast as was claimed, see `is_met`."""
+    against: BestConfig | None = None
+    """Result whose recorded rates those of now are compared with; None for no such result."""
+    max_regression: float | None = None
+    """Share by which A may be slower than `against` recorded, else than B; None for no limit."""
 
     @property
     def resources(self) -> Resources:
@@ -78,6 +87,26 @@ class ComparisonOptions:
             return comparison.is_faster
         return still_holds(comparison, self.a.confirmed)
 
+    def speed(self, comparison: paired.PairedComparison) -> tuple[float, Interval]:
+        """Return A's speed over the one that `against` recorded, else over B's, with an interval.
+
+        The interval has the noise of both measurements. The machine's own changes between the two
+        days are not in it.
+        """
+        if self.against is None:
+            return comparison.ratio, comparison.interval
+        return over_recorded(comparison.candidate, self.against.evidence.best)
+
+    def has_regressed(self, comparison: paired.PairedComparison) -> bool:
+        """Return whether A is slower by more than is allowed, and slower beyond the noise."""
+        ratio, (_, high) = self.speed(comparison)
+        return self.max_regression is not None and ratio < 1 - self.max_regression and high < 1
+
+    def passes(self, comparison: paired.PairedComparison) -> bool:
+        """Return whether A is as fast as the user asked for."""
+        is_fast = self.is_met(comparison) or not self.require_faster
+        return is_fast and not self.has_regressed(comparison)
+
 
 def side_of(best: Path | None) -> Side:
     """Return the side for a best.yaml; without one, the workload's own settings.
@@ -89,11 +118,21 @@ def side_of(best: Path | None) -> Side:
         return Side("your settings", None)
     answer = read_best(best)
     if answer.edits and not answer.keeps_baseline:
-        return Side(str(best), answer.training_config, is_edited=True)
+        return Side(str(best), answer.training_config, is_edited=True, best=answer)
     confirmed = None if answer.keeps_baseline else answer.evidence.speedup.ci95
     if (to_loss := answer.evidence.time_to_loss) and confirmed:
         confirmed = to_loss.throughput_ci95  # rounds tell nothing of the samples to a loss
-    return Side(str(best), answer.training_config, confirmed)
+    return Side(str(best), answer.training_config, confirmed, best=answer)
+
+
+def over_recorded(
+    runs: Sequence[Measurement], recorded: Throughput | Baseline
+) -> tuple[float, Interval]:
+    """Return the rate of these processes over a recorded one, with the interval of both."""
+    rate, now = rate_of(runs)
+    ratio = rate / recorded.samples_per_second
+    half = math.hypot(*(math.log(high / low) / 2 for low, high in (now, recorded.ci95)))
+    return ratio, (ratio * math.exp(-half), ratio * math.exp(half))
 
 
 def still_holds(comparison: paired.PairedComparison, confirmed: Interval | None) -> bool:

@@ -222,8 +222,7 @@ def _learning_rate_text(best: BestConfig) -> str | None:
         return None
     if factor != 1:
         return f"times {factor:g}; batch {own} -> {new}"
-    is_script = best.provenance.arguments_sha256 is not None
-    return f"unchanged; batch {own} -> {new}: check it{'' if is_script else ', or --lr-scaling'}"
+    return f"unchanged; batch {own} -> {new}: check it, or --lr-scaling"
 
 
 def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:

@@ -264,10 +264,14 @@ class Searched(Part):
 
 
 class LearningRate(Part):
-    """Scaling of the learning rates of model.py, in trials and short trainings alike."""
+    """Scaling of the learning rates, in trials and short trainings alike."""
 
     rule: LrRule = "none"
     factor: float = 1.0
+    flag: str | None = None
+    """Flag of a script for its learning rate; None for a model.py."""
+    value: float | None = None
+    """Value of that flag in the untouched script."""
 
 
 UNCHANGED = "unchanged"

@@ -77,6 +77,14 @@ def objective(value: object) -> str:
     return str(value)
 
 
+def share(value: object) -> float:
+    """Return a share below 1, from "5%" or "0.05"."""
+    amount, _ = _amount(value)
+    if amount is None or amount >= 1:
+        raise click.BadParameter(f"{value!r} is not a share; write 5% or 0.05.")
+    return amount
+
+
 def effective_batch(value: object) -> EffectiveBatch:
     """Return samples of an optimizer step: free, keep, or a number above zero."""
     if value in ("free", "keep"):

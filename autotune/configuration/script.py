@@ -69,6 +69,24 @@ class Script:
     replaces it by that folder."""
     keep: Keep | None = None
     """Place for files that the script would overwrite; the runner names it."""
+    learning_rates: tuple[float, ...] = ()
+    """Rate that each group of the optimizer must have in the first step; empty for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateFlag:
+    """The script's flag for its learning rate."""
+
+    flag: Flag
+    value: float = 0.0
+    """Its value in the untouched script; 0 before that was observed."""
+    rates: tuple[float, ...] = ()
+    """Rate of each group of the optimizer there."""
+
+    def scaled(self, arguments: Sequence[str], factor: float) -> tuple[str, ...]:
+        """Return the arguments with the rate that they give, else that of then, times `factor`."""
+        own = float(self.flag.given(arguments) or self.value)
+        return tuple(self.flag.put(arguments, float(f"{factor * own:.9g}")))
 
 
 Quality = Literal["evaluate", "held_out_loss", "training_loss", "metric_regex"]
@@ -141,6 +159,8 @@ class ScriptOptions:
     """True if no trained model is kept, so that nothing needs a quality."""
     watch_seconds: float = 0.0
     """Seconds for which the observed run is to watch the training's loop."""
+    rate: RateFlag | None = None
+    """Flag by which the learning rate follows the batch size; None if it does not."""
 
     @property
     def judge(self) -> Judge:
@@ -185,6 +205,14 @@ class ScriptOptions:
             edits=edits_of(self.flags, settings),
             calls=tuple((calls_of(self.flags, settings) | calls).items()),
         )
+
+    def at_rate(self, call: Script, factor: float) -> Script:
+        """Return the call with the learning rate times `factor`, which is read back."""
+        if self.rate is None or factor == 1:
+            return call
+        arguments = self.rate.scaled(call.arguments, factor)
+        rates = tuple(factor * rate for rate in self.rate.rates)
+        return replace(call, arguments=arguments, learning_rates=rates)
 
     def identity(self, judge: Judge) -> dict[str, object]:
         """Return the script's part of a study's identity: its options and its config files.

@@ -6,7 +6,6 @@ too.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS
 from autotune.calling.arguments import is_secret
-from autotune.comparison.compare import ComparisonOptions
+from autotune.comparison.compare import ComparisonOptions, over_recorded
 from autotune.comparison.race import ROUND_COUNTS
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import answer_words
@@ -35,11 +34,18 @@ from autotune.searching.run.diagnosis import NEGLIGIBLE, Diagnosis, limits_of
 from autotune.searching.run.time_budget import RUNS, needed_trials
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
-from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.outcome import Observed, Surroundings
 from autotune.values.statistics import Interval
-from autotune.values.text import by_reason, flag_of_seconds, readable, rounds_text, size, span
+from autotune.values.text import (
+    by_reason,
+    flag_of_seconds,
+    json_text,
+    readable,
+    rounds_text,
+    size,
+    span,
+)
 
 # Most paths that a line names, and findings of a profile.
 _MOST, _MOST_FINDINGS = 5, 6
@@ -431,9 +437,6 @@ def _remark(event: events.Event) -> str:
     raise AssertionError(f"no line for {event}")
 
 
-SCHEMA_VERSION = 1
-
-
 def answer_lines(event: events.Answered | events.NothingFeasible) -> list[str]:
     """Return the result of a search in a few lines."""
     if isinstance(event, events.NothingFeasible):
@@ -485,15 +488,7 @@ def result(event: events.Answered | events.NothingFeasible) -> str:
         }
         if event.seconds is not None:
             data["seconds"] = readable(event.seconds)
-    return json.dumps({"schema_version": SCHEMA_VERSION, **data})
-
-
-def not_enough_result(error: NotSearchedEnoughError) -> str:
-    """Return the end of a search without a result as one JSON object for programs."""
-    data = {"answer": "not searched enough", "reason": str(error), "measured": error.measured}
-    return json.dumps(
-        {"schema_version": SCHEMA_VERSION, **data, "time_budget": error.seconds or None}
-    )
+    return json_text(data)
 
 
 def last_round_line(before: PairedComparison, comparison: PairedComparison) -> str:
@@ -510,18 +505,32 @@ def comparison_line(options: ComparisonOptions, comparison: PairedComparison) ->
         f"{options.a.label} is {comparison.ratio:.2f}x as fast as {options.b.label} "
         f"({low:.2f} to {high:.2f}, {rounds_text(len(comparison.ratios), comparison.disturbed)})"
     )
-    if options.b.config is not None or options.a.confirmed is None:
-        return line
-    low, high = options.a.confirmed
-    state = "still holds" if options.is_met(comparison) else "no longer holds"
-    return f"{line}; previously confirmed {low:.2f} to {high:.2f}, which {state}"
+    if options.b.config is None and options.a.confirmed is not None:
+        low, high = options.a.confirmed
+        state = "still holds" if options.is_met(comparison) else "no longer holds"
+        line += f"; previously confirmed {low:.2f} to {high:.2f}, which {state}"
+    return "; ".join([line, *_regression(options, comparison)])
+
+
+def _regression(options: ComparisonOptions, comparison: PairedComparison) -> Iterator[str]:
+    """Yield A's speed over the recorded one, and whether it is slower by more than allowed."""
+    if options.against is not None:
+        evidence = options.against.evidence
+        ratio, (low, high) = options.speed(comparison)
+        rate = f"{evidence.best.samples_per_second:g} {evidence.rate_unit}"
+        yield f"{ratio:.2f}x the recorded {rate} ({low:.2f} to {high:.2f})"
+        if options.b.config is None:
+            own, _ = over_recorded(comparison.baseline, evidence.baseline)
+            yield f"your settings run at {own:.2f}x their recorded rate"
+    if options.max_regression is not None:
+        state = "more" if options.has_regressed(comparison) else "not shown to be more"
+        yield f"the regression is {state} than {100 * options.max_regression:g} %"
 
 
 def comparison_result(options: ComparisonOptions, comparison: PairedComparison) -> str:
     """Return a comparison as one JSON object for programs."""
     sides = {"a": (options.a, comparison.candidate), "b": (options.b, comparison.baseline)}
     data: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
         "ratio": comparison.ratio,
         "ci95": list(comparison.interval),
         "rounds": len(comparison.ratios),
@@ -530,11 +539,16 @@ def comparison_result(options: ComparisonOptions, comparison: PairedComparison) 
         "ratios": list(comparison.ratios),
         "confirmed_faster": comparison.is_faster,
         "still_holds": None if options.a.is_edited else options.is_met(comparison),
+        "regressed": None if options.max_regression is None else options.has_regressed(comparison),
     }
+    if options.against is not None:
+        ratio, interval = options.speed(comparison)
+        recorded = options.against.evidence.best.samples_per_second
+        data["against"] = {"samples_per_second": recorded, "ratio": ratio, "ci95": list(interval)}
     for name, (side, runs) in sides.items():
         data[name] = {
             "settings": side.label,
             "samples_per_second": median(run.samples_per_second for run in runs),
             "peak_memory_bytes": max(run.peak_memory_bytes for run in runs),
         }
-    return json.dumps(data)
+    return json_text(data)

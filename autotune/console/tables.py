@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from textwrap import TextWrapper
 
 from rich.console import Console
@@ -19,6 +20,8 @@ from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
 from autotune.values.text import clean, size
 
+Row = dict[str, Value]
+"""Cells of a table by the names of its columns."""
 _WIDTH_OF_A_PIPE = 100_000
 # As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
 _INDENT_OF_FACTS = 14 * " "
@@ -26,26 +29,28 @@ _INDENT_OF_FACTS = 14 * " "
 _UNFOLDED = ("  use it ", "  next ")
 
 
-def show_knobs(machine: Machine, facts: WorkloadFacts | None) -> None:
-    """Print each setting with its values here, or why it is fixed."""
+def knob_rows(machine: Machine, facts: WorkloadFacts | None) -> list[Row]:
+    """Return each setting with its values here, or why it is fixed, by the names of columns."""
     rows = [
-        (knob.name, spelled(knob.default), _domain(knob, machine, facts), knob.summary)
-        for knob in ALL_KNOBS
+        (knob.name, knob.default, _domain(knob, machine, facts), knob.summary) for knob in ALL_KNOBS
     ]
     for space, path in shipped_spaces().items():
         offers = read_space(path).own.offers
         for knob in own_knobs(offers):
             values = _domain(knob, machine, facts, offers[knob.name])
             about = f"Environment variable that --space {space} varies."
-            rows.append((knob.name, spelled(knob.default), values, about))
-    print_rows(rows, ("setting", "default", "values on this machine", "meaning"))
+            rows.append((knob.name, knob.default, values, about))
+    columns = ("setting", "default", "values on this machine", "meaning")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def show_spaces() -> None:
-    """Print the shipped search spaces."""
+def space_rows() -> list[Row]:
+    """Return the shipped search spaces by the names of columns."""
     spaces = {name: read_space(path) for name, path in shipped_spaces().items()}
-    rows = [(name, str(s.trials), ", ".join(s.offers), s.about) for name, s in spaces.items()]
-    print_rows(rows, ("space", "trials", "settings", "about"))
+    return [
+        {"space": name, "trials": s.trials, "settings": ", ".join(s.offers), "about": s.about}
+        for name, s in spaces.items()
+    ]
 
 
 def show_machine(machine: Machine) -> None:

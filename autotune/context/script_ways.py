@@ -13,12 +13,13 @@ from itertools import zip_longest
 from pathlib import Path
 
 from autotune.calling.arguments import whole_numbers
-from autotune.calling.flag import CALL, Flag
+from autotune.calling.flag import CALL, LEARNING_RATE, Flag
 from autotune.configuration.best_config import BestConfig
 from autotune.configuration.mismatch import digests_of_arguments
 from autotune.configuration.script import (
     BY_FLAG_ONLY,
     Judge,
+    RateFlag,
     Script,
     ScriptOptions,
     is_harmless,
@@ -36,6 +37,7 @@ from autotune.values.text import by_reason, did_you_mean
 
 _SCALED = "float16"
 _NOT_TOLD = "the phases of this script's steps cannot be separated"
+_NUMBER = re.compile(r"\d*\.?\d+(e[-+]?\d+)?", re.ASCII)
 _NEEDS_METRIC = "the training loss cannot compare that, so it needs --metric-regex"
 _TRAINER = ".TrainingArguments."
 # Names of flags, without dashes and what stands before the last dot.
@@ -47,6 +49,7 @@ _NAMES: Mapping[str, re.Pattern[str]] = {
     "accumulation_steps": re.compile(
         r"(grad(ient)?_)?accum(ulate|ulation)?(_steps|_iter|_grad_batches)?"
     ),
+    LEARNING_RATE: re.compile(r"((base|init|initial|max|peak)_?)?(lr|learning_?rate)"),
 }
 
 
@@ -77,11 +80,15 @@ class ScriptTraits(Traits):
         every = (*self.script.flags, *flags)
         return replace(self, script=replace(self.script, flags=every, preset=()))
 
-    def call(self, config: TrainingConfig | None) -> Script:
+    def scaling_rates(self) -> ScriptTraits:
+        return replace(self, script=with_rate(self.script, self.seen))
+
+    def call(self, config: TrainingConfig | None, lr_factor: float = 1.0) -> Script:
         if config is None:
             return self.script.untouched()
         # A value of the script's own gives way to another one.
-        return self.script.call(config, self.asked(config), self.seen.workload.baseline)
+        found = self.script.call(config, self.asked(config), self.seen.workload.baseline)
+        return self.script.at_rate(found, lr_factor)
 
     def stages(self, processes: int) -> Diagnosed | Rejected:
         if processes > 1:
@@ -242,6 +249,32 @@ def mapped(
     return traits.with_flags(flags), (*lacking, *doubts)
 
 
+def with_rate(script: ScriptOptions, observed: Observed) -> ScriptOptions:
+    """Return the script with its flag for the learning rate, and the rates that were observed.
+
+    Without a map, it is the only flag that is named so and has the rate of a group's optimizer.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    rates, seen = observed.learning_rates, list(observed.surroundings.flags)
+    known = [*seen, *_written(script.arguments, observed.surroundings)]
+    if (given := script.rate) is not None:
+        named = [flag for flag in known if given.flag.words[0] in flag.names]
+        value = next((one.value for one in named if one.value), max(rates, default=0.0))
+        return replace(script, rate=RateFlag(given.flag, float(value), rates))
+    found = [one for one in known if one.value in rates and _is_name_of(LEARNING_RATE, one)]
+    if len(found) == 1 and script.proposes:
+        flag = Flag(LEARNING_RATE, _spelling(found[0], script.arguments))
+        return replace(script, rate=RateFlag(flag, float(found[0].value or 0.0), rates))
+    several = " and ".join(_spelling(one, script.arguments) for one in found)
+    raise UsageError(
+        f"--lr-scaling: {several or 'no flag of the script'} "
+        f"{'both have' if several else 'has'} the learning rate of its optimizer "
+        f"({', '.join(map(str, rates)) or 'it has none'}). Name the flag with --map lr=--FLAG."
+    )
+
+
 def judge_of(script: ScriptOptions, observed: Observed) -> Judge:
     """Return what judges an observed script: what was asked, or its loss if that is able to."""
     asked, loss = script.judge, observed.loss
@@ -336,7 +369,8 @@ def _written(arguments: Sequence[str], surroundings: Surroundings) -> Iterator[S
         name, equals, value = word.partition("=")
         if name not in known and (equals or name.startswith("-")):
             text = value if equals else after
-            number = int(text) if text.isascii() and text.isdigit() else None
+            number = float(text) if _NUMBER.fullmatch(text) else None
+            number = int(text) if text.isascii() and text.isdigit() else number
             yield ScriptFlag((f"{name}=" if equals and name.startswith("-") else name,), number)
 
 

@@ -130,14 +130,15 @@ class SearchContext:
         workload = self.options.workload
         all_train = ranks.is_of_all(task, config)
         config = config if all_train else config.alone
+        factor = self.lr_factor(config)
         job = Job(
             task=task,
             device=self.machine.device,
             model_path=str(workload.model_path.resolve()),
-            script=self.traits.call(config),
+            script=self.traits.call(config, factor),
             config=config.as_dict(),
             seed=self.options.sampling.seed,
-            lr_factor=self.lr_factor(config),
+            lr_factor=factor,
             memory_limit_bytes=self.memory_limit_bytes,
             host_limit_bytes=self.options.resources.host_bytes_per_trial(self.machine),
             deadline_seconds=deadline_seconds or self.options.budget.trial_timeout_seconds,
@@ -170,6 +171,8 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         folder = options.study.folder / "trials" / "inspect"
     wanted = _wanted(options, file)
     traits, found, start_seconds, notes = look(workload, options.resources, runner, folder, wanted)
+    if workload.lr_scaling != "none":
+        traits = traits.scaling_rates()
     # A launcher decides how many processes it starts.
     resources = replace(options.resources, processes=traits.seen.processes)
     options = replace(options, resources=resources) if resources.launch else options

@@ -50,7 +50,11 @@ class Traits:
     settings_in = "the file or BASELINE"
     """Place of the user's own settings, for a message."""
 
-    def call(self, config: TrainingConfig | None) -> Script | None:
+    def scaling_rates(self) -> Traits:
+        """Return the traits with the flag of a script for its learning rate."""
+        return self
+
+    def call(self, config: TrainingConfig | None, lr_factor: float = 1.0) -> Script | None:
         """Return the call of a script under a configuration; None: without any setting."""
         return None
 

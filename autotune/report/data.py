@@ -19,9 +19,11 @@ from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
+from autotune.study import history
 from autotune.study.archive import Archive, StudyPlace, read_archive
 from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog
 from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.history import ConfirmedRate
 from autotune.study.identity import Identity
 from autotune.values.measurement import Measurement
 from autotune.values.statistics import Interval
@@ -72,6 +74,8 @@ class ReportData:
     """Remarks for the reader on the sources of the report."""
     path: Path | None = None
     """The best.yaml of the study; None if none was found."""
+    rates: tuple[ConfirmedRate, ...] = ()
+    """Rates of the study's results that searches and comparisons confirmed, the oldest first."""
 
     @cached_property
     def trials(self) -> tuple[FinishedTrial, ...]:
@@ -281,7 +285,8 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
         uneven = steps.remark and f"your settings: {steps.remark}" if steps else None
         told = (baselines_apart(archive.notes), held_back, uneven)
         remarks += [f"Note: {remark}." for remark in told if remark]
-    return ReportData(archive, best, tuple(remarks), place.answer)
+    rates = () if place.folder is None else history.read(place.folder)
+    return ReportData(archive, best, tuple(remarks), place.answer, rates)
 
 
 def _from_answer(place: StudyPlace) -> ReportData:
@@ -290,7 +295,8 @@ def _from_answer(place: StudyPlace) -> ReportData:
     archive = Archive(best.provenance.study, str(place.answer))
     edits = (f"Edited since the search, and not measured: {one}." for one in edited(best))
     remarks = (f"Read only {place.answer}, which has no trials.", *edits)
-    return ReportData(archive, best.as_measured(), remarks, place.answer)
+    rates = history.read(place.answer.parent)
+    return ReportData(archive, best.as_measured(), remarks, place.answer, rates)
 
 
 def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:

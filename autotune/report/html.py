@@ -34,6 +34,7 @@ _LANE = 26.0
 _MOST_WHISKERS, _MOST_REASON = 120, 120
 # A limit above this many times the highest peak is not drawn, to leave the marks room.
 _FAR = 1.5
+_MOST_DATES = 6
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 Point = tuple[float, float]
@@ -102,6 +103,7 @@ class Plot:
     """Line at the end of what is allowed, with its name."""
     lane: float = 0.0
     """Height of the lane for trials without a rate, below the lowest one."""
+    y_name: str = "speed-up over your settings"
 
 
 def history(data: ReportData) -> Plot | None:
@@ -166,6 +168,29 @@ def against_memory(data: ReportData) -> Plot | None:
         _steps(places[trial.number] for trial in data.pareto_best),
         "front",
         limit=(x.at(limit / unit), f"limit {size(limit)}") if near and limit is not None else None,
+    )
+
+
+def over_time(data: ReportData) -> Plot | None:
+    """Return the confirmed rates in the order in which they were measured; None below two."""
+    rates = data.rates
+    if len(rates) < 2:  # noqa: PLR2004
+        return None
+    x = Scale(-0.5, len(rates) - 0.5, _LEFT, _RIGHT)
+    y = Scale(0.0, 1.08 * max(rate.ci95[1] for rate in rates), _BOTTOM, _TOP)
+    places = [(x.at(n), y.at(rate.samples_per_second)) for n, rate in enumerate(rates)]
+    dates = range(0, len(rates), math.ceil(len(rates) / _MOST_DATES))
+    tips = [f"{rate.command}: {rate.described(data.rate_unit)}" for rate in rates]
+    return Plot(
+        f"{len(rates)} confirmed rates over time",
+        "date",
+        [(x.at(n), rates[n].date[:10]) for n in dates],
+        y.ticks(6),
+        [Mark(*place, "answer", tip) for place, tip in zip(places, tips, strict=True)],
+        places,
+        "front",
+        whiskers=[(x.at(n), y.at(one.ci95[0]), y.at(one.ci95[1])) for n, one in enumerate(rates)],
+        y_name=data.rate_unit,
     )
 
 
@@ -244,6 +269,7 @@ def page(data: ReportData) -> str:
         next_step=next_step(data),
         history=history(data),
         memory=against_memory(data),
+        over_time=over_time(data),
         stages=stages,
         most_of_a_stage=_most(stages),
         total_seconds=sum(phase.seconds for phase in data.phases),

@@ -15,9 +15,8 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData, failure_kind
 from autotune.study.finished import FinishedTrial
-from autotune.values.text import readable
+from autotune.values.text import SCHEMA_VERSION, readable
 
-SCHEMA_VERSION = 1
 _OF_RUN = ("joules_per_sample", "machine_speed", "compile_seconds")
 _OF_TRIAL = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
 
@@ -51,6 +50,7 @@ def json_text(data: ReportData) -> str:
         "confirmation": data.archive.notes.confirmation or {},
         "failures": data.failures,
         "phases": data.phases,
+        "confirmed_rates": data.rates,
     }
     return TypeAdapter(Any).dump_json(told, indent=1).decode() + "\n"
 

@@ -186,6 +186,14 @@ class ObservedTraining:
         return [weight for group in self.optimizer.param_groups for weight in group["params"]]
 
     @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """Learning rate of each of the optimizer's groups, before any schedule."""
+        if self.is_updated_by_hand:
+            return ()
+        groups = self.optimizer.param_groups
+        return tuple(float(group.get("initial_lr", group.get("lr")) or 0.0) for group in groups)
+
+    @property
     def scaler(self) -> torch.amp.GradScaler:
         """A new scaler, enabled beside float16; the script's own scales beside any format."""
         is_on = self.autocast_dtype is torch.float16

@@ -1,7 +1,7 @@
 """Record what surrounds a script's training: flags, files that it writes, trackers.
 
 Flags are those of argparse and its subclasses (HfArgumentParser), jsonargparse, click, Hydra, and
-tyro's dataclasses. Of their values only whole numbers are kept, because others may be secrets.
+tyro's dataclasses. Of their values only numbers are kept, because others may be secrets.
 
 Results of a trial stay out of the places of real trainings: wandb and Comet are switched off.
 MLflow, Neptune, ClearML, Trackio and TensorBoard write into the trial's folder. A mode or a place
@@ -233,7 +233,7 @@ class ScriptFlags:
 
 
 def _flag(names: tuple[str, ...], value: object) -> ScriptFlag:
-    number = value if type(value) is int else None
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     return ScriptFlag(names, number, is_open=value is None)
 
 

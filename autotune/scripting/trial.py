@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -84,6 +84,7 @@ class Trial:
         self._requests: Requests | None = None
         self._steps_left = 0
         self._start = self._launched = self._trains = 0.0
+        self._rates: tuple[float, ...] = ()
         self._changes = 0
         place = this_place() if job.is_of_ranks else None
         self._processes = 1 if place is None else place.size
@@ -199,6 +200,11 @@ class Trial:
         memory.limit_device_memory(self.observed.device, self.job.memory_limit_bytes)
         if why := obstacle(self._processes):
             self._leave(outcomes.UserError(why, ""))
+        self._rates = self.observed.learning_rates
+        assert self.job.script is not None
+        wanted = self.job.script.learning_rates
+        if wanted and not _are_equal(wanted, self._rates):
+            self._leave(outcomes.NotApplied("lr", _listed(wanted), _listed(self._rates)))
         self.losses.world = joined(self.job.deadline_seconds)
 
     def _with_start(self, outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
@@ -207,6 +213,7 @@ class Trial:
             return outcome
         return replace(
             outcome,
+            learning_rates=self._rates,
             start_seconds=self._trains - self._launched,
             import_seconds=self._start - self._launched,
         )
@@ -280,6 +287,16 @@ class Trial:
         if not math.isfinite(found):
             return outcomes.NonFinite(f"the quality that it printed is {found}")
         return outcomes.Probed((found,), time.monotonic() - self._start)
+
+
+def _are_equal(wanted: Sequence[float], found: Sequence[float]) -> bool:
+    """Return whether learning rates agree, however a script computes them."""
+    pairs = zip(wanted, found, strict=False)
+    return len(wanted) == len(found) and all(math.isclose(*p, rel_tol=1e-6) for p in pairs)
+
+
+def _listed(rates: Iterable[float]) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in dict.fromkeys(rates))
 
 
 class _Printed:

@@ -22,6 +22,11 @@ class AutotuneError(Exception):
 
     exit_code = 1
 
+    @property
+    def result(self) -> dict[str, object]:
+        """Return the error as fields of a JSON object."""
+        return {"error": str(self)}
+
 
 class UsageError(AutotuneError):
     """A flag, a file or a search space cannot be used as given."""
@@ -80,3 +85,10 @@ class NotSearchedEnoughError(AutotuneError):
         """Number of configurations measured, without the user's settings."""
         self.seconds = seconds
         """Estimated time budget, in seconds, that would be enough; 0 if unknown."""
+
+    @property
+    def result(self) -> dict[str, object]:
+        """Return the end of the search as fields of a JSON object."""
+        needed = self.seconds or None
+        data = {"answer": "not searched enough", "reason": str(self), "measured": self.measured}
+        return {**data, "time_budget": needed}

@@ -18,6 +18,9 @@ _SEEN_OFTEN = 4
 FEWEST_STEPS = 6
 """Fewer steps do not show which of them are slow."""
 
+# Processes whose rates give an interval.
+_ENOUGH_RUNS = 4
+
 # Steps that a log has room for: of the shortest ones those of all blocks of a trial.
 _MOST_STEPS = 1 << 16
 
@@ -440,6 +443,16 @@ def telling_blocks(blocks: tuple[Block, ...], flags: Container[str]) -> tuple[Bl
 def seconds_per_sample(blocks: Sequence[Block]) -> float:
     """Return the seconds over the samples of these blocks."""
     return ratio_of([(block.seconds, block.counted_samples) for block in blocks])
+
+
+def rate_of(runs: Sequence[Measurement]) -> tuple[float, Interval]:
+    """Return the mean samples per second of these processes, with its 95 % interval.
+
+    The interval is over the processes; of fewer than four, over all their blocks.
+    """
+    paces = [(1.0, run.seconds_per_sample) for run in runs]
+    blocks = [(1.0, 1 / rate) for run in runs for rate in run.block_rates]
+    return ratio_of(paces), ratio_interval(blocks if len(runs) < _ENOUGH_RUNS else paces)
 
 
 def disturbance_of(runs: Iterable[Measurement]) -> str:

@@ -35,8 +35,8 @@ class ScriptFlag:
 
     names: tuple[str, ...]
     """Spellings, such as -b and --batch-size."""
-    value: int | None
-    """Value in the observed run; None if it is no whole number."""
+    value: int | float | None
+    """Value in the observed run; None if it is no number."""
     is_open: bool = False
     """True if it has no value there, so that the script itself chooses one."""
 
@@ -392,6 +392,8 @@ class Observed:
     surroundings: Surroundings = field(default_factory=Surroundings)
     processes: int = 1
     """Processes in which it trains."""
+    learning_rates: tuple[float, ...] = ()
+    """Learning rate of each group of its optimizer in the first step, before any schedule."""
     kind: Literal["observed"] = "observed"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import signal
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+SCHEMA_VERSION = 1
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _MINUTE, _HOUR = 60, 3600
@@ -21,6 +23,11 @@ _CONTROL = re.compile(
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 _PASSWORD = re.compile(r"(\w://[^\s/:@]*:)[^\s@]+@|((?:password|passwd|pwd)=)[^\s&;'\"]+", re.I)
+
+
+def json_text(data: Mapping[str, object]) -> str:
+    """Return a command's result for programs: one JSON object on one line, with its version."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **data})
 
 
 def size(count: int) -> str:

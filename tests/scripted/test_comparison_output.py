@@ -5,6 +5,7 @@ import shutil
 from contextlib import chdir
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
@@ -45,10 +46,10 @@ def compare(tmp_path, monkeypatch):
     for name, config in (("large.yaml", LARGE), ("small.yaml", SMALL)):
         write_best(found_here(best_config(config, SMALL), model), Path(name))
 
-    def compared(timing, *words):
+    def compared(timing, *words, claims=("--require-faster",)):
         runner = Runner(timing)
         monkeypatch.setattr("autotune.commands.execute.SubprocessRunner", lambda *_, **__: runner)
-        words = ("model.py", "large.yaml", *words, "--rounds", "6", "--json", "--require-faster")
+        words = ("model.py", "large.yaml", *words, "--rounds", "6", "--json", *claims)
         return command("compare", *words), runner
 
     return compared
@@ -100,6 +101,64 @@ def test_an_answer_alone_has_to_be_as_fast_as_was_confirmed(compare):
     assert done.err.splitlines()[-1].endswith(said)
     done, _ = compare(lambda number: at(100 * ratios[number]), "small.yaml")
     assert done.code == NOT_FASTER, "of two answers, the first has to be faster"
+
+
+@pytest.mark.parametrize(
+    ("rate", "code", "state"), [(144, 0, "not shown to be more"), (120, 8, "more")]
+)
+def test_a_rate_far_below_the_recorded_one_fails_a_job(compare, rate, code, state):
+    flags = ("--against", "large.yaml", "--max-regression", "5%")
+    done, _ = compare(lambda _: at(rate), *flags, claims=())
+    assert done.code == code, done.err
+    said = done.err.splitlines()[-1]
+    assert f"{rate / 150:.2f}x the recorded 150 samples/s" in said
+    assert "your settings run at 1.00x their recorded rate" in said
+    assert said.endswith(f"the regression is {state} than 5 %")
+    against = result_of(done)["against"]
+    assert (against["samples_per_second"], against["ratio"]) == (150.0, pytest.approx(rate / 150))
+    low, high = against["ci95"]
+    assert low * high == pytest.approx(against["ratio"] ** 2)
+    assert high / against["ratio"] >= 151 / 150, "the noise of the record counts, too"
+    assert result_of(done)["regressed"] is bool(code)
+
+
+def test_a_slower_rate_within_the_noise_is_no_regression(compare):
+    rates = [90, 210, 95, 160, 120, 180]
+    flags = ("--max-regression", "0.05", "--against", "large.yaml")
+    done, _ = compare(lambda number: at(rates[number]), *flags, claims=())
+    result = result_of(done)
+    assert result["against"]["ratio"] < 0.95
+    assert (done.code, result["regressed"]) == (0, False)
+
+
+def test_another_file_that_is_slower_fails_a_job_that_allows_less(compare):
+    for most, code in (("15%", 0), ("5%", NOT_FASTER)):
+        done, _ = compare(lambda _: at(90), "small.yaml", "--max-regression", most, claims=())
+        assert (done.code, result_of(done)["regressed"]) == (code, bool(code))
+    refused = command("compare", "model.py", "--against", "large.yaml", "--max-regression", "100%")
+    assert "'100%' is not a share; write 5% or 0.05" in refused.err
+
+
+def test_each_comparison_adds_its_rate_to_the_history_that_a_report_shows(compare, tmp_path):
+    for rate in (150, 120):
+        compare(lambda _, now=rate: at(now), "--against", "large.yaml")
+    path = tmp_path / "studies" / "tiny" / "history.jsonl"
+    with path.open("a") as file:
+        file.write('{"cut": "sh')
+    lines = [json.loads(line) for line in path.read_text().splitlines()[:2]]
+    assert [line["samples_per_second"] for line in lines] == [150.0, 120.0]
+    assert lines[0]["torch"] == version("torch")
+    assert (lines[0]["workload"], lines[0]["settings"]) == ("model.py", "batch_size=64")
+    shutil.copy("large.yaml", path.parent / "best.yaml")
+    report = command("report", "tiny")
+    assert "confirmed over time:\n" in report.out
+    assert f"  120 samples/s (120 to 120), torch {lines[1]['torch']}, batch_size=64" in report.out
+    page = command("report", "tiny", "--html", "page.html")
+    assert page.code == 0
+    drawn = Path("page.html").read_text().partition('id="over-time"')[2].partition("</section>")[0]
+    assert drawn.count("<title>compare: ") == 2
+    told = json.loads(command("report", "tiny", "--json", "-").out)["confirmed_rates"]
+    assert told == lines
 
 
 USAGE, WORKLOAD, MISMATCH, NOT_FASTER = 2, 4, 6, 8

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.calling.arguments import Edit, with_copies
 from autotune.calling.flag import Flag, flag_from
-from autotune.configuration.script import ScriptOptions
+from autotune.configuration.script import RateFlag, ScriptOptions
 from autotune.console.lines import plan_lines
 from autotune.searching.run.events import Planned
 from autotune.values.errors import UsageError
@@ -54,6 +54,61 @@ def test_a_flag_without_doubt_is_searched(tmp_path):
     assert note in plan.context.space.notes
     calls = [job.script.arguments for job in runner.jobs if job.script and job.config]
     assert ("--epochs", "3", "--batch-size", "64") in calls
+
+
+def with_rates(folder, flags, script=JUDGED, rates=(0.1, 0.01)):
+    """A search whose learning rate follows the batch, of a script with these flags and rates."""
+    observed = replace(SEEN, surroundings=Surroundings(flags), learning_rates=rates)
+    measure = lambda config, _: at(100.0 * batch_of(config))  # noqa: E731
+    runner = ScriptedRunner(measure=measure, observed=observed)
+    options = unstored_in(folder, SPACE, script=script, trials=8, lr_scaling="linear")
+    return events_of(options, runner)[-1], runner
+
+
+RATE = ScriptFlag(("--lr",), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags", "given"),
+    [
+        ((), (BATCH, RATE, ScriptFlag(("--min-lr",), 0.1), ScriptFlag(("--lr-decay",), 0.1)), None),
+        (("--learning_rate=1e-1",), (BATCH,), None),
+        (("optim.lr=0.1",), (BATCH,), None),
+        (("--lr", "0.2"), (BATCH, ScriptFlag(("--lr",), 0.2)), "lr=--lr"),
+    ],
+)
+def test_the_learning_rate_follows_the_batch_through_its_flag(tmp_path, arguments, flags, given):
+    rate = RateFlag(flag_from(given)) if given else None
+    answer, runner = with_rates(tmp_path, flags, replace(JUDGED, arguments=arguments, rate=rate))
+    scripts = [job.script for job in runner.jobs if job.script and job.config]
+    large = [one for one in scripts if "64" in one.arguments]
+    assert large
+    for one in large:
+        value = 0.8 if given else 0.4
+        assert any(f"{value:g}" in word for word in one.arguments), one.arguments
+        assert one.learning_rates == pytest.approx((0.4, 0.04))
+    others = [one for one in scripts if "64" not in one.arguments]
+    assert all(one.learning_rates == () for one in others)
+    scaling = answer.best.lr_scaling
+    assert (scaling.rule, scaling.factor) == ("linear", 4.0)
+    assert (scaling.flag or "").strip("-=") in ("lr", "learning_rate", "optim.lr")
+    assert scaling.value == (0.2 if given else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "rates", "said"),
+    [
+        ((BATCH,), (0.1,), "no flag of the script has the learning rate of its optimizer (0.1)"),
+        ((BATCH, RATE), (0.3,), "no flag of the script has"),
+        ((RATE, ScriptFlag(("--base-lr",), 0.1)), (0.1,), "--lr and --base-lr both have the"),
+    ],
+)
+def test_a_learning_rate_without_a_certain_flag_is_an_error_that_says_how(
+    tmp_path, flags, rates, said
+):
+    with pytest.raises(UsageError, match="--map lr=--FLAG") as raised:
+        with_rates(tmp_path, flags, rates=rates)
+    assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,16 @@ def test_a_study_is_chosen_by_its_own_name(folder):
     assert (code, f"holds no study 'nobody'; it holds '{name}'" in err) == (2, True)
 
 
+def test_a_search_begins_the_history_of_its_rates(folder):
+    (line,) = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    told, best = json.loads(line), read_best(folder / "best.yaml")
+    assert told["command"] == "search"
+    assert told["samples_per_second"] == pytest.approx(
+        best.evidence.best.samples_per_second, abs=0.1
+    )
+    assert "confirmed over time" not in run(folder)[1], "one rate shows no change"
+
+
 @pytest.fixture(scope="module")
 def html(folder, tmp_path_factory):
     """The page, as the command writes it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from autotune.configuration.answer_words import headline, undecided_text
 from autotune.configuration.best_config import BestConfig, Speedup, write_best
+from autotune.configuration.training_config import render
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
 from autotune.searching.confirmation.confirm import ConfirmationRun, State
@@ -17,6 +19,7 @@ from autotune.searching.run.events import Answered, Event
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import measured_trials
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
+from autotune.study import history
 from autotune.study.facts import WHOLE, Answer
 from autotune.study.finished import FinishedTrial
 from autotune.values.errors import NotSearchedEnoughError, StorageError
@@ -95,6 +98,12 @@ def conclude(
     best = build_answer(search.prober, costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
+    options = search.context.options
+    with suppress(OSError):  # best.yaml, which is written next, says what is wrong
+        settings = render(best.changed)
+        history.append(
+            options.study.folder, "search", options.workload.model_path, settings, won.runs
+        )
     return emit(search, best)
 
 

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from autotune import __version__
 from autotune.accuracy.accuracy_verdict import SEEDS, AccuracyProber
-from autotune.comparison.race import EARLY, Without, settings_to_change
+from autotune.comparison.race import Without, settings_to_change
 from autotune.comparison.rounds import PairedComparison, Participant
 from autotune.configuration import best_config
 from autotune.configuration import evidence as parts
@@ -29,7 +29,7 @@ from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.time_budget import compiles_alike
 from autotune.study.finished import FinishedTrial
 from autotune.study.storage import masked
-from autotune.values.measurement import Measurement, together, uneven_text
+from autotune.values.measurement import Measurement, rate_of, together, uneven_text
 from autotune.values.statistics import Interval, ratio_interval, ratio_of
 from autotune.values.text import readable
 
@@ -119,9 +119,7 @@ def build_answer(
             memory=evidence.memory_evidence(context, won.baseline_runs, won.runs),
             accuracy=evidence.accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
-        lr_scaling=parts.LearningRate(
-            rule=context.options.workload.lr_scaling, factor=context.lr_factor(won.trial.config)
-        ),
+        lr_scaling=_learning_rate(context, won.trial.config),
         processes=None if context.processes == 1 else context.processes,
         machine=_machine(context),
         provenance=_provenance(context, won),
@@ -129,6 +127,16 @@ def build_answer(
     answer = answer.with_effects(context.space.effects)
     provenance = answer.provenance.model_copy(update=context.traits.digests(answer))
     return answer.model_copy(update={"provenance": provenance})
+
+
+def _learning_rate(context: SearchContext, config: TrainingConfig) -> parts.LearningRate:
+    rate = context.traits.script.rate
+    return parts.LearningRate(
+        rule=context.options.workload.lr_scaling,
+        factor=context.lr_factor(config),
+        flag=None if rate is None else rate.flag.name,
+        value=None if rate is None else rate.value,
+    )
 
 
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_config.Evidence:
@@ -221,18 +229,10 @@ def _clocks(won: Confirmed) -> tuple[float, float] | None:
 
 
 def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
-    """Return the mean throughput, with an interval over four processes or more.
-
-    With fewer processes, the interval is over all their blocks.
-    """
-    paces = [(1.0, run.seconds_per_sample) for run in runs]
-    if len(runs) < EARLY:
-        parts = [(1.0, 1 / rate) for run in runs for rate in run.block_rates]
-    else:
-        parts = paces
-    low, high = ratio_interval(parts)
+    """Return the mean throughput with its interval, see `rate_of`."""
+    rate, (low, high) = rate_of(runs)
     return best_config.Throughput(
-        samples_per_second=round(ratio_of(paces), 1),
+        samples_per_second=round(rate, 1),
         ci95=(round(low, 1), round(high, 1)),
         joules_per_sample=_median_of([run.joules_per_sample for run in runs]),
         steps=_steps(runs),

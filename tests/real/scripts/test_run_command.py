@@ -1,10 +1,15 @@
 """`autotune run`: scripts that nobody changed, in real processes."""
 
 import shutil
+from importlib.metadata import version
 
 import pytest
 
-from autotune.configuration.best_config import write_best
+from asked_scripts import Ask
+from autotune.configuration.best_config import read_best, write_best
+from autotune.configuration.job import Measure, MeasurePlan
+from autotune.process.runner import SubprocessRunner
+from autotune.values.outcome import Measured
 from children import autotune, succeeded
 from factories import best_config, written
 from tiers import late
@@ -195,3 +200,32 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(tmp_path, monkeypa
     assert "channels_last=true" in applied
     assert "compile_mode" not in applied
     assert refused.startswith("not applied: compile_mode=default (InductorError: ")
+
+
+def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path):
+    """The trial's graphs are those of the run: no entry is added to torch's cache."""
+    words = ("--samples", "128", "--epochs", "8")
+    cache = tmp_path / "studies" / "tiny" / "inductor"
+    settings = {"compile_mode": "default"}
+    with SubprocessRunner(cache) as runner:
+        asked = Ask(runner, tmp_path / "trial")
+        task = Measure(MeasurePlan(block_counts=(3,), max_seconds=0.1))
+        outcome = asked("plain_loop.py", *words, task=task, settings=settings, asked=(*settings,))
+    assert isinstance(outcome, Measured), outcome
+    graphs = {path for path in cache.rglob("*") if "fxgraph" in path.parts}
+    assert graphs
+    path = best(tmp_path, **settings)
+    found = read_best(path)
+    here = found.machine.model_copy(update={"torch": version("torch")})
+    write_best(found.model_copy(update={"machine": here}), path)
+    flags = ("run", "--allow-numerics", path, SCRIPTS / "plain_loop.py", *words)
+    done = succeeded(autotune(tmp_path, *flags))
+    assert "using what the search compiled (studies/tiny/inductor)" in done.stderr
+    assert "applied: compile_mode=default" in done.stderr
+    assert {one for one in cache.rglob("*") if "fxgraph" in one.parts} == graphs
+    other = found.machine.model_copy(update={"torch": "2.1.0"})
+    write_best(found.model_copy(update={"machine": other}), path)
+    printed = autotune(tmp_path, "run", "--print-command", *flags[1:])
+    assert "TORCHINDUCTOR_CACHE_DIR" not in printed.stdout
+    assert "compiling anew: what the search compiled" in printed.stderr
+    assert "is of torch 2.1.0" in printed.stderr
