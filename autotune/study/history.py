@@ -5,6 +5,7 @@ Searches and comparisons append to the file in the study's folder; reports draw 
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,7 +22,6 @@ from autotune.values.text import readable
 
 NAME = "history.jsonl"
 """Name of the file in a study's folder."""
-_GIT_SECONDS = 10.0
 
 
 class ConfirmedRate(Part):
@@ -98,12 +98,15 @@ def read(folder: Path) -> tuple[ConfirmedRate, ...]:
 
 def _commit(folder: Path) -> str | None:
     """Return the commit that is checked out in a folder; None if git knows none."""
-    describe = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-    command = ["git", "--no-optional-locks", "-C", str(folder), *describe]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    options = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    git = shutil.which("git")
+    if git is None:
         return None
+    done = subprocess.run(
+        [git, "--no-optional-locks", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or None
