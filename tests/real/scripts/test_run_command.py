@@ -204,13 +204,14 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(tmp_path, monkeypa
 
 def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path):
     """The trial's graphs are those of the run: no entry is added to torch's cache."""
-    words = ("--samples", "128", "--epochs", "8")
+    words = ("--samples", "128", "--epochs")
     cache = tmp_path / "studies" / "tiny" / "inductor"
     settings = {"compile_mode": "default"}
     with SubprocessRunner(cache) as runner:
         asked = Ask(runner, tmp_path / "trial")
         task = Measure(MeasurePlan(block_counts=(3,), max_seconds=0.1))
-        outcome = asked("plain_loop.py", *words, task=task, settings=settings, asked=(*settings,))
+        long = (*words, "10000")
+        outcome = asked("plain_loop.py", *long, task=task, settings=settings, asked=(*settings,))
     assert isinstance(outcome, Measured), outcome
     graphs = {path for path in cache.rglob("*") if "fxgraph" in path.parts}
     assert graphs
@@ -218,7 +219,7 @@ def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path
     found = read_best(path)
     here = found.machine.model_copy(update={"torch": version("torch")})
     write_best(found.model_copy(update={"machine": here}), path)
-    flags = ("run", "--allow-numerics", path, SCRIPTS / "plain_loop.py", *words)
+    flags = ("run", "--allow-numerics", path, SCRIPTS / "plain_loop.py", *words, "8")
     done = succeeded(autotune(tmp_path, *flags))
     assert "using what the search compiled (studies/tiny/inductor)" in done.stderr
     assert "applied: compile_mode=default" in done.stderr

@@ -122,7 +122,7 @@ def test_the_environment_as_a_whole_goes_to_children_and_nowhere_else(name):
 @by_file
 def test_spans_of_time_are_never_taken_from_a_clock_that_can_be_set(name):
     found = {function for function, _ in calls(name)} & WALL_CLOCKS
-    dated = name in {"searching/confirmation/result.py", "report/html.py"}
+    dated = name in {"searching/confirmation/result.py", "report/html.py", "study/history.py"}
     assert found <= ({"datetime.now"} if dated else set())
 
 
