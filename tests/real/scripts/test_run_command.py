@@ -202,8 +202,9 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_was(tmp_path, monkeypa
     assert refused.startswith("not applied: compile_mode=default (InductorError: ")
 
 
-def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path):
+def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path, monkeypatch):
     """The trial's graphs are those of the run: no entry is added to torch's cache."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     words = ("--samples", "128", "--epochs")
     cache = tmp_path / "studies" / "tiny" / "inductor"
     settings = {"compile_mode": "default"}
