@@ -55,7 +55,14 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "settings_taken_back",
         "require_faster",
     ),
-    "Scripts": ("zoo", "script_or_model", "loss_recording", "run_overhead", "run_throughput", "compile_cache"),
+    "Scripts": (
+        "zoo",
+        "script_or_model",
+        "loss_recording",
+        "run_overhead",
+        "run_throughput",
+        "compile_cache",
+    ),
     "The tool itself": ("install", "startup", "report", "scaling"),
     "Notes": ("observations",),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from textwrap import TextWrapper
 
 from rich.console import Console
