@@ -12,7 +12,7 @@ import click
 from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.console.lines import command_words, profile_lines, written_lines
+from autotune.console.lines import profile_lines, search_words, written_lines
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, survey
@@ -37,8 +37,7 @@ def profile(model: Path, as_json: bool, **flags: Any) -> None:
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
     module). Arguments of the script go after `--`.
     """
-    model, script = scripts.called_script(model, flags)
-    script = script and replace(script, watch_seconds=_WATCH_SECONDS)
+    model, script = scripts.called_script(model, flags, watch_seconds=_WATCH_SECONDS)
     unwind_on_sigterm()
     execute_profile(common.options_of(model, **flags, script=script), as_json)
 
@@ -85,9 +84,7 @@ def _tell(
         diagnosis, space, notes = None, context.space, [describe(stages)]
     of = (seen, context.facts, context.machine, space, context.memory_limit_bytes, diagnosis)
     findings = ProfiledTraining(*of).findings()
-    path, script = context.options.workload.model_path, context.options.workload.script
-    searched = script and replace(script, arguments=("--", *script.arguments))
-    following = f"autotune search {command_words(path, searched) if searched else path}"
+    following = search_words(context.options.workload)
     data = {
         "bottleneck": diagnosis and diagnosis.bound,
         "phases": diagnosis and limits_of(diagnosis.stages),

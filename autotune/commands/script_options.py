@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +117,16 @@ def arguments_given() -> tuple[str, ...] | None:
 
 
 def called_script(
-    model: Path, flags: dict[str, Any], known: Sequence[str] = ()
+    model: Path, flags: dict[str, Any], known: Sequence[str] = (), watch_seconds: float = 0.0
 ) -> tuple[Path, ScriptOptions | None]:
     """Return the file to train, and the options of a script, for a command that keeps no model.
 
     The options are None for a model.py. Every setting may be applied, because no trained model is
-    kept. `known` are the maps of the searches; --map overrides them. See `script_options`.
+    kept. `known` are the maps of the searches; --map overrides them. The observed run watches the
+    loop for `watch_seconds`. See `script_options`.
     """
-    return script_options(model, flags, arguments_given(), known, keeps_nothing=True)
+    model, script = script_options(model, flags, arguments_given(), known, keeps_nothing=True)
+    return model, script and replace(script, watch_seconds=watch_seconds)
 
 
 def script_options(

@@ -10,6 +10,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -167,6 +168,14 @@ def observing_line(path: Path, script: ScriptOptions) -> str:
     """Return the line before the first run of a script."""
     hint = "" if script.workdir else " (use --temp-workdir to isolate its files)"
     return f"running your script once to profile it: python {command_words(path, script)}{hint}"
+
+
+def search_words(workload: WorkloadOptions) -> str:
+    """Return the command that searches a workload, with its arguments after `--`."""
+    path, script = workload.model_path, workload.script
+    if script is not None:
+        script = replace(script, arguments=("--", *script.arguments))
+    return f"autotune search {path if script is None else command_words(path, script)}"
 
 
 def command_words(path: Path, script: ScriptOptions) -> str:
