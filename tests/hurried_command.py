@@ -38,7 +38,7 @@ def hurry() -> None:
     autotune.commands.execute.SubprocessRunner = HurriedSubprocessRunner
     autotune.comparison.race.ROUND_COUNTS = (2,)
     storage.BEAT_SECONDS, storage.GRACE_SECONDS = 1, 8
-    autotune.comparison.race.confidence = lambda family: 0.5
+    autotune.comparison.race.confidence = lambda *_: 0.5
 
 
 if __name__ == "__main__":

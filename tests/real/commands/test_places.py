@@ -206,7 +206,7 @@ def test_a_link_in_place_of_the_answer_is_replaced_and_not_written_through(tmp_p
     events_of(options, ScriptedRunner(lambda config, phase: at(10 * batch_of(config))))
     assert precious.read_text() == "precious"
     assert not options.study.out.is_symlink()
-    assert options.study.out.read_text().startswith("autotune: 1")
+    assert options.study.out.read_text().startswith("# 16.00x faster")
 
 
 @covers("X4")
