@@ -65,6 +65,6 @@ class OneHost(StandIn):
 
 
 def decide_after(rounds: int, set_attribute: Callable[[str, object], object]) -> None:
-    """Let the sequential test decide once, after `rounds`, at an interval of 50 %: mostly chance."""
+    """Let the test decide once, after `rounds`, at an interval of 50 %: mostly chance."""
     set_attribute("autotune.comparison.race.ROUND_COUNTS", (rounds,))
     set_attribute("autotune.comparison.race.confidence", lambda *_: 0.5)
