@@ -63,10 +63,10 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
         flags: the flags of `autotune search`, which `autotune search --help` describes, with the
             same defaults: space, trials, time_budget, study, storage, out, device, objective,
             target_samples, target_epochs, memory_limit, accuracy_tolerance, min_accuracy,
-            accuracy_samples, lr_scaling, effective_batch, baseline, deterministic, trial_timeout, warm_start,
-            sampler, seed, max_failures, fresh_data, nproc_per_node, launcher, progress. A training
-            script also takes arguments (a list), as_module, exact_only, maps, no_map, preset,
-            metric_regex, metric_mode, workdir and temp_workdir.
+            accuracy_samples, lr_scaling, effective_batch, baseline, deterministic,
+            trial_timeout, warm_start, sampler, seed, max_failures, fresh_data, nproc_per_node,
+            launcher, progress. A training script also takes arguments (a list), as_module,
+            exact_only, maps, no_map, preset, metric_regex, metric_mode, workdir and temp_workdir.
             Values are text as on the command line ("10m", "8%") or Python values: seconds, bytes,
             shares, a dict for `baseline`, any Optuna sampler.
 
