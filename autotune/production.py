@@ -94,9 +94,8 @@ class Best:
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return what each of several processes calls in training, given the prepared model.
 
-        That is DistributedDataParallel with the file's settings, or the model itself, sharded in
-        place. Make the optimizer afterwards. Every process gets the weights of rank 0. A process
-        that trains alone gets its model back.
+        That is DistributedDataParallel with the file's settings. Every process gets the weights of
+        rank 0. A process that trains alone gets its model back.
 
         Raises:
             UsageError: there are several processes and no process group.

@@ -93,7 +93,8 @@ def _gains(evidence: Evidence) -> Iterator[Fact]:
     if evidence.taken_back is not None:
         yield "left out", f"{_gain_text(evidence.taken_back)}, not beyond the noise"
     if evidence.not_tried_without:
-        yield "not tried", f"without {', '.join(evidence.not_tried_without)}"
+        left = ", ".join(evidence.not_tried_without)
+        yield "together", f"no time was left to try the result without {left}"
 
 
 def _gain_text(gain: Gain) -> str:

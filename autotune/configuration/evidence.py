@@ -214,8 +214,6 @@ class Blocks(Part):
     """Number of timed blocks behind the throughputs, and of those that were disturbed."""
 
     timed: int
-    gpu_clock_mhz: Pair | None = None
-    """Median clock of the GPU under the user's and the result's settings; None if unknown."""
     gpu_held_back: dict[str, int] | None = None
     """Blocks in which something held the GPU's clock back, for each reason; None without any."""
     disturbed: int | None = None

@@ -85,14 +85,11 @@ def is_half_on_cpu(best: BestConfig) -> bool:
 
 
 def ddp_arguments(config: TrainingConfig) -> dict[str, Any]:
-    """Return the arguments of DistributedDataParallel that are not its defaults.
-
-    There are none for a sharded model, which it does not wrap.
-    """
+    """Return the arguments of DistributedDataParallel that are not its defaults."""
     return {
         argument: config[knob]
         for knob, argument in DDP_ARGUMENTS.items()
-        if config[knob] != KNOBS[knob].default and not config.is_idle(KNOBS[knob])
+        if config[knob] != KNOBS[knob].default
     }
 
 
@@ -105,7 +102,7 @@ def handler_fields(config: TrainingConfig) -> dict[str, tuple[str, str]]:
     knobs = {argument: knob for knob, argument in DDP_ARGUMENTS.items()}
     found = {knobs[name]: (name, repr(value)) for name, value in arguments}
     dtype = config["ddp_comm_dtype"]
-    if dtype is not None and not config.is_idle(KNOBS["ddp_comm_dtype"]):
+    if dtype is not None:
         found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_FORMATS[dtype]}")
     return found
 
@@ -169,7 +166,7 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
 def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
     """Return knob to fields, for several processes."""
     config = best.training_config
-    if best.processes is None or config["sharding"]:
+    if best.processes is None:
         return {}
     # Else transformers looks for unused parameters in each step.
     words: dict[str, dict[str, Any]] = {"find_unused": {"ddp_find_unused_parameters": False}}
@@ -195,7 +192,7 @@ def to_accelerate(best: BestConfig) -> Exported:
     """Return a file for all processes; it cannot carry batch size and loader."""
     config = best.training_config
     mode, refused = config["compile_mode"], is_half_on_cpu(best)
-    starts_all = _starts_all(best)
+    starts_all = best.processes is not None
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         # MULTI_GPU starts several on a CPU, too: MULTI_CPU asks for mpirun.
@@ -227,18 +224,13 @@ def to_accelerate(best: BestConfig) -> Exported:
     return Exported(dump(values), dropped, _launch(best))
 
 
-def _starts_all(best: BestConfig) -> bool:
-    """Return True if `accelerate launch` starts several processes that train as measured."""
-    return best.processes is not None and best.config.get("sharding") is None
-
-
 def _launch(best: BestConfig) -> str:
     """Return the command line, with what the file cannot express."""
     config = best.training_config
     count, threads = config["accumulation_steps"], config["num_threads"]
     pairs = [f"{name}={shlex.quote(value)}" for name, value in environ_of(config).items()]
     pairs += [] if count == 1 else [f"{_ACCUMULATION}={count}"]
-    several = _starts_all(best)
+    several = best.processes is not None
     pairs += [f"{_USE_CPU}=true"] if several and best.machine.device == "cpu" else []
     words = [*(["env", *pairs] if pairs else []), "accelerate launch --config_file FILE"]
     words += [] if threads is None else [f"--num_cpu_threads_per_process {threads}"]
@@ -284,7 +276,7 @@ def to_lightning(best: BestConfig) -> Exported:
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
     }
     ranks = {} if best.processes is None else ddp_arguments(config)
-    if best.processes is not None and not ranks and not config["sharding"]:
+    if best.processes is not None and not ranks:
         sections["trainer"]["strategy"] = "ddp"
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
     carried |= {"accumulation_steps", "cudnn_benchmark", "deterministic", "optimizer_impl"}

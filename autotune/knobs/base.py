@@ -87,7 +87,7 @@ class Setup(Protocol):
     def model(self) -> nn.Module: ...
     @property
     def ddp(self) -> DistributedDataParallel | None:
-        """Return what wraps the model in several processes; None in one, and if it is sharded."""
+        """Return what wraps the model in several processes; None in one."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...

@@ -1,21 +1,16 @@
-"""Knobs of several processes: how they exchange gradients, and whether they share out the model."""
+"""Knobs of several processes: how they exchange gradients."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from autotune.knobs.base import Integers, Knob, OneOf, Setup, Value
-from autotune.knobs.compile import repeated_blocks
-from autotune.knobs.torch_private import comm_hooks, reshards_after_forward
+from autotune.knobs.torch_private import comm_hooks
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-    from torch.distributed.fsdp import FSDPModule
     from torch.nn.parallel import DistributedDataParallel
 
 ALONE = "one process trains alone"
@@ -26,21 +21,15 @@ _DDP = (
 _MIB = 1 << 20
 COMM_HOOKS = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
 """Name of torch's compression hook for each number format."""
-_SHARDED = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
-_OF_MODEL_PY = "it changes the parameters and the checkpoints; a model.py can have it"
 
 
 class DdpKnob(Knob):
-    """A setting of DistributedDataParallel, which a sharded model does without."""
+    """A setting of DistributedDataParallel."""
 
-    needs: ClassVar[str | None] = "sharding"
     of_ranks = True
     source: ClassVar[str] = _DDP
     argument: ClassVar[str] = ""
     """Argument of DistributedDataParallel that has it, and attribute that has it; "" for none."""
-
-    def has_effect(self, needed: Value) -> bool:
-        return needed is None
 
     def irrelevance(self, facts: WorkloadFacts) -> str | None:
         return ALONE if facts.comm_dtypes is None else None
@@ -93,7 +82,6 @@ class GradientAsBucketView(DdpKnob):
 
     name = argument = "gradient_as_bucket_view"
     default = False
-    idle = False
     values = OneOf((False, True))
     summary = "Let gradients be views of the buckets that are exchanged, not copies of them."
     pays = "Saves the memory of all gradients once, and copying them in every step."
@@ -139,92 +127,7 @@ def _hook(number_format: str) -> Any:
     return getattr(default_hooks, COMM_HOOKS[number_format])
 
 
-class Sharding(Knob):
-    """Parameters, gradients and optimizer state in full in each process, or shared out."""
-
-    name = "sharding"
-    default = None
-    values = OneOf((None, "fsdp"))
-    # Buffers, such as BatchNorm's, are each process's own.
-    effect = "statistics"
-    of_ranks = True
-    script_obstacle = _OF_MODEL_PY
-    summary = (
-        "null: each process has the whole model (DistributedDataParallel). fsdp: each has a part "
-        "of the parameters, gradients and optimizer state (FSDP2), gathered block by block."
-    )
-    pays = "When memory limits the batch size: the freed memory permits a larger one."
-    hurts = "Half as much again is exchanged, and blocks wait for it. Checkpoints hold shards."
-    call = "for block in model.blocks: fully_shard(block); fully_shard(model)"
-    source = _SHARDED
-
-    def irrelevance(self, facts: WorkloadFacts) -> str | None:
-        return ALONE if facts.comm_dtypes is None else None
-
-    def read_back(self, setup: Setup) -> Value:
-        return None if as_sharded(setup.model) is None else "fsdp"
-
-
-class ReshardAfterForward(Knob):
-    """Freeing of gathered parameters between the forward and the backward pass."""
-
-    name = "reshard_after_forward"
-    default = True
-    idle = True
-    values = OneOf((True, False))
-    needs = "sharding"
-    of_ranks = True
-    script_obstacle = _OF_MODEL_PY
-    summary = "Free a block's gathered parameters after its forward pass, and gather them again."
-    pays = "false: parameters are gathered once a step, not twice."
-    hurts = "false: all parameters are in memory between the passes; true gathers twice."
-    call = "fully_shard(block, reshard_after_forward=...)"
-    source = _SHARDED
-
-    def read_back(self, setup: Setup) -> Value:
-        found = set() if as_sharded(setup.model) is None else reshards_after_forward(setup.model)
-        return found.pop() if len(found) == 1 else self.default
-
-
-def as_sharded(model: nn.Module) -> FSDPModule | None:
-    """Return a model that `fully_shard` shards, with its methods; None for another one."""
-    # Importing it takes a second, and without it nothing is sharded.
-    if (fsdp := sys.modules.get("torch.distributed.fsdp")) is None:
-        return None
-    return model if isinstance(model, fsdp.FSDPModule) else None
-
-
-def sharded(model: nn.Module, device: torch.device, reshards: bool) -> nn.Module:
-    """Return `model`, sharded in place over all processes.
-
-    Each of its repeated blocks is gathered by itself, and what is around them together. Every
-    process gets the weights of rank 0 first. An optimizer has to be made afterwards.
-
-    Args:
-        model: the model on its device.
-        device: that device.
-        reshards: free gathered parameters after the forward pass, see `ReshardAfterForward`.
-    """
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    for tensor in (*model.parameters(), *model.buffers()):
-        distributed.broadcast(tensor.detach(), src=0)
-    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
-    for module in (*repeated_blocks(model), model):
-        fully_shard(module, mesh=mesh, reshard_after_forward=reshards)
-    return model
-
-
 COMM_DTYPE = DdpCommDtype()
-RANK_KNOBS: tuple[Knob, ...] = (
-    Sharding(),
-    ReshardAfterForward(),
-    DdpBucketMb(),
-    GradientAsBucketView(),
-    COMM_DTYPE,
-)
-DDP_KNOBS = tuple(knob for knob in RANK_KNOBS if isinstance(knob, DdpKnob))
-DDP_ARGUMENTS = {knob.name: knob.argument for knob in DDP_KNOBS if knob.argument}
+RANK_KNOBS: tuple[DdpKnob, ...] = (DdpBucketMb(), GradientAsBucketView(), COMM_DTYPE)
+DDP_ARGUMENTS = {knob.name: knob.argument for knob in RANK_KNOBS if knob.argument}
 """Knob to the argument of DistributedDataParallel that has it."""

@@ -335,18 +335,6 @@ def comm_hooks(ddp: DistributedDataParallel) -> list[Callable[..., Any]]:
     return [hook for hook, _ in ddp._comm_hooks]
 
 
-def reshards_after_forward(model: nn.Module) -> set[bool]:
-    """Return True if parts of a sharded model are freed after the forward pass, False if kept.
-
-    Both if parts differ. `set_reshard_after_forward` has no counterpart that reads.
-    """
-    from torch.distributed.fsdp import FSDPModule
-
-    parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    groups = (part._get_fsdp_state()._fsdp_param_group for part in parts)
-    return {group.post_forward_mesh_info is not None for group in groups if group is not None}
-
-
 def setters(*names: str) -> list[tuple[Any, str]]:
     """Return where torch's inner functions that set a flag are called from: owner and name.
 

@@ -150,7 +150,6 @@ _TAKES = {
     "activation_checkpointing": (-0.5, 0.4),
     "activation_memory_budget": (-0.3, 0.3),
     "sdpa_backend": (0.0, 0.2),
-    "sharding": (-0.5, 0.4),
 }
 _ELSE_TAKES, _OWN_TAKES = (0.0, 0.05), (0.0, 0.3)
 # Deviation of a trial from the trend.

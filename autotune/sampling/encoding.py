@@ -51,8 +51,6 @@ _EXPECTED: Mapping[str, tuple[float, float]] = {
     "ddp_comm_dtype": (0.03, 0.2),
     "gradient_as_bucket_view": (0.02, 0.07),
     "ddp_bucket_mb": (0.0, 0.07),
-    # Where memory bounds the batch it pays together with a larger one.
-    "sharding": (-0.15, 0.2),
     "env.PYTORCH_ALLOC_CONF": (0.01, 0.07),
     "env.CUDA_DEVICE_MAX_CONNECTIONS": (0.0, 0.05),
 }

@@ -24,7 +24,7 @@ from autotune.knobs import ALL_KNOBS, KNOBS, knob_named
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import ARGUMENTS, compiled, compiled_modules
 from autotune.knobs.model import mentions_attention
-from autotune.knobs.ranks import DDP_KNOBS
+from autotune.knobs.ranks import RANK_KNOBS
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
 from autotune.process.common.imports import replace
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
@@ -117,7 +117,7 @@ class Interposition:
                 change_optimizers(self._settings.optimizer_kwargs(), replaces, self.fail)
         with self._guarded(*ARGUMENTS):
             self._change_compilation()
-        with self._guarded(*(knob.name for knob in DDP_KNOBS)):
+        with self._guarded(*(knob.name for knob in RANK_KNOBS)):
             self.wrappings.watch(self.observed)
         with self._guarded(*_MODEL):
             self.stepping.watch()
@@ -306,7 +306,7 @@ class Interposition:
         for knob, wanted in self.config.items():
             if knob.name in self.failed or not self._is_to_be_read(knob):
                 continue
-            if knob in DDP_KNOBS and self.observed.ddp is None and wanted != knob.default:
+            if knob in RANK_KNOBS and self.observed.ddp is None and wanted != knob.default:
                 self.failed[knob.name] = NO_DDP
                 continue
             try:

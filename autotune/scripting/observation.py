@@ -22,7 +22,7 @@ from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import COMPILE_KNOBS, is_compiled, repeated_blocks
 from autotune.knobs.model import IMAGE_DIMENSIONS, fills_memory, mentions_attention
 from autotune.knobs.process import at_start
-from autotune.knobs.ranks import DDP_KNOBS
+from autotune.knobs.ranks import RANK_KNOBS
 from autotune.knobs.stepping import has_equal_groups
 from autotune.process.common.imports import own_modules
 from autotune.scripting.loaders import LOADER_KNOBS
@@ -203,7 +203,7 @@ class Observation:
         if self._trial.world.is_alone:
             return {}
         if ddp is None:
-            return {knob.name: NO_DDP for knob in DDP_KNOBS}
+            return {knob.name: NO_DDP for knob in RANK_KNOBS}
         return {name: PASSES_IT for name in self._passed() if self._stays(KNOBS[name])}
 
     def _passed(self) -> list[str]:

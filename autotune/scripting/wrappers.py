@@ -27,7 +27,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import torch_private
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import mark_compiled_code, with_tensors
-from autotune.knobs.ranks import COMM_DTYPE, DDP_ARGUMENTS, DDP_KNOBS
+from autotune.knobs.ranks import COMM_DTYPE, DDP_ARGUMENTS, RANK_KNOBS
 from autotune.process.common.imports import replace
 from autotune.scripting.observed_training import ModelCalls, ObservedTraining
 from autotune.training.apply_settings import Settings
@@ -309,7 +309,7 @@ class Wrappings:
             replaces: tells of a knob whether arguments of the script's own give way to it.
         """
         self._replaced = {argument for name, argument in DDP_ARGUMENTS.items() if replaces(name)}
-        left = {knob.name: knob.default for knob in DDP_KNOBS if knob.name not in asked}
+        left = {knob.name: knob.default for knob in RANK_KNOBS if knob.name not in asked}
         self._settings = Settings(config.replace(**left))
         self._before, self._fail = before, fail
         self._given: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()

@@ -7,8 +7,8 @@ pieces, and production puts the same pieces into its own loop. So what was measu
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Knob, Value
 from autotune.knobs.compile import compiled
-from autotune.knobs.ranks import as_sharded, sharded
 from autotune.values.errors import UsageError
 
 
@@ -59,16 +58,13 @@ class Settings:
             model = knob.on_model(value, model)
         return compiled(model, self.config.as_dict())
 
-    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+    def wrap(self, model: nn.Module, device: torch.device) -> DistributedDataParallel:
         """Return what each of several processes calls in training, given a prepared model.
 
-        That is DistributedDataParallel, or the model itself, sharded in place. An optimizer is to
-        be made afterwards. The process group must exist.
+        The process group must exist.
 
         Side effect: every process gets the weights of rank 0.
         """
-        if self.config["sharding"]:
-            return sharded(model, device, bool(self.config["reshard_after_forward"]))
         devices = None if device.type == "cpu" else [device]
         ddp = DistributedDataParallel(model, device_ids=devices, **self.ddp_kwargs())
         self.on_ddp(ddp)
@@ -138,22 +134,9 @@ class Settings:
         return self._transfer_kwargs[dimensions]
 
 
-@contextmanager
-def without_exchange(trained: nn.Module) -> Iterator[None]:
-    """Do not exchange the gradients of the backward passes inside, but add them up.
-
-    A sharded model keeps them whole until they are exchanged.
-    """
-    if (shards := as_sharded(trained)) is None:
-        is_ddp = isinstance(trained, DistributedDataParallel)
-        with trained.no_sync() if is_ddp else nullcontext():  # type: ignore[operator]
-            yield
-        return
-    shards.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        shards.set_requires_gradient_sync(True)
+def without_exchange(trained: nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which backward passes add up gradients and do not exchange them."""
+    return trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext()
 
 
 def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -30,14 +30,12 @@ from torch.utils.data import (
 )
 
 from autotune.configuration.job import Probe
-from autotune.knobs.ranks import as_sharded
 from autotune.knobs.torch_private import set_compiled_call
 from autotune.process.common.trial_folder import EVALUATION
 from autotune.training.batches import EmptyEpochError, StreamSlice, endless
 from autotune.training.training_setup import (
     TrainingSetup,
     build_dataset,
-    build_model,
     seed_everything,
 )
 from autotune.training.workload import Workload
@@ -80,7 +78,7 @@ def probe(
     enter_phase("short training")
     reached = _train(setup, task)
     enter_phase(EVALUATION)
-    whole_setup = replace(setup, model=_whole_model(setup), wrapped=None)
+    whole_setup = replace(setup, ddp=None)
     quality = setup.world.on_first(
         lambda: _evaluate(whole_setup, data.held_out, task.evaluation_batch)
     )
@@ -88,26 +86,6 @@ def probe(
         metric = "evaluate" if setup.workload.evaluate else "held_out_loss"
         raise NonFiniteLossError(f"{metric} is {quality} after {task.samples} samples")
     return quality, reached
-
-
-def _whole_model(setup: TrainingSetup) -> nn.Module:
-    """Return on rank 0 the whole model of a sharded one; else the model itself.
-
-    The whole one is rebuilt, so that evaluating it calls for no other process. Every process has
-    to call this.
-    """
-    if as_sharded(setup.model) is None:
-        return setup.model
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    # Only rank 0 gets it, on its CPU.
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(setup.model, options=options)
-    if setup.world.rank:
-        return setup.model
-    whole = build_model(setup.workload).to(setup.device)
-    whole.load_state_dict(state)
-    return whole
 
 
 def _train(setup: TrainingSetup, task: Probe) -> Reached | None:

@@ -43,20 +43,15 @@ class TrainingSetup:
     scaler: torch.amp.GradScaler
     world: World = ALONE
     """The processes that train together, each with such a setup."""
-    wrapped: nn.Module | None = None
-    """The model as several processes call it, in DDP or sharded; None alone."""
+    ddp: DistributedDataParallel | None = None
+    """The model as several processes call it; None alone."""
     _losses: list[Tensor] = field(default_factory=list)
     """Share of the mean loss that each backward pass of the last step has."""
 
     @property
     def trained(self) -> nn.Module:
         """The model that the loss is computed of; knobs and evaluations have `model` itself."""
-        return self.model if self.wrapped is None else self.wrapped
-
-    @property
-    def ddp(self) -> DistributedDataParallel | None:
-        """Wrapper of the model in several processes; None in one, and if it is sharded."""
-        return self.wrapped if isinstance(self.wrapped, DistributedDataParallel) else None
+        return self.model if self.ddp is None else self.ddp
 
     @property
     def config(self) -> TrainingConfig:
@@ -146,10 +141,7 @@ class TrainingSetup:
 
 
 def step_apart(setup: TrainingSetup) -> Callable[[Iterator[Any]], object]:
-    """Return a training step after which no gradients are exchanged, if the model allows that.
-
-    A sharded model's parameters are gathered and its gradients shared out all the same.
-    """
+    """Return a training step after which no gradients are exchanged."""
     if setup.ddp is None:
         return setup.step
 
@@ -181,8 +173,7 @@ def apply(
     target = torch.device(device)
     settings = Settings(config)
     model = settings.prepare(build_model(workload).to(target), workload.checkpoint)
-    # Sharding replaces the parameters, so that it comes before the optimizer.
-    wrapped = None if world.is_alone else settings.wrap(model, target)
+    ddp = None if world.is_alone else settings.wrap(model, target)
     optimizer = workload.build_optimizer(model.parameters(), **settings.optimizer_kwargs())
     if not isinstance(optimizer, Optimizer):
         raise WorkloadError(
@@ -193,9 +184,7 @@ def apply(
     if world.rank:
         seed_everything(seed + world.rank)
     scaler = settings.scaler(target)
-    return TrainingSetup(
-        settings, workload, target, model, optimizer, loader, scaler, world, wrapped
-    )
+    return TrainingSetup(settings, workload, target, model, optimizer, loader, scaler, world, ddp)
 
 
 def build_loader(

@@ -253,8 +253,7 @@ class Diagnosed:
     processes: int = 1
     """Processes that train together, each with such batches at the same time."""
     exchange_seconds: float | None = None
-    """Part of `compute_seconds` that exchanging gradients adds; None for one process, and if the
-    model is sharded."""
+    """Part of `compute_seconds` that exchanging gradients adds; None for one process."""
     profiled: Profiled | None = None
     """What the loop does besides computing; None if it was not asked for."""
     kind: Literal["diagnosed"] = "diagnosed"

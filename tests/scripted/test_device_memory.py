@@ -154,21 +154,6 @@ def test_a_script_gets_the_allocators_limit_once_its_device_is_known(tmp_path):
     assert printed(tmp_path, LIMITS) == ["begun", "cpu 1000", "ended"]
 
 
-def test_the_answer_says_at_which_clock_the_gpu_ran(tmp_path):
-    """A ratio that was found at a boost clock is not reached where the clock is lower."""
-
-    def clocked(config, phase):
-        run = measurement(batch_of(config))
-        noise = Noise(clock_mhz=1755 if batch_of(config) == 8 else 1410)
-        return Measured(replace(run, blocks=tuple(replace(b, noise=noise) for b in run.blocks)))
-
-    inspected = Inspected(cuda_machine(), FACTS)
-    events_of(unstored_in(tmp_path), ScriptedRunner(clocked, inspected=inspected))
-    written = yaml.safe_load((tmp_path / "best.yaml").read_text())["evidence"]["blocks"]
-    assert written["gpu_clock_mhz"] == [1755.0, 1410.0]
-    assert "gpu_held_back" not in written
-
-
 def test_the_answer_says_what_held_the_clock_of_the_gpu_back(tmp_path):
     """Each process has its last block hot, and those of larger batches run at the power limit."""
 

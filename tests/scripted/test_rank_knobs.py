@@ -1,9 +1,7 @@
 """Searches of several processes: what they vary and what their answers tell of the processes."""
 
 from dataclasses import replace
-from random import Random
 
-import numpy as np
 import pytest
 
 from autotune.configuration.answer_words import facts
@@ -13,7 +11,6 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.console.lines import bound_lines
 from autotune.context.ranks import space_of_each
 from autotune.knobs import ALL_KNOBS
-from autotune.sampling.encoding import Encoding
 from autotune.searching.run.diagnosis import EXCHANGE, Diagnosis, limits_of
 from autotune.searching.search import search
 from autotune.values.outcome import Diagnosed, Inspected, Loading
@@ -82,24 +79,6 @@ def test_settings_of_several_processes_reach_their_jobs_alone(tmp_path):
     for job in runner.jobs:
         if job.processes == 1:
             assert not set(RANK_KNOBS) & set(job.config or {})
-
-
-def test_settings_of_ddp_are_idle_in_each_sharded_row():
-    encoding = Encoding(space_for(BOTH, "ddp"))
-    rows = encoding.some_rows(400, Random(0))
-    configs = [encoding.config(row) for row in rows]
-    assert {config["sharding"] for config in configs} == {None, "fsdp"}
-    again = encoding.rows(configs)
-    assert np.array_equal(again, rows), "each row is a configuration of its own"
-    sharded = [c for c in configs if c["sharding"]]
-    assert {c["ddp_bucket_mb"] for c in sharded} == {None}
-    assert {c["reshard_after_forward"] for c in sharded} == {True, False}
-    assert {c["reshard_after_forward"] for c in configs if not c["sharding"]} == {True}
-
-
-def test_the_size_of_a_space_counts_idle_settings_once():
-    space = space_for(BOTH, "ddp")
-    assert space.size == len(list(space.configurations())) == 6 * 2 * 2 + 2
 
 
 def test_one_process_does_not_vary_variables_of_the_exchange(tmp_path):

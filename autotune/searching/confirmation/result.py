@@ -201,7 +201,6 @@ def _blocks(won: Confirmed) -> parts.Blocks:
     return parts.Blocks(
         timed=sum(len(run.telling_blocks) for run in runs),
         disturbed=sum(watched) if len(watched) == len(disturbed) else None,
-        gpu_clock_mhz=_clocks(won),
         gpu_held_back=_held_back(runs) or None,
     )
 
@@ -212,20 +211,6 @@ def _held_back(runs: Iterable[Measurement]) -> dict[str, int]:
     capped = ["power limit" for noise in noises if noise.power_capped]
     slowed = [reason for noise in noises for reason in noise.gpu.split(", ") if noise.gpu]
     return dict(Counter([*capped, *(one for one in slowed if one != "other processes")]))
-
-
-def _clocks(won: Confirmed) -> tuple[float, float] | None:
-    """Return the median clocks of the GPU of both sides; None unless both are known."""
-    own, best = (
-        [
-            float(block.noise.clock_mhz)
-            for run in runs
-            for block in run.telling_blocks
-            if block.noise.clock_mhz is not None
-        ]
-        for runs in (won.baseline_runs, won.runs)
-    )
-    return (median(own), median(best)) if own and best else None
 
 
 def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from answers import on_cpu, on_four_gpus, on_gpu, sharded
+from answers import on_cpu, on_four_gpus, on_gpu
 from autotune.configuration.evidence import LearningRate
 from autotune.configuration.training_config import TrainingConfig
 from autotune.export import FORMATS, export
@@ -53,17 +53,9 @@ def is_set(knob, best):
 @pytest.mark.parametrize("knob", ALL_KNOBS, ids=lambda knob: knob.name)
 def test_no_setting_vanishes(form, knob):
     """Taking a setting back changes what is said, or what is said to be left out."""
-    best = next(one for one in (on_gpu(), on_four_gpus(), sharded()) if is_set(knob, one))
+    best = next(one for one in (on_gpu(), on_four_gpus()) if is_set(knob, one))
     config = best.training_config.replace(**{knob.name: knob.default}).as_dict()
     assert export(best.model_copy(update={"config": config}), form) != export(best, form)
-
-
-def test_no_form_trains_a_sharded_model_by_ddp_without_a_word():
-    for form in FORMATS.keys() - {"json", "python"}:
-        exported = export(sharded(), form)
-        assert exported.dropped["sharding"]
-        plan = "\n".join(line for line in exported.text.splitlines() if line[:1] != "#")
-        assert not [w for w in ("strategy: ddp", "ddp_", "MULTI_GPU") if w in plan], form
 
 
 @pytest.mark.parametrize("form", COMMENTED)

@@ -136,10 +136,9 @@ def a_group():
 
 
 @pytest.mark.usefixtures("alone_in_a_group")
-@pytest.mark.parametrize("sharding", [None, "fsdp"])
-def test_a_process_that_is_alone_in_its_group_has_nothing_to_wrap(sharding, best):
+def test_a_process_that_is_alone_in_its_group_has_nothing_to_wrap(best):
     model = nn.Linear(2, 2)
-    assert of_two(best, sharding=sharding).wrap(model) is model
+    assert of_two(best).wrap(model) is model
     assert type(model) is nn.Linear
 
 
@@ -158,17 +157,6 @@ class Wrapped:
 
     def __init__(self, ddp):
         self.ddp = ddp
-
-
-@pytest.mark.usefixtures("a_group")
-def test_a_model_is_sharded_where_the_file_says_so(best):
-    from torch.distributed.fsdp import FSDPModule
-
-    model = of_two(best, sharding="fsdp").wrap(nn.Linear(2, 2))
-    assert isinstance(model, FSDPModule)
-    torch.optim.SGD(model.parameters(), lr=0.1)
-    with best.no_sync(model):
-        model(torch.ones(1, 2)).sum().backward()
 
 
 @pytest.mark.usefixtures("a_group")

@@ -64,12 +64,12 @@ def settings_with(knob, value):
 
 def switched_on(knob):
     """The setting of a knob that another one needs, if any."""
-    on = {"num_workers": 2, "compile_mode": "default", "sharding": "fsdp"}
+    on = {"num_workers": 2, "compile_mode": "default"}
     if knob.name == "fill_uninitialized_memory":
         return {"deterministic": True}
     if knob.needs is None:
         return {}
-    return {knob.needs: on.get(knob.needs, True) if knob.has_effect("fsdp") else None}
+    return {knob.needs: on.get(knob.needs, True)}
 
 
 def every_value():
@@ -196,14 +196,13 @@ UNDO = {
     "unfused": lambda it: [
         one.update(fused=None, foreach=None) for one in it.optimizer.param_groups
     ],
-    "plainly wrapped": lambda it: replace(it, wrapped=DistributedDataParallel(it.model)),
+    "plainly wrapped": lambda it: replace(it, ddp=DistributedDataParallel(it.model)),
     # The default by its number: the first bucket is then no smaller one.
     "wrapped in 25": lambda it: replace(
-        it, wrapped=DistributedDataParallel(it.model, bucket_cap_mb=25)
+        it, ddp=DistributedDataParallel(it.model, bucket_cap_mb=25)
     ),
     "filled": lambda _: setattr(torch.utils.deterministic, "fill_uninitialized_memory", True),
     "all kept": lambda _: torch_private.set_activation_budget(1.0),
-    "freed": lambda it: it.model.set_reshard_after_forward(True),
 }
 """What somebody does behind our back; where it returns a setup, that takes the place of ours."""
 
@@ -236,8 +235,6 @@ UNDO = {
         ("activation_checkpointing", True, "another model"),
         ("num_threads", 1, "one thread more"),
         ("in_order", False, "plain loader"),
-        ("sharding", "fsdp", "another model"),
-        ("reshard_after_forward", False, "freed"),
         ("ddp_bucket_mb", 50, "plainly wrapped"),
         ("ddp_bucket_mb", None, "wrapped in 25"),
         ("gradient_as_bucket_view", True, "plainly wrapped"),

@@ -53,14 +53,6 @@ def test_knobs_of_several_processes_are_listed_where_they_are_set():
     assert config.as_dict().keys() - TrainingConfig.of({}).as_dict().keys() == {"ddp_bucket_mb"}
 
 
-def test_settings_of_ddp_mean_nothing_for_a_sharded_model():
-    sharded = TrainingConfig.of(
-        {"sharding": "fsdp", "ddp_bucket_mb": 50, "gradient_as_bucket_view": True}
-    )
-    assert sharded == TrainingConfig.of({"sharding": "fsdp"})
-    assert TrainingConfig.of({"reshard_after_forward": False}) == TrainingConfig.of({})
-
-
 def test_all_faults_are_named_at_once():
     with pytest.raises(UsageError) as caught:
         TrainingConfig.of({"num_worker": 2, "batch_size": 0, "pin_memory": 1, "amp_dtype": None})

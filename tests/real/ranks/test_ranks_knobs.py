@@ -18,16 +18,12 @@ from children import (
     nobody_is_left,
     run_child,
 )
-from tiers import late_in
 
-FSDP = {"sharding": "fsdp"}
 EXCHANGE = {
     "ddp_bucket_mb": 1,
     "gradient_as_bucket_view": True,
     "ddp_comm_dtype": "float16",
 }
-KEPT = {**FSDP, "reshard_after_forward": False, "accumulation_steps": 2}
-VARIED = [EXCHANGE, FSDP, KEPT]
 PLAN = MeasurePlan(warmup_steps=1, block_seconds=0.05, block_counts=(6,), max_seconds=3.0)
 SLOW = """
 import os, time
@@ -41,33 +37,14 @@ def of_two(model, settings, **options):
     return replace(job_for(model, settings, **options), processes=2)
 
 
-@pytest.mark.parametrize("settings", late_in(VARIED, FSDP, KEPT))
-def test_settings_of_the_exchange_are_measured_and_read_back(settings, tmp_path):
-    measured(run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", settings)))
+def test_settings_of_the_exchange_are_measured_and_read_back(tmp_path):
+    measured(run_child(tmp_path, of_two(WORKLOADS / "batch_norm.py", EXCHANGE)))
     assert nobody_is_left(tmp_path)
 
 
 def test_a_setting_of_several_processes_is_not_in_force_in_one(tmp_path):
     outcome = run_child(tmp_path, job_for(WORKLOADS / "plain.py", {"ddp_bucket_mb": 1}))
     assert outcome == outcomes.NotApplied("ddp_bucket_mb", "1", "null")
-
-
-def test_two_processes_train_alike_in_ddp_and_sharded(tmp_path):
-    model = model_of(
-        tmp_path,
-        "def compute_loss(model, batch):\n"
-        "    loss = plain.compute_loss(model, batch)\n"
-        "    print('loss', f'{float(loss):.5f}', flush=True)\n"
-        "    return loss\n",
-    )
-    losses = []
-    for name, settings in (("ddp", {}), ("fsdp", FSDP)):
-        place = tmp_path / name
-        measured(run_child(place, of_two(model, settings)))
-        log = (place / "trial" / "stdout.log").read_text()
-        losses.append([line for line in log.splitlines() if line.startswith("loss")][:6])
-    assert losses[0] == losses[1]
-    assert len(losses[0]) == 6
 
 
 def gated(folder, model, dtype, **settings):
@@ -109,7 +86,7 @@ def test_the_formats_of_an_exchange_are_asked_of_the_backend(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("settings", [{}, {"accumulation_steps": 2}, {"sharding": "fsdp"}])
+@pytest.mark.parametrize("settings", [{}, {"accumulation_steps": 2}])
 def test_the_flops_of_a_sample_are_counted_in_each_process(settings, tmp_path):
     job = job_for(WORKLOADS / "batch_norm.py", settings, CountFlops())
     found = ended_as(outcomes.CountedFlops, run_child(tmp_path, replace(job, processes=2)))
