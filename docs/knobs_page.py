@@ -50,8 +50,7 @@ def _values(knob: Knob) -> str:
             text = ", ".join(f"`{spelled(option)}`" for option in options)
         case Integers(low, high, nullable):
             text = f"whole numbers from {low} to {high}" + (", or `null`" if nullable else "")
-    with_or_not = "without" if knob.has_effect(None) else "with"
-    return f"{text}; only {with_or_not} `{knob.needs}`" if knob.needs else text
+    return f"{text}; only with `{knob.needs}`" if knob.needs else text
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def _domain(
     allowed = possible if offered else knob.suggestions(machine)
     text = ", ".join(map(spelled, allowed))
     if knob.needs:
-        text += f"  ({'without' if knob.has_effect(None) else 'with'} {knob.needs})"
+        text += f"  (with {knob.needs})"
     if len(allowed) <= 1 and refused:
         text = "frozen"
         if len(set(refused.values())) == 1:
