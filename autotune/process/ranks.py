@@ -155,7 +155,8 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
     only_lost_peers = all("onnection" in outcome.describe(one) for one in told.values())
     if is_of_runner or (isinstance(found, outcome.Answer) and only_lost_peers):
         return found
-    codes = _exit_codes(files.stderr)
+    failed = _FAILED.findall(_end_of(files.stderr))  # as torch's launcher reports them
+    codes = dict(sorted((int(rank), int(code)) for rank, code in failed))
     for rank, code in codes.items():
         # A library may abort for a lost connection; nothing else kills a rank for another's fault.
         is_cause = code != -signal.SIGABRT or only_lost_peers
@@ -192,11 +193,6 @@ def _killed(rank: TrialFolder, number: int) -> Failure:
 
 def _log(rank: TrialFolder) -> str:
     return f"log: {rank.stderr.name}"
-
-
-def _exit_codes(log: Path) -> dict[int, int]:
-    """Return the ranks that failed and their exit codes, as torch's launcher reports them."""
-    return dict(sorted((int(rank), int(code)) for rank, code in _FAILED.findall(_end_of(log))))
 
 
 def _end_of(log: Path) -> str:

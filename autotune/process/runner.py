@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import shlex
 import shutil
@@ -57,6 +58,8 @@ HOST_PATIENCE_SECONDS = 120.0
 """Seconds to wait for a warm host: it may import torch on a busy machine."""
 # Seconds for a killed host to be gone; a longer wait is inside the kernel and may have no end.
 _KILLED_SECONDS = 10.0
+# Of itself or a worker; other signals are no sign of lacking memory.
+_KILLED = re.compile("SIGKILL|DataLoader worker").search
 _Dataset = tuple[str | None, dict[str, Value]]
 _Environ = frozenset[tuple[str, str]]
 _PLAIN: _Environ = frozenset()
@@ -167,7 +170,7 @@ class SubprocessRunner:
             shutil.rmtree(files.launcher_logs, ignore_errors=True)
         if outcome is None:
             outcome = child.outcome_of_exit()
-        if isinstance(outcome, Crashed) and _was_killed(outcome) and oom_kills() > kills:
+        if isinstance(outcome, Crashed) and oom_kills() > kills and _KILLED(outcome.detail):
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         if isinstance(outcome, OutOfMemory) and files.phase in (EVALUATION, NUMERICS_CHECK):
             return replace(outcome, during=files.phase)
@@ -244,11 +247,6 @@ def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
         return replace(script, keep=keep, workdir=workdir)
 
     return job.calling(placed)
-
-
-def _was_killed(outcome: Crashed) -> bool:
-    """Return True if SIGKILL ended it or a worker; other signals are no sign of lacking memory."""
-    return "SIGKILL" in outcome.detail or "DataLoader worker" in outcome.detail
 
 
 def _with_tree_memory(outcome: TrialOutcome, job: Job, peak_bytes: int) -> TrialOutcome:

@@ -7,7 +7,6 @@ Host header shows requests under a site's own name (DNS rebinding).
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import json
 import os
@@ -79,7 +78,7 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
 
     Args:
         place: the study.
-        port: the port; 0, or one that is taken: any free one.
+        port: the port; 0 is any free one.
         browser: True to open a page, if a browser has a window here.
 
     Raises:
@@ -104,8 +103,6 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
         if len(names) == 1:
             first = f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
         with _bound(guarded(optuna_dashboard.wsgi(storage), first), port) as server:
-            if port and server.server_port != port:
-                to_stderr(f"port {port} is taken; using {server.server_port}")
             address = f"http://127.0.0.1:{server.server_port}/"
             to_stderr(f"{', '.join(names)} in {place.shown}, read-only")
             to_stderr(f"Optuna Dashboard: {address}  (Ctrl-C ends it)")
@@ -186,7 +183,7 @@ class _Silent(WSGIRequestHandler):
 
 
 def _bound(app: WSGIApplication, port: int) -> _Server:
-    """Return a server on this port; if that is taken, on any free one.
+    """Return a server on this port; 0 is any free one.
 
     Raises:
         UsageError: the port cannot be used.
@@ -194,8 +191,6 @@ def _bound(app: WSGIApplication, port: int) -> _Server:
     try:
         server = _Server(("127.0.0.1", port), _Silent)
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise UsageError(f"--port {port}: {error.strerror}. Choose another.") from error
-        server = _Server(("127.0.0.1", 0), _Silent)
+        raise UsageError(f"--port {port}: {error.strerror}. Choose another, or 0.") from error
     server.set_app(app)
     return server

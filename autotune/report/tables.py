@@ -57,6 +57,7 @@ def json_text(data: ReportData) -> str:
 
 def _trial(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
     details, run = trial.details, trial.details.measurement
+    of_run = {name: getattr(run, name, None) for name in _OF_RUN}
     return {
         "number": trial.number,
         "config": trial.config.as_dict(),
@@ -66,15 +67,11 @@ def _trial(data: ReportData, trial: FinishedTrial) -> dict[str, Any]:
         "ratio_to_baseline": data.ratio(trial),
         "samples_per_second_ci95": run and [*map(readable, run.samples_per_second_interval)],
         **{name: getattr(details, name) for name in _OF_TRIAL},
-        **{name: run and _readable(getattr(run, name)) for name in _OF_RUN},
+        **{name: told and readable(told) for name, told in of_run.items()},
         "margins": dict(trial.verdict.margins),
         "flags": run and run.flags,
         "reason": trial.verdict.reason,
     }
-
-
-def _readable(number: float | None) -> float | None:
-    return None if number is None else readable(number)
 
 
 def csv_text(data: ReportData) -> str:

@@ -98,9 +98,6 @@ def _after_table(data: ReportData) -> list[str]:
     if data.phases:
         lines.append("\ntime spent:")
         lines += [f"  {span(phase.seconds):>12}  {phase.name}" for phase in data.phases]
-    if len(data.rates) > 1:
-        lines.append("\nconfirmed over time:")
-        lines += [f"  {rate.described(data.rate_unit)}" for rate in data.rates[-_MOST_ROWS:]]
     return lines
 
 

@@ -277,7 +277,7 @@ class Proposals:
         """
         configs = [config_of(trial.params, self._encoding.space) for trial in (*told, *running)]
         rates = [_rate(trial) for trial in told]
-        feasible = [_holds(trial) for trial in told]
+        feasible = [all(one <= 0 for one in trial.constraints.values()) for trial in told]
         held = [rate for rate, holds in zip(rates, feasible, strict=True) if rate and holds]
         lie = float(np.median(held or [rate for rate in rates if rate] or [0.0]))
         return Observations(
@@ -422,7 +422,3 @@ def _peak(trial: FrozenTrial) -> float:
 
 def _margins(trial: FrozenTrial) -> dict[str, float]:
     return dict(zip(CONSTRAINTS, trial.constraints.values(), strict=False))
-
-
-def _holds(trial: FrozenTrial) -> bool:
-    return all(margin <= 0 for margin in trial.constraints.values())

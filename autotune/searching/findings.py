@@ -107,7 +107,6 @@ class ProfiledTraining:
             yield Finding("launching many small operators", share, told, change, settings)
         if own is not None and own.is_uneven:
             told = f"{percent(own.slow / own.count)} of the steps take three times as long or more"
-            told += f", the longest one mostly in {seen.slow_line}" if seen.slow_line else ""
             share = self._share(own.slow_seconds - own.slow * own.median_seconds)
             change = "look for what only these do, other shapes, or garbage collection"
             yield Finding("uneven steps", share, told, change, ("compile_dynamic", "gc"))

@@ -39,7 +39,6 @@ _GAINS_NOTHING = (
     "a short training with your settings gains nothing, so no other batch size or precision "
     "can be shown to train as well. These are tried last; raise --accuracy-samples"
 )
-_BUSY = "A result on a busy machine is less certain; autotune repeats what it can"
 
 
 def search(
@@ -172,7 +171,7 @@ def _measured_baseline(
         return runs
     search = baseline.with_package_seconds(search, runs)
     if disturbance := disturbance_of(runs):
-        yield events.Warned(f"{disturbance} while your settings were timed. {_BUSY}")
+        yield events.Warned(f"{disturbance} while your settings were timed: a result is less sure")
     if uneven := uneven_text(runs):
         yield events.Warned(f"your settings: {uneven}")
     is_new = not search.study.finished()

@@ -220,8 +220,6 @@ class StudyFacts:
     """Outcome of each numerical check, by its settings."""
     matmul_rates = Entries[float](PositiveFloat, "rate")
     """FLOP/s of the machine's matrix products, by number format."""
-    seconds_again = Entries[float](Seconds, "again_seconds")
-    """Seconds of one more timing of a trial whose first one had a long step, by its number."""
     drift_checks = Entries[Sequence[DriftCheck]](list[DriftCheck], "drift")
     """Drift checks by device: `OWN`, or the name of an extra device or worker."""
     phase_seconds = Entries[float](Seconds, "seconds")

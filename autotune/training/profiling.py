@@ -259,7 +259,8 @@ def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
     spans = sorted(
         (one.time_range.start, one.time_range.end)
         for one in events
-        if one.device_type.name == "CUDA" and not _annotates(one)
+        if one.device_type.name == "CUDA"
+        and not (one.is_user_annotation or one.key.startswith("ProfilerStep"))
     )
     busy, until = 0.0, -math.inf
     for start, end in spans:
@@ -315,7 +316,3 @@ def _watched(setup: TrainingSetup, seconds: float) -> Profiled:
         setup.step(batches)
     watch = Watch(batches, setup.device, setup.world)
     return drive(watch.watching(seconds), partial(setup.step, map(watch.look, batches)))
-
-
-def _annotates(event: Any) -> bool:
-    return bool(event.is_user_annotation) or event.key.startswith("ProfilerStep")

@@ -206,8 +206,6 @@ class Profiled:
     steps: int
     own: StepTimes | None = None
     """Seconds in which single steps compute; None without any step."""
-    slow_line: str = ""
-    """Line of the user's code that takes most of the longest step."""
     wait_seconds: float = 0.0
     """Seconds in which training waited for data."""
     spent: dict[Doing, dict[str, float]] = field(default_factory=dict)

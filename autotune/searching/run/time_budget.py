@@ -311,37 +311,17 @@ class TimeBudget:
         one = self.candidate or self._best
         end = self.rounds_seconds(one) + self.seeds_seconds(one, accuracy_verdict.INCUMBENT_SEEDS)
         end += LIMITS_SECONDS
-        if self.to_time_again is not None:
-            end += self.seconds_again(self.to_time_again)
         if self.missing_trials:
             return end
         trials = sum(map(trial_seconds, self.study.finished()[1:]))
         budget = self.clock.seconds or math.inf
         return end + min(_LACKING_OF_TRIALS * trials, _LACKING_OF_BUDGET * budget)
 
-    @property
-    def to_time_again(self) -> FinishedTrial | None:
-        """The candidate, if the seconds of its rounds are to be known better; else None.
-
-        A first process of its kind may take far longer than others: files are read and kernels are
-        chosen. Where one step takes longer than the baseline's whole process, compiling aside, one
-        more timing of the candidate shows.
-        """
-        one = self.candidate
-        run = None if one is None else one.details.measurement
-        if one is None or run is None or str(one.number) in self.study.notes.seconds_again:
-            return None
-        longest = max(run.warmup_step_seconds, default=0.0) - run.compile_seconds
-        return one if longest > self.run_seconds() else None
-
     def seconds_again(self, trial: FinishedTrial) -> float:
-        """Return the seconds of timing a trial once more, as noted, else estimated.
+        """Estimate the seconds of timing a trial once more, with its compiled code in the cache.
 
-        Its compiled code is in the cache. An earlier trial may have filled that for it, too.
+        An earlier trial may have filled the cache for it, too.
         """
-        noted = self.study.notes.seconds_again.get(str(trial.number))
-        if noted is not None:
-            return noted
         earlier = (one for one in self.study.finished() if one.number < trial.number)
         if any(compiles_alike(one.config, trial.config) for one in earlier):
             return trial_seconds(trial)

@@ -8,18 +8,15 @@ confirmation does not rest on the correction, because it is paired.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from statistics import median
 
 from autotune.comparison.rounds import timed_calmly
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
-from autotune.searching.run.time_budget import process_seconds, trial_seconds
-from autotune.searching.trials.trial_plan import deadline, trial_plan
+from autotune.searching.run.time_budget import trial_seconds
 from autotune.study.facts import OWN, DriftCheck, StudyFacts, TrialDetails
 from autotune.values.measurement import disturbance_of
-from autotune.values.outcome import TrialOutcome
 from autotune.values.statistics import bounds
 
 EVERY = 4
@@ -142,27 +139,3 @@ def _measure(search: SearchRun, told: int) -> float:
         may_start=lambda: not search.clock.is_over,
     )
     return 0.0 if not runs or disturbance_of(runs) else runs[-1].samples_per_second
-
-
-def time_candidate_again(search: SearchRun) -> None:
-    """Time the candidate once more where that may leave time for trials; see `to_time_again`.
-
-    The first device does so, in seconds that are set aside; the seconds of the timing are noted. If
-    it fails, those of the trial count too.
-    """
-    budget = search.time_budget
-    one = budget.to_time_again
-    if one is None or search.worker:
-        return
-    job = search.context.job(Measure(trial_plan(search)), one.config, deadline(search, one.config))
-    start = time.monotonic()
-
-    def timed(suffix: str) -> TrialOutcome:
-        nonlocal start
-        start = time.monotonic()  # of the last one alone
-        return search.runner.run(job, search.folder("again", f"{one.number:04d}{suffix}"))
-
-    runs = timed_calmly(timed, may_start=lambda: not search.clock.is_over)
-    least = process_seconds(runs[-1]) if runs else budget.seconds_again(one)
-    taken = round(max(time.monotonic() - start, least), 3)
-    search.study.notes.seconds_again[str(one.number)] = taken

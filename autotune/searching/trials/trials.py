@@ -28,12 +28,12 @@ from autotune.context.inspection import check_device, inspect, inspection
 from autotune.process.devices import Device, crowded_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
-from autotune.searching.run.coverage import TO_CONFIRM, end_reason, widen_when_due
+from autotune.searching.run.coverage import end_reason, widen_when_due
 from autotune.searching.run.events import Noted, TrialEnded, TrialStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import process_seconds
 from autotune.searching.trials import trial_plan as planning
-from autotune.searching.trials.drift import drift_now, time_candidate_again
+from autotune.searching.trials.drift import drift_now
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.storage import GRACE_SECONDS, check_still_there
 from autotune.study.study import INTERRUPTED
@@ -157,7 +157,7 @@ def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
             breaker.lost(trial)
         elif not _nothing_comes(search):
             time.sleep(POLL_SECONDS)
-        elif not _time_made(search):
+        else:
             return
 
 
@@ -176,17 +176,6 @@ def _nothing_comes(search: SearchRun) -> bool:
     """Return whether no trial is left, not even one that another worker may still lose."""
     others = search.study.others_run()
     return search.study.is_closed or (not others and end_reason(search) is not None)
-
-
-def _time_made(search: SearchRun) -> bool:
-    """Time the candidate again that time is set aside for, if that may gain time.
-
-    Return whether another trial has time then.
-    """
-    if search.study.is_closed or end_reason(search) != TO_CONFIRM:
-        return False
-    time_candidate_again(search)
-    return end_reason(search) is None
 
 
 def _run_trial(
