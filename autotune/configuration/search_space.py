@@ -393,9 +393,7 @@ class SearchSpace:
     def _size_with_dependents(self, needed: str) -> int:
         dependents = [knob for knob in ALL_KNOBS if knob.needs == needed]
         return sum(
-            math.prod(
-                len(self.domains.get(k.name, _ONE)) for k in dependents if k.has_effect(value)
-            )
+            math.prod(len(self.domains.get(k.name, _ONE)) for k in dependents) if value else 1
             for value in self.domains.get(needed, _ONE)
         )
 
@@ -443,7 +441,7 @@ def narrow(
         if irrelevant := varies and _irrelevance(knob, file, machine, facts, baseline):
             notes.append(f"{knob.name} stays {spelled(baseline[knob.name])}: {irrelevant}")
             offered = ()
-        if knob.needs is not None and not any(map(knob.has_effect, domains[knob.needs])):
+        if knob.needs is not None and not any(domains[knob.needs]):
             offered = ()  # what it needs stays off
         kept, dropped = list[Value](), defaultdict[str, list[str]](list)
         for index, value in enumerate(offered):

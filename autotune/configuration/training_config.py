@@ -75,7 +75,7 @@ class TrainingConfig:
 
     def is_idle(self, knob: Knob) -> bool:
         """Return True if another knob's value keeps a knob from having an effect."""
-        return knob.needs is not None and not knob.has_effect(self[knob.needs])
+        return knob.needs is not None and not self[knob.needs]
 
     def as_dict(self) -> dict[str, Value]:
         """Return knob name to value, ready for JSON or YAML.
@@ -221,6 +221,6 @@ def _canonical(knob: Knob, complete: Mapping[str, Value]) -> Value:
     value = complete[knob.name]
     if knob.needs is None:
         return value
-    if not knob.has_effect(complete[knob.needs]):
+    if not complete[knob.needs]:
         return knob.idle
     return knob.default if value is None else value

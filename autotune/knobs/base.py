@@ -116,7 +116,7 @@ class Knob:
     """Values that are legal on some machine; `obstacle` excludes those that fail on this one."""
     effect: ClassVar[Effect] = "exact"
     needs: ClassVar[str | None] = None
-    """Name of a knob that this one depends on for an effect; see `has_effect`."""
+    """Name of a knob that must be on for an effect of this one: not 0, false or null."""
     idle: ClassVar[Value] = None
     """Value while it has none."""
     of_ranks: bool = False
@@ -137,13 +137,6 @@ class Knob:
         """Return the values worth trying on this machine, in ascending order of their cost."""
         assert isinstance(self.values, OneOf)
         return tuple(value for value in self.values.options if not self.obstacle(value, machine))
-
-    def has_effect(self, needed: Value) -> bool:
-        """Return True if the knob has an effect with that value of the knob in `needs`.
-
-        By default that one must be on: not 0, not null.
-        """
-        return bool(needed)
 
     def obstacle(self, value: Value, machine: Machine) -> str | None:
         """Return the reason why `value` cannot work on this machine, or None."""

@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from autotune.configuration.search_space import SearchSpace, nearest
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, check_settings
 from autotune.knobs import KNOBS, knob_named
-from autotune.knobs.base import Knob, Value
+from autotune.knobs.base import Value
 from autotune.knobs.compile import GRAPHS
 
 Array = NDArray[np.float64]
@@ -241,19 +241,17 @@ class Encoding:
             if needs is None:
                 continue
             idle = self.values[name].index(knob_named(name).idle)
-            off = self._is_off(rows, names, knob_named(name), needs)
+            off = self._is_off(rows, names, needs)
             rows[off, column] = idle
             if idle >= self._sizes[column]:  # idle is no value of the space itself
                 rows[~off & (rows[:, column] == idle), column] = 0
         return rows.astype(np.intp)
 
-    def _is_off(
-        self, rows: Indices, names: list[str], knob: Knob, needed: str
-    ) -> NDArray[np.bool_]:
-        """Return a mask of the rows in which the knob `needed` keeps `knob` from an effect."""
+    def _is_off(self, rows: Indices, names: list[str], needed: str) -> NDArray[np.bool_]:
+        """Return a mask of the rows in which the knob `needed` is off."""
         if needed not in names:
-            return np.full(len(rows), not knob.has_effect(self.space.domains[needed][0]))
-        off = np.array([not knob.has_effect(value) for value in self.values[needed]])
+            return np.full(len(rows), not self.space.domains[needed][0])
+        off = np.array([not value for value in self.values[needed]])
         return off[rows[:, names.index(needed)]]
 
 
