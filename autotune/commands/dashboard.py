@@ -13,7 +13,7 @@ from autotune.console.interrupts import unwind_on_sigterm
         click.Argument(["study"], required=False),
         common.option(
             "--port",
-            "Listen on this port, or on a free one if it is taken.",
+            "Listen on this port; 0 is any free one.",
             click.IntRange(0, 65535),
             8080,
         ),

@@ -19,7 +19,7 @@ from autotune.configuration.search_space import SearchSpace, whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Effect, Value
 
-FORMAT = 4
+FORMAT = 5
 """Number of the form in which a study is stored; others are not read."""
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
