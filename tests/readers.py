@@ -48,7 +48,6 @@ FACTS: dict[str, Any] = {
     "drift:@cuda:1": [{"trials": 4, "samples_per_second": 101.5}],
     "seconds:accuracy": 9.5,
     "diagnosis": asdict(kinds.Diagnosed(8, 0.04, None, 0.0, (kinds.Loading(0, 0.01),), 0.02)),
-    "again_seconds:4": 7.5,
     "confirmation": {
         "seconds": 9.5,
         "candidates": {"4": asdict(CandidateLog(ratios=(1.5,)))},

@@ -118,7 +118,6 @@ WRONG_FACTS = {
     "drift:own": [5, [5], [{"trials": 1}], [{"trials": 4, "samples_per_second": -1}]],
     "seconds:accuracy": ["long", -1.0],
     "diagnosis": [{}, [], {"batch_size": "eight"}],
-    "again_seconds:4": [[7.5], -1.0],
     "confirmation": [{"seconds": 1.0}, 5],
     "answer": [{"trials": 1}, {"trials": 1, "best": {}}, {"trials": "x", "best": {}}],
 }

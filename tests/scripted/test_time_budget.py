@@ -105,7 +105,7 @@ def test_a_gpu_has_time_to_try_the_kernels_of_convolutions(timed, tmp_path):
     assert longest[True] - longest[False] > 30
 
 
-def test_a_first_process_that_took_long_is_timed_again_before_it_ends_the_trials(timed, tmp_path):
+def test_a_first_process_that_took_long_leaves_time_for_trials(timed, tmp_path):
     """As where a GPU's libraries are read from disk, and kernels chosen, for the first time."""
 
     def is_first(phase):
@@ -125,7 +125,6 @@ def test_a_first_process_that_took_long_is_timed_again_before_it_ends_the_trials
     phases = [asked.phase for asked in runner.asked]
     assert not last.best.keeps_baseline
     assert phases.count("trial") == 9, "all of them"
-    assert phases.index("again") == phases.index("trial") + 1
     assert runner.elapsed <= 180.0
 
 

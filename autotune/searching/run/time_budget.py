@@ -326,8 +326,12 @@ class TimeBudget:
         if any(compiles_alike(one.config, trial.config) for one in earlier):
             return trial_seconds(trial)
         run = trial.details.measurement
-        compiling = 0.0 if run is None else run.compile_seconds
-        return trial_seconds(trial) - (1 - _FROM_CACHE) * compiling
+        if run is None:
+            return trial_seconds(trial)
+        longest = max(run.warmup_step_seconds, default=0.0) - run.compile_seconds
+        # Of the first process of its kind, in which files are read and kernels chosen.
+        once = longest if longest > self.run_seconds() else 0.0
+        return trial_seconds(trial) - (1 - _FROM_CACHE) * run.compile_seconds - once
 
     def rounds_seconds(self, trial: FinishedTrial | None) -> float:
         """Return the seconds of the rounds that a trial wins, if it is as much faster as it seems.
