@@ -441,7 +441,7 @@ class AccuracyProber:
         if key == self._own and not seed and reached[0] < self.most_samples and not reached[2]:
             raise UsageError(
                 f"--objective time-to-loss: the training loss of your settings, {reached[1]:.4g}, "
-                f"hardly falls in the last half of {self.samples} {self.context.unit}, so that "
+                f"barely falls in the second half of {self.samples} {self.context.unit}, so that "
                 "chance decides when it is reached. Give a higher loss (time-to-loss=VALUE), "
                 "another --accuracy-samples, or leave the option out."
             )

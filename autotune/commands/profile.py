@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from autotune.searching.findings import ProfiledTraining
 from autotune.searching.run.diagnosis import diagnosis_of, limits_of, narrowed, time_stages
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Diagnosed, Failure, Profiled, as_failure, describe
+from autotune.values.text import json_text
 
 _WATCH_SECONDS = 8.0
 
@@ -67,6 +67,8 @@ def execute_profile(options: SearchOptions, as_json: bool) -> None:
                 f"{options.workload.model_path} cannot be profiled: "
                 f"{describe(as_failure(stages))}\nWhole log: {log}"
             )
+    if not seen.steps:
+        raise WorkloadError(f"{options.workload.model_path} ended too early: let it train longer")
     _tell(context, stages, seen, as_json)
 
 
@@ -89,8 +91,10 @@ def _tell(
         "bottleneck": diagnosis and diagnosis.bound,
         "phases": diagnosis and limits_of(diagnosis.stages),
         "reached": diagnosis and diagnosis.reached,
+        "doubt": diagnosis and diagnosis.doubt,
+        "notes": notes,
         "findings": [asdict(one) for one in findings],
         "next": following,
     }
     lines = [*profile_lines(diagnosis, notes, findings), f"\nnext: {following}"]
-    answer(lines, json.dumps(data) if as_json else None)
+    answer(lines, json_text(data) if as_json else None)

@@ -103,7 +103,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     allow = flags["allow_numerics"] or (not doubt and answer.judged_numerics)
     known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
     maps = [flag_from(text) for text in (*flags["maps"], *known)]
-    if faults := list(check_files(maps, arguments)):
+    faults = [f"--map {one.text}: best.yaml names it" for one in maps if one.knob == LEARNING_RATE]
+    if faults := [*faults, *check_files(maps, arguments)]:
         raise UsageError("\n".join(faults))
     plan = _planned(answer, maps, allow, is_measured=measured is not None)
     config = TrainingConfig.of(plan.settings)
@@ -113,7 +114,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
         raise UsageError("\n".join([*lines, "Map them with --map, or leave out --strict."]))
     for line in _start_lines(plan, maps, answer.maps, arguments, "" if allow else doubt):
         common.say(line)
-    carried = _with_rate(answer, plan, with_flags(arguments, maps, config))
+    carried = with_flags(arguments, maps, config)
+    carried = carried if measured is None else _with_rate(answer, plan, carried)
     words = [*(["-m"] if as_module else []), script, *carried]
     # -P: files in the current directory must not shadow modules of autotune.
     program = [sys.executable, "-P", "-c", _START, plan.to_json(), *words]

@@ -138,8 +138,8 @@ def race(
         lacking: configurations that lack settings of the candidate.
     """
     comparison = PairedComparison((), (), (), candidate.seeds_to_loss, confidence(family))
-    # Of it and one that lacks settings, either may be the result.
-    own = PairedComparison(confidence=(1 + comparison.confidence) / 2)
+    # Either it or one that lacks settings may be the result.
+    own = PairedComparison(confidence=confidence(family + 1))
     unknown = Without(own, PairedComparison(confidence=_GAIN_CONFIDENCE))
     now = Standing(comparison, dict.fromkeys(lacking, unknown))
     repeats = Repeats[Results](ROUND_COUNTS[-1], course.may_repeat)

@@ -22,7 +22,6 @@ from autotune.values.text import rounds_text, span
 
 Fact = tuple[str, str]
 """Name of what was measured, and the text on it."""
-_AGAIN = "search again on an idle machine before you rely on these numbers"
 
 
 def headline(best: BestConfig) -> str:
@@ -44,7 +43,7 @@ def facts(best: BestConfig) -> Iterator[Fact]:
     evidence = best.evidence
     disturbed, rounds = evidence.speedup.disturbed_rounds or 0, evidence.speedup.rounds
     if disturbed > rounds / 2:
-        yield "busy", f"other programs disturbed most rounds: {_AGAIN}"
+        yield "busy", "other programs disturbed most rounds: search again on an idle machine"
     yield from _rates(best)
     if (used := evidence.arithmetic) is not None and used.mfu is not None:
         percent = Decimal(f"{100 * used.mfu:.2g}")
@@ -94,7 +93,7 @@ def _gains(evidence: Evidence) -> Iterator[Fact]:
         yield "left out", f"{_gain_text(evidence.taken_back)}, not beyond the noise"
     if evidence.not_tried_without:
         left = ", ".join(evidence.not_tried_without)
-        yield "together", f"no time was left to try the result without {left}"
+        yield "together", f"the result was not timed without {left}"
 
 
 def _gain_text(gain: Gain) -> str:

@@ -86,7 +86,8 @@ class RateFlag:
     def scaled(self, arguments: Sequence[str], factor: float) -> tuple[str, ...]:
         """Return the arguments with the rate that they give, else that of then, times `factor`."""
         own = float(self.flag.given(arguments) or self.value)
-        return tuple(self.flag.put(arguments, float(f"{factor * own:.9g}")))
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        return (*self.flag.put(arguments[:end], float(f"{factor * own:.9g}")), *arguments[end:])
 
 
 Quality = Literal["evaluate", "held_out_loss", "training_loss", "metric_regex"]
@@ -219,7 +220,8 @@ class ScriptOptions:
 
         Arguments are hashed, because they may hold secrets.
         """
-        arguments = json.dumps([self.arguments, [asdict(flag) for flag in self.flags]])
+        flags = (*self.flags, *([self.rate.flag] if self.rate else ()))
+        arguments = json.dumps([self.arguments, [asdict(flag) for flag in flags]])
         options = {
             **({} if self.module is None else {"module": self.module}),
             "arguments_sha256": hashlib.sha256(arguments.encode()).hexdigest(),

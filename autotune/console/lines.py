@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,8 +49,7 @@ from autotune.values.text import (
 
 # Most paths that a line names, and findings of a profile.
 _MOST, _MOST_FINDINGS = 5, 6
-# After so few rounds an interval tells nothing yet.
-_UNTOLD = 2
+_UNTOLD = 2  # rounds after which an interval tells nothing yet
 _SENT = {
     "wandb": "wandb is switched off, even if the script sets a mode",
     "MLflow": "MLflow writes to the trials' directories, even if the script sets a tracking URI",
@@ -124,11 +122,9 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         f"{context.options.workload.model_path} is run as a training script: each trial starts it "
         "and times some of its steps"
     )
-    places = Counter(name.partition("#")[0] for name in seen.loaders)
     for name in seen.loaders:
         use = "feeds training" if name == seen.training_loader else "is left as it is"
-        place = name.partition("#")[0]
-        yield f"DataLoader {place if places[place] == 1 else name} {use}"
+        yield f"DataLoader {name.removesuffix('#0')} {use}"
     rate = "samples unknown: each step counts as one sample"
     if seen.counts_samples:
         rate = f"{readable(seen.samples_per_second)} samples/s"
@@ -372,7 +368,7 @@ def profile_lines(
             yield f"  training reaches {rate}, {share} of {diagnosis.bound} by itself"
         notes = [f"run it again: {diagnosis.doubt}"] if diagnosis.doubt else notes
     yield from (f"  {note}" for note in notes)
-    none = f"no findings: nothing that a profile knows takes {percent(NEGLIGIBLE)} of the time"
+    none = f"no findings: nothing that a profile looks for takes {percent(NEGLIGIBLE)} of the time"
     some = "findings, with their shares of the time (which may overlap):"
     yield f"\n{some if findings else none}"
     for one in findings[:_MOST_FINDINGS]:

@@ -43,8 +43,7 @@ _STARTS_OTHERS = re.compile(
     r"\btorch\.distributed\.(run|launch)\b"
 )
 _MOST_WORDS = 300
-_STARTS = 20
-"""Starts of a script that an answer takes, roughly."""
+_STARTS = 20  # of a script that an answer takes, roughly
 _TRACEBACK = "Traceback (most recent call last)"
 
 

@@ -138,8 +138,8 @@ def check_followed(judge: Judge) -> None:
         by_metric = "--metric-regex is given" if judge.by == "metric_regex" else ""
         why = by_metric or judge.doubt or "no setting to be tried changes it"
         raise UsageError(
-            f"--objective time-to-loss follows the training loss, and cannot here: {why}. Leave "
-            f"{'one of the two' if by_metric else 'the option'} out."
+            f"--objective time-to-loss needs the training loss, which cannot be used here: {why}. "
+            f"Leave {'one of the two' if by_metric else 'the option'} out."
         )
 
 

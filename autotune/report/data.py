@@ -96,16 +96,12 @@ class ReportData:
 
     @cached_property
     def answer(self) -> FinishedTrial | None:
-        """Return the trial that best.yaml comes from; None if the study does not hold it.
-
-        Those of its settings that did not pay are not in best.yaml.
-        """
+        """Return the trial that best.yaml comes from; None if the study does not hold it."""
         if self.best is None:
             return None
         changed, number = self.best.changed.items(), self.best.provenance.trial
-        winner = next((trial for trial in self.trials if trial.number == number), None)
-        is_it = winner and all(winner.config[name] == value for name, value in changed)
-        return winner if is_it else None
+        found = (trial for trial in self.trials if trial.number == number)
+        return next((t for t in found if all(t.config[k] == v for k, v in changed)), None)
 
     @cached_property
     def incumbent(self) -> FinishedTrial | None:

@@ -66,7 +66,11 @@ class ProfiledTraining:
         grown = _GROWN if self.machine.has_accelerator else _GROWN_ON_CPU
         if len(used) > 1 and all(grown * one < later for one, later in pairwise(used)):
             each = size((used[-1] - used[0]) // max(1, self.seen.steps))
-            full = self.seen.seconds * (self.memory_limit_bytes - used[-1]) / (used[-1] - used[0])
+            full = (
+                self.seen.seconds
+                * max(0, self.memory_limit_bytes - used[-1])
+                / (used[-1] - used[0])
+            )
             told.insert(0, f"by {each} a step, to the limit in {span(full)}")
         if told:
             change = "keep loss.item() or loss.detach() instead of the loss, and empty lists"
@@ -91,7 +95,9 @@ class ProfiledTraining:
         saved = self._share(seen.wait_seconds + copied * self._batches)
         if 0 < held <= _DATASET * self.memory_limit_bytes and saved:
             told = f"its {facts.dataset_samples} samples are {size(held)} as tensors"
-            change = "make these once, on the device, and index batches (unless they are augmented)"
+            change = (
+                "load them to the device once and index batches there (unless they are augmented)"
+            )
             yield Finding("a dataset that fits into memory", saved, told, change)
         if seen.padding:
             told = f"{percent(seen.padding)} of the positions of token IDs or masks"
@@ -108,7 +114,7 @@ class ProfiledTraining:
         if own is not None and own.is_uneven:
             told = f"{percent(own.slow / own.count)} of the steps take three times as long or more"
             share = self._share(own.slow_seconds - own.slow * own.median_seconds)
-            change = "look for what only these do, other shapes, or garbage collection"
+            change = "check what these do differently: other shapes, garbage collection"
             yield Finding("uneven steps", share, told, change, ("compile_dynamic", "gc"))
         if seen.compilations >= _OFTEN:
             told = f"code was compiled {seen.compilations} times after the first steps"
@@ -124,7 +130,7 @@ class ProfiledTraining:
         if accelerated and share >= NEGLIGIBLE:
             yield Finding("reading tensors in the loop", share, told, change)
         elif not accelerated and sum(reads.values()) >= _MANY_READS:
-            told += ": free on a CPU, but a GPU is waited for each time"
+            told += ": costs nothing on a CPU, but on a GPU each read waits for the device"
             yield Finding("reading tensors in the loop", 0.0, told, change)
         share, lines = self._spent("writing")
         if share:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -102,11 +103,10 @@ def _commit(folder: Path) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    done = subprocess.run(
-        [git, "--no-optional-locks", *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or None
+    command = [git, "--no-optional-locks", *options]
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=10
+        )
+        return done.stdout.strip() or None
+    return None

@@ -96,6 +96,7 @@ class Watch:
             if 2 * self._seconds >= len(self._held) * seconds:
                 self._held.append(self._holding())
         self._sampler.over.set()
+        self._sampler.join()
         if not compiled_graphs():
             with watching_operators(self._ran):
                 yield _COUNTED_STEPS
@@ -153,7 +154,7 @@ class Watch:
             steps=len(self._steps),
             own=step_times([(seconds, 0.0) for seconds in self._steps]),
             wait_seconds=self._waited,
-            spent={doing: dict(lines) for doing, lines in self._sampler.spent.items()},
+            spent={doing: dict(lines) for doing, lines in list(self._sampler.spent.items())},
             reads={place: count / _COUNTED_STEPS for place, count in self._reads.items()},
             operators=self._operators / _COUNTED_STEPS,
             operator_seconds=_operator_seconds() if self._operators else 0.0,

@@ -178,7 +178,7 @@ def test_a_loss_that_does_not_fall_is_refused(tmp_path):
 
     for _ in range(2):  # resumed as well
         runner = ScriptedRunner(measure=lambda config, phase: at(100), instead=flat)
-        with pytest.raises(UsageError, match="hardly falls in the last half"):
+        with pytest.raises(UsageError, match="barely falls in the second half"):
             events_of(options(tmp_path), runner)
 
 

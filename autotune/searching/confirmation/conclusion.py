@@ -93,18 +93,17 @@ def conclude(
     failed = (one for one in confirmation.candidates if one.state is State.FAILED)
     won = replace(won, failed=tuple((one.trial, one.reason) for one in failed))
     # The trial that won compiled for a result that lacks settings of it, too.
-    costs = confirmation.costs
-    costs = replace(costs, trials=(*costs.trials, won.trial))
+    costs, back = confirmation.costs, won.taken_back
+    if back is None or "compile_mode" not in back.settings:
+        costs = replace(costs, trials=(*costs.trials, won.trial))
     best = build_answer(search.prober, costs, won)
     search.note_seconds()
     search.study.notes.answer = Answer(len(search.study.finished()), best)
-    options = search.context.options
-    with suppress(OSError):  # best.yaml, which is written next, says what is wrong
-        settings = render(best.changed)
-        history.append(
-            options.study.folder, "search", options.workload.model_path, settings, won.runs
-        )
-    return emit(search, best)
+    answered, options = emit(search, best), search.context.options
+    with suppress(OSError):  # best.yaml could be written
+        place, workload = options.study.folder, options.workload.model_path
+        history.append(place, "search", workload, render(best.changed), won.runs)
+    return answered
 
 
 def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:

@@ -217,8 +217,8 @@ def _throughput(runs: Sequence[Measurement]) -> best_config.Throughput:
     """Return the mean throughput with its interval, see `rate_of`."""
     rate, (low, high) = rate_of(runs)
     return best_config.Throughput(
-        samples_per_second=round(rate, 1),
-        ci95=(round(low, 1), round(high, 1)),
+        samples_per_second=readable(rate),
+        ci95=(readable(low), readable(high)),
         joules_per_sample=_median_of([run.joules_per_sample for run in runs]),
         steps=_steps(runs),
     )

@@ -140,7 +140,7 @@ def end_reason(search: SearchRun) -> str | None:
     if search.study.exhausted():
         return "every configuration was tried"
     run = span(run_seconds(search))
-    return f"another trial would take longer than it saves in {run} of training"
+    return f"another trial would hardly save more than it takes, in {run} of training"
 
 
 def is_worth_a_trial(search: SearchRun) -> bool:

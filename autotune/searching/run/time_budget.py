@@ -329,8 +329,7 @@ class TimeBudget:
         if run is None:
             return trial_seconds(trial)
         longest = max(run.warmup_step_seconds, default=0.0) - run.compile_seconds
-        # Of the first process of its kind, in which files are read and kernels chosen.
-        once = longest if longest > self.run_seconds() else 0.0
+        once = longest if longest > self.run_seconds() else 0.0  # files read, kernels chosen
         return trial_seconds(trial) - (1 - _FROM_CACHE) * run.compile_seconds - once
 
     def rounds_seconds(self, trial: FinishedTrial | None) -> float:
@@ -345,14 +344,14 @@ class TimeBudget:
         return rounds * self._round_seconds(trial)
 
     def seconds_without(self, trial: FinishedTrial, config: TrainingConfig) -> float:
-        """Return the seconds of timing `config` in the fewest rounds of a trial.
+        """Return the seconds of timing `config` in the rounds that a trial wins.
 
         It lacks settings of the trial: it may be as slow as the baseline, or compile other code.
         """
         each = max(self.run_seconds(), self.seconds_again(trial))
         is_compiled = any(compiles_alike(one.config, config) for one in self.study.finished())
         compiling = 0.0 if is_compiled else self.compiling()(config["compile_mode"])
-        return ROUND_COUNTS[0] * each + compiling
+        return self.rounds_seconds(trial) / self._round_seconds(trial) * each + compiling
 
     def seeds_seconds(self, trial: FinishedTrial | None, least: int = 0) -> float:
         """Return the seconds of the seeds that a trial and the baseline lack for the next test.
