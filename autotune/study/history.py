@@ -99,14 +99,13 @@ def read(folder: Path) -> tuple[ConfirmedRate, ...]:
 
 def _commit(folder: Path) -> str | None:
     """Return the commit that is checked out in a folder; None if git knows none."""
-    options = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    words = ("--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     git = shutil.which("git")
     if git is None:
         return None
-    command = [git, "--no-optional-locks", *options]
-    with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, timeout=10
+    with suppress(subprocess.SubprocessError):
+        told = subprocess.check_output(
+            [git, *words], cwd=folder, stderr=subprocess.DEVNULL, timeout=10, text=True
         )
-        return done.stdout.strip() or None
+        return told.strip() or None
     return None
