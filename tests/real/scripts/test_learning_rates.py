@@ -67,7 +67,9 @@ def test_the_rates_of_all_groups_are_observed_and_read_back(ask, script):
 def test_run_passes_the_rate_with_the_batch_that_it_belongs_to(script, maps, words, printed):
     path = best(script.parent, batch_size=32)
     scaling = LearningRate(rule="linear", factor=2.0, flag="--lr", value=0.1)
-    write_best(read_best(path).model_copy(update={"lr_scaling": scaling}), path)
+    known = read_best(path)
+    made_for = known.provenance.model_copy(update={"model": "train.py"})
+    write_best(known.model_copy(update={"lr_scaling": scaling, "provenance": made_for}), path)
     done = autotune(script.parent, "run", path, *maps, "train.py", "--epochs", "1", *words)
     assert done.stdout == printed, done.stderr
     said = f"applying: learning rate {printed.split()[-1]} by --lr"
