@@ -205,5 +205,5 @@ class Best:
         return self.settings.scaler(device)
 
     def explain(self) -> str:
-        """Return a few lines: changed settings, speed-up, quality, what is not proven, remarks."""
+        """Return a few lines: changed settings, speed-up, quality, remarks."""
         return explained(self.answer)

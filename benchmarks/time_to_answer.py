@@ -55,7 +55,6 @@ _PARTS = {
     "accuracy": "seeds",
     "gates": "checks",
     "anchors": "drift",
-    "again": "timed again",
     "confirm": "rounds",
     "arithmetic": "arithmetic",
 }
@@ -189,17 +188,13 @@ def show(tables: Sequence[dict[str, Any]], *, save: bool) -> None:
     for name, table in zip(("time_to_answer", "time_to_answer_parts"), tables, strict=True):
         if save:
             more = {"machine": "seconds are those of the tables", "load": "no effect on a replay"}
-            now = {"command": "python -m benchmarks.time_to_answer --save", "recorded": today()}
+            date = str(datetime.now(UTC).date())
+            now = {"command": "python -m benchmarks.time_to_answer --save", "recorded": date}
             text = json.dumps({**table, **now, **more}, indent=1, ensure_ascii=False)
             (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         for row in (table["columns"], ["---"] * len(table["columns"]), *table["rows"]):
             print(f"| {' | '.join(row)} |")
         print()
-
-
-def today() -> str:
-    """Return the date."""
-    return datetime.now(UTC).date().isoformat()
 
 
 def real(words: Sequence[str], seconds: float) -> None:

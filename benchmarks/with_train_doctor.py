@@ -1,13 +1,12 @@
 """Run train-doctor and autotune on the same unchanged scripts, one after the other.
 
     pip install train-doctor==0.2.0
-    python -m benchmarks.with_train_doctor [--save] SCRIPT [ARGUMENTS ...]
+    python -m benchmarks.with_train_doctor SCRIPT [ARGUMENTS ...]
 
 SCRIPT is a file, or the name of one of the zoo's scripts, which needs no arguments. Both tools run
 with their default options, each in a copy of the script's directory. The row has what each took,
-the speed-up that it says with its interval, and what it changes; a dash is no proven gain. `--save`
-puts it beside the rows of other scripts in benchmarks/results/train_doctor.json. Run it on an idle
-machine.
+the speed-up that it says with its interval, and what it changes; a dash is no proven gain. Run it
+on an idle machine.
 """
 
 from __future__ import annotations
@@ -26,14 +25,12 @@ from typing import Any
 
 from benchmarks.zoo.__main__ import HERE, ZOO
 
-RESULTS = Path(__file__).parent / "results" / "train_doctor.json"
 COLUMNS = ["script", "tool", "seconds", "speed-up", "changes"]
 
 
 def main() -> None:
     """Run both and print their rows."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--save", action="store_true", help="write the rows to the results")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     asked = parser.parse_args()
@@ -45,10 +42,6 @@ def main() -> None:
     rows = [[script.stem, *tool(script, arguments)] for tool in (with_train_doctor, with_autotune)]
     for row in rows:
         print(f"| {' | '.join(row)} |", flush=True)
-    if asked.save:
-        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        kept = [row for row in known if row[0] != script.stem]
-        RESULTS.write_text(json.dumps([*kept, *rows], indent=0) + "\n")
 
 
 def with_train_doctor(script: Path, arguments: list[str]) -> list[str]:

@@ -451,4 +451,4 @@ class AccuracyProber:
         if self.loss_to_reach is None:
             self.study.notes.loss_to_reach = reached[0][1]
         needed = self.study.notes.needed
-        needed[key] = (*tuple(needed.get(key, ()))[:before], *(samples for samples, *_ in reached))
+        needed[key] = (*needed.get(key, ())[:before], *(samples for samples, *_ in reached))

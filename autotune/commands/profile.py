@@ -1,4 +1,4 @@
-"""Command `profile`: show what a training waits for, and what mends it."""
+"""Command `profile`: show what a training waits for, and how to fix it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WATCH_SECONDS = 8.0
     ],
 )
 def profile(model: Path, as_json: bool, **flags: Any) -> None:
-    """Show what MODEL's training waits for, what mends that, and settings that cannot matter.
+    """Show what MODEL's training waits for, how to fix it, and settings that cannot matter.
 
     MODEL is a model.py or an unchanged training script (also an installed command, or with -m a
     module). Arguments of the script go after `--`.

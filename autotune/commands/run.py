@@ -181,7 +181,7 @@ def _start_lines(
 
 def _compiled_code(answer: BestConfig, plan: Plan) -> dict[str, str]:
     """Return the variable by which torch finds what the search compiled; say whether it does."""
-    if "compile_mode" not in plan.told or _CACHE in os.environ:
+    if not plan.settings.get("compile_mode") or _CACHE in os.environ:
         return {}
     folder = common.study_folder(answer.provenance.study) / common.COMPILED
     same_torch = answer.machine.torch.partition("+")[0] == (torch_version() or "").partition("+")[0]
@@ -189,7 +189,7 @@ def _compiled_code(answer: BestConfig, plan: Plan) -> dict[str, str]:
         why = "is not here" if same_torch else f"is of torch {answer.machine.torch}"
         common.say(f"compiling anew: what the search compiled ({folder}) {why}")
         return {}
-    common.say(f"using what the search compiled ({folder})")
+    common.say(f"looking for compiled code in {folder}")
     return {_CACHE: str(folder.resolve())}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -25,7 +24,7 @@ from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement, rate_of
 from autotune.values.outcome import Failure, Lost, Observed, describe
-from autotune.values.statistics import Interval
+from autotune.values.statistics import Interval, combined
 
 FEWEST_ROUNDS = 6
 """Fewest rounds that give a 95 % interval."""
@@ -131,8 +130,7 @@ def over_recorded(
     """Return the rate of these processes over a recorded one, with the interval of both."""
     rate, now = rate_of(runs)
     ratio = rate / recorded.samples_per_second
-    half = math.hypot(*(math.log(high / low) / 2 for low, high in (now, recorded.ci95)))
-    return ratio, (ratio * math.exp(-half), ratio * math.exp(half))
+    return ratio, combined(ratio, now, recorded.ci95)
 
 
 def still_holds(comparison: paired.PairedComparison, confirmed: Interval | None) -> bool:

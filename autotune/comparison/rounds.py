@@ -85,8 +85,9 @@ class PairedComparison:
     @property
     def interval(self) -> statistics.Interval:
         """Confidence interval of the speed-up, see `ratio_interval`."""
-        known = (self.costs, self.seeds_to_loss) if self.seeds_to_loss else (self.costs,)
-        return statistics.product_interval(known, self.confidence)
+        known = filter(None, (self.costs, self.seeds_to_loss))
+        factors = (statistics.ratio_interval(parts, self.confidence) for parts in known)
+        return statistics.combined(self.ratio, *factors)
 
     @property
     def _fewer(self) -> float:

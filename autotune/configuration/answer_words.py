@@ -203,7 +203,7 @@ def _open_facts(best: BestConfig) -> Iterator[Fact]:
         yield "unread", f"env {variable}: nothing read it back"
     for one in best.evidence.not_confirmed:
         changed = render(one.changed)
-        yield "unconfirmed", f"trial {one.trial} ({changed}) was faster in its trial: {one.reason}"
+        yield "unconfirmed", f"trial {one.trial} ({changed}) was faster in the search: {one.reason}"
     for open_one in best.evidence.not_proven:
         yield "not proven", undecided_text(best.constraints.accuracy.metric, open_one)
 

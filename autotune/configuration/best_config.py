@@ -74,7 +74,7 @@ class Evidence(parts.Part):
     best: Throughput
     speedup: Speedup
     gains: tuple[parts.Gain, ...] | None = None
-    """What settings of the result give, the most first; None if it has only one."""
+    """Gain of each setting of the result, the largest first; None if there is only one."""
     taken_back: parts.Gain | None = None
     """Settings that the result lacks because they did not pay beyond the noise."""
     not_tried_without: tuple[str, ...] | None = None

@@ -37,7 +37,7 @@ class Part(BaseModel):
 
 
 class Gain(Part):
-    """What settings give, from rounds that also timed the same configuration without them."""
+    """Gain of some settings, from rounds that also timed the configuration without them."""
 
     settings: Settings
     """One setting, or several that were left out together."""
@@ -326,7 +326,7 @@ class AccuracyEvidence(Part):
     samples: int
     """Samples that each short training trained on; of a script, the fewest."""
     until_loss: bool | None = None
-    """True if they were the most, because each ended when it reached the loss to compare."""
+    """True if `samples` is the limit, because each training ended at the loss."""
     epochs: float | None = None
     """The same in epochs; None for a stream without a length."""
     share_of_run: float | None = None

@@ -151,7 +151,7 @@ class Observe:
     source: str = ""
     """Digest of the script and its arguments, which the outcome repeats."""
     watch_seconds: float = 0.0
-    """As that of `Diagnose`."""
+    """Seconds for which to watch the loop, see `Diagnose`."""
     kind: Literal["observe"] = "observe"
 
 
@@ -203,7 +203,7 @@ class Job:
 
 @cache
 def adapter() -> TypeAdapter[Job]:
-    """Return what reads and writes jobs."""
+    """Return the adapter that reads and writes jobs."""
     return TypeAdapter(Job)
 
 

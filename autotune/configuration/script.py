@@ -23,6 +23,7 @@ from autotune.calling.flag import BATCH_CALLS, Flag, calls_of, variables_of
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.knobs import ALL_KNOBS, knob_named
 from autotune.knobs.base import Effect, Knob, Value, spelled
+from autotune.values.errors import UsageError
 
 # They pick among algorithms that PyTorch treats as equivalent.
 _HARMLESS = ("cudnn_benchmark", "deterministic")
@@ -85,7 +86,11 @@ class RateFlag:
 
     def scaled(self, arguments: Sequence[str], factor: float) -> tuple[str, ...]:
         """Return the arguments with the rate that they give, else that of then, times `factor`."""
-        own = float(self.flag.given(arguments) or self.value)
+        given = self.flag.given(arguments) or self.value
+        try:
+            own = float(given)
+        except ValueError:
+            raise UsageError(f"{self.flag.name} {given}: --lr-scaling needs a number.") from None
         end = arguments.index("--") if "--" in arguments else len(arguments)
         return (*self.flag.put(arguments[:end], float(f"{factor * own:.9g}")), *arguments[end:])
 
@@ -138,7 +143,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """How a script is called and judged, as the user asked."""
+    """Options for calling a training script and judging its quality."""
 
     arguments: tuple[str, ...]
     flags: tuple[Flag, ...] = ()

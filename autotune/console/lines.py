@@ -49,7 +49,7 @@ from autotune.values.text import (
 
 # Most paths that a line names, and findings of a profile.
 _MOST, _MOST_FINDINGS = 5, 6
-_UNTOLD = 2  # rounds after which an interval tells nothing yet
+_UNTOLD = 2  # rounds up to which the interval is too wide to show
 _SENT = {
     "wandb": "wandb is switched off, even if the script sets a mode",
     "MLflow": "MLflow writes to the trials' directories, even if the script sets a tracking URI",
@@ -65,12 +65,13 @@ _TRIED = "set by the script; trials replace its values"
 
 def plan_lines(context: SearchContext) -> list[str]:
     """Return the plan of a search: study, device, limits, space and budget."""
-    options, space, samples = context.options, context.space, context.objective.run_samples
+    options, space, goal = context.options, context.space, context.objective
     objective = f"steady-state {context.rate_unit}"
-    if samples is not None:
-        objective = f"time of a run of {samples} {context.unit}, start-up and compilation included"
-    if (reached := context.objective).to_loss:
-        loss = "that yours reach" if reached.loss is None else f"of {reached.loss:g}"
+    if goal.run_samples is not None:
+        run = f"{goal.run_samples} {context.unit}"
+        objective = f"time of a run of {run}, start-up and compilation included"
+    if goal.to_loss:
+        loss = "that yours reach" if goal.loss is None else f"of {goal.loss:g}"
         objective = f"time until the training loss {loss} is reached"
     launch, several = options.resources.launch, ""
     if context.processes != 1 or launch is not None:
@@ -392,8 +393,8 @@ def bound_lines(diagnosis: Diagnosis) -> list[str]:
             line += ": it waits for kernel launches. Larger batches or CUDA graphs can help"
         lines.append(f"{line}.")
     if (exchange := diagnosis.stages.exchange_seconds) is not None:
-        percent = 100 * exchange / diagnosis.stages.compute_seconds
-        lines.append(f"The gradient all-reduce takes {percent:.2g} % of a step.")
+        share = 100 * exchange / diagnosis.stages.compute_seconds
+        lines.append(f"The gradient all-reduce takes {share:.2g} % of a step.")
     return lines
 
 

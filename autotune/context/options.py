@@ -129,9 +129,7 @@ class ObjectiveOptions:
         Raises:
             UsageError: they do.
         """
-        if [self.to_loss, self.run_samples is not None, self.run_epochs is not None].count(
-            True
-        ) > 1:
+        if sum([self.to_loss, self.run_samples is not None, self.run_epochs is not None]) > 1:
             raise UsageError(
                 "--objective time-to-loss, --target-samples and --target-epochs: give only one."
             )

@@ -55,7 +55,7 @@ _NAMES: Mapping[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of the observed run of a script, besides its training."""
+    """Requests to the profiling run of a script."""
 
     calls: tuple[str, ...] = ()
     """Arguments of calls that it is to report."""
@@ -64,7 +64,7 @@ class Wanted:
     flags: Mapping[str, str] = field(default_factory=dict)
     """Flags of the user's own, each with the place where it was named."""
     knobs: Callable[[TrainingConfig], Collection[str]] = lambda _: ()
-    """Return the knobs that need a map, given the script's settings."""
+    """Function that returns the knobs that need a map, given the script's settings."""
     deadline_seconds: float = 600.0
 
 
@@ -276,7 +276,7 @@ def with_rate(script: ScriptOptions, observed: Observed) -> ScriptOptions:
 
 
 def judge_of(script: ScriptOptions, observed: Observed) -> Judge:
-    """Return what judges an observed script: what was asked, or its loss if that is able to."""
+    """Return the judge of an observed script: as requested, or its loss if it can be used."""
     asked, loss = script.judge, observed.loss
     if asked.by != "training_loss" or (loss is not None and not loss.doubt):
         return asked

@@ -67,7 +67,7 @@ class SearchContext:
 
     @property
     def judge(self) -> Judge:
-        """What judges a training."""
+        """Quality metric by which a training is judged."""
         return self.traits.judge
 
     @property
@@ -214,7 +214,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
 
 
 def _wanted(options: SearchOptions, file: search_space.SpaceFile) -> Wanted:
-    """Return what a search asks of the observed run of a script."""
+    """Return the requests of a search to the profiling run of a script."""
 
     def knobs(today: TrainingConfig) -> Sequence[str]:
         offered = [name for name in BATCH_KNOBS if name in file.offers]

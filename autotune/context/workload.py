@@ -35,7 +35,7 @@ class Traits:
 
     facts: WorkloadFacts
     judge: Judge
-    """What judges its trainings."""
+    """Quality metric by which its trainings are judged."""
     seen: Observed
     """The observed run of a script; a model.py's has no more than the device and the facts."""
     script: ScriptOptions
@@ -88,7 +88,7 @@ class Traits:
         return {}
 
     def digests(self, answer: BestConfig) -> dict[str, object]:
-        """Return what the provenance of a result says of its arguments."""
+        """Return the digests of its arguments for the provenance of a result."""
         return {}
 
 

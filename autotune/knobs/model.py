@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-
 IMAGE_DIMENSIONS = (4, 5)
 """Dimensions of batches of images and of volumes, and of the weights of their convolutions."""
 _ARGUMENTS: Mapping[Value, Mapping[str, bool]] = {
@@ -420,10 +419,7 @@ _KERNEL_WORDS = {"flash": "flash", "efficient": "mem_efficient", "math": "math",
 _KERNELS = tuple(_KERNEL_WORDS)
 # All kernels except cuDNN's, which makes a plan for each new shape.
 _WITHOUT = "without_cudnn"
-_KERNELS_HERE: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("flash", "math"),
-    "cuda": (*_KERNELS, _WITHOUT),
-}
+_KERNELS_HERE = {"cpu": ("flash", "math"), "cuda": (*_KERNELS, _WITHOUT)}
 # Names of operators begin so; the one of flash attention on a CPU has a longer name.
 _OPERATOR = "aten::_scaled_dot_product_"
 _MATH_OPERATOR = f"{_OPERATOR}attention_math"

@@ -179,7 +179,7 @@ def distances(start: Snapshot, end: Snapshot, other: Snapshot) -> Distances:
 def nudge(parameters: Iterable[Tensor], rounding: float, seed: int = 0) -> None:
     """Change the parameters at random by a relative `rounding`, by their format's at least.
 
-    Of a sharded parameter, only this process's part changes.
+    Only this process's shard of a sharded parameter changes.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

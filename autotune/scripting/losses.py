@@ -281,7 +281,7 @@ def _sums(kept: Sequence[Tensor]) -> tuple[float, ...]:
 
 
 def _some(parameter: Tensor) -> Tensor:
-    """Return a copy of evenly spaced entries in float32; of a sharded parameter, of its shard."""
+    """Return a float32 copy of evenly spaced entries, of this process's shard if sharded."""
     local = parameter.detach()
     if hasattr(local, "to_local"):
         local = local.to_local()

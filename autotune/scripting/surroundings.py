@@ -1,7 +1,7 @@
 """Record what surrounds a script's training: flags, files that it writes, trackers.
 
 Flags are those of argparse and its subclasses (HfArgumentParser), jsonargparse, click, Hydra, and
-tyro's dataclasses. Of their values only numbers are kept, because others may be secrets.
+tyro's dataclasses. Only numeric values are kept, because others may be secrets.
 
 Results of a trial stay out of the places of real trainings: wandb and Comet are switched off.
 MLflow, Neptune, ClearML, Trackio and TensorBoard write into the trial's folder. A mode or a place

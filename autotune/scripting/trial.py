@@ -61,7 +61,7 @@ Requests = StepRequests[outcomes.TrialOutcome]
 
 
 class Trial:
-    """One run of a script on behalf of a job, and what its tasks look at."""
+    """One run of a script on behalf of a job."""
 
     def __init__(self, job: jobs.Job, folder: TrialFolder, leave: Leave, calls: Calls) -> None:
         assert job.script is not None
@@ -290,7 +290,7 @@ class Trial:
 
 
 def _are_equal(wanted: Sequence[float], found: Sequence[float]) -> bool:
-    """Return whether learning rates agree, however a script computes them."""
+    """Return True if learning rates agree up to rounding."""
     pairs = zip(wanted, found, strict=False)
     return len(wanted) == len(found) and all(math.isclose(*p, rel_tol=1e-6) for p in pairs)
 

@@ -65,12 +65,9 @@ class ProfiledTraining:
         told = [f"{left:.2g} tensors a step are kept with their graph"] if left >= _LEFT else []
         grown = _GROWN if self.machine.has_accelerator else _GROWN_ON_CPU
         if len(used) > 1 and all(grown * one < later for one, later in pairwise(used)):
-            each = size((used[-1] - used[0]) // max(1, self.seen.steps))
-            full = (
-                self.seen.seconds
-                * max(0, self.memory_limit_bytes - used[-1])
-                / (used[-1] - used[0])
-            )
+            more = used[-1] - used[0]
+            each = size(more // max(1, self.seen.steps))
+            full = self.seen.seconds * max(0, self.memory_limit_bytes - used[-1]) / more
             told.insert(0, f"by {each} a step, to the limit in {span(full)}")
         if told:
             change = "keep loss.item() or loss.detach() instead of the loss, and empty lists"
@@ -95,9 +92,7 @@ class ProfiledTraining:
         saved = self._share(seen.wait_seconds + copied * self._batches)
         if 0 < held <= _DATASET * self.memory_limit_bytes and saved:
             told = f"its {facts.dataset_samples} samples are {size(held)} as tensors"
-            change = (
-                "load them to the device once and index batches there (unless they are augmented)"
-            )
+            change = "load them to the device once and index batches there (unless augmented)"
             yield Finding("a dataset that fits into memory", saved, told, change)
         if seen.padding:
             told = f"{percent(seen.padding)} of the positions of token IDs or masks"

@@ -44,7 +44,7 @@ _KINDS = (
     "postgresql://user@host/database or mysql://user@host/database"
 )
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}
-"""Servers, where several processes may write, and the driver of each where the URL names none."""
+"""Driver of each kind of server, used where the URL names none."""
 PATIENCE_SECONDS = 20.0
 """Seconds to wait for another program that locks an SQLite file, such as a dashboard."""
 BEAT_SECONDS, GRACE_SECONDS = 30, 120
@@ -54,7 +54,8 @@ LOCK_FILE = ".autotune-lock"
 """Name of the lock file; distinct, since the folder may contain other files than a study's."""
 _LONGEST_PID = 20
 _TABLE_ATTEMPTS, _TABLE_SECONDS = 5, 0.3
-_OF_ANOTHER = re.compile(r"\((1050|1061|1062), ")  # as MySQL says that something exists
+# MySQL's codes for a table, column or key that exists.
+_EXISTS = re.compile(r"\((1050|1061|1062), ")
 # SQLite's locks do not hold on these, and a write may be lost.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs")
 _NETWORK_BY_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone")
@@ -172,7 +173,7 @@ def opened(
             except DBAPIError as error:
                 # Another process that creates the tables at the same time makes this one fail.
                 expected = isinstance(error, ProgrammingError | IntegrityError)
-                if not (expected or _OF_ANOTHER.search(str(error))):
+                if not (expected or _EXISTS.search(str(error))):
                     raise
             time.sleep(_TABLE_SECONDS)
         return _on_server(storage, on_stale)

@@ -13,6 +13,7 @@ did before it claims a trial.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -41,11 +42,13 @@ from autotune.study.finished import FinishedTrial, finished_trial
 from autotune.study.identity import Identity, differences
 from autotune.study.knowledge import MODE, Knowledge
 from autotune.values.errors import StudyMismatchError, UsageError
+from autotune.values.text import readable
 
 INTERRUPTED = "interrupted"
 """Reason of a trial that was lost because its search was stopped; it is tried first later."""
 # Size up to which all configurations of a space are checked for one that is left to measure.
 _MOST_ENUMERATED = 2000
+_CHOOSING_SECONDS = 2.0  # for which a process that claims a trial may choose its settings
 
 
 def open_study(
@@ -193,14 +196,19 @@ class TuningStudy:
     ) -> bool:
         """Return True if what was asked for became known meanwhile, or others began enough trials.
 
-        Of processes that claim at once, those with the lowest numbers go on. Two may rarely choose
-        the same configuration, which costs a trial.
+        Of processes that claim at once, those with the lowest numbers go on, so that it waits until
+        those before it have chosen. One that died in this moment may cost a trial.
         """
         known = self._knowledge
         if not self.is_shared:
             return was_queued and (known.is_known(config) or known.is_given_up(config))
-        self.catch_up()
-        before = [config for other, config in self._elsewhere.items() if other < number]
+        end = time.monotonic() + _CHOOSING_SECONDS
+        while True:
+            self.catch_up()
+            before = [config for other, config in self._elsewhere.items() if other < number]
+            if None not in before or time.monotonic() > end:
+                break
+            time.sleep(_CHOOSING_SECONDS / 40)
         is_full = len(known.finished) + len(self._running) - 1 + len(before) >= total
         is_known = known.is_known(config) or known.is_given_up(config) or config in before
         return is_full or is_known or self.is_closed
@@ -258,7 +266,7 @@ class TuningStudy:
     def _told(self, verdict: Verdict) -> float:
         """Return the value for Optuna: of a time, seconds in place of their inverse."""
         value = self._knowledge.stored_value(verdict)
-        return value if self._study.direction == StudyDirection.MAXIMIZE else 1 / value
+        return value if self._study.direction == StudyDirection.MAXIMIZE else readable(1 / value)
 
     def lose(self, number: int, reason: str) -> None:
         """Mark a trial as lost to a fault of the infrastructure; queue an interrupted one again.

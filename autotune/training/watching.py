@@ -142,7 +142,7 @@ class Watch:
         stack = walk_stack(sys._getframe(1).f_back)
         reader = next(one for one, _ in stack if not one.f_code.co_filename.endswith(_BETWEEN))
         on_device = arguments[0].device.type == self._device.type
-        if on_device and not _reads_for_itself(reader.f_code.co_filename):
+        if on_device and not _is_of_library(reader.f_code.co_filename):
             self._reads[place_of(reader)] += 1
 
     def found(self) -> Profiled:
@@ -206,7 +206,7 @@ def place_of(frame: FrameType) -> str:
     return next((f"{Path(file).name}:{line}" for file, line in lines if is_users(file)), "")
 
 
-def _reads_for_itself(file: str) -> bool:
+def _is_of_library(file: str) -> bool:
     """Return True for code of torch, such as an optimizer's, and of autotune."""
     return is_ours(file) or ("/torch/" in file and not file.endswith(_BETWEEN))
 
@@ -214,7 +214,7 @@ def _reads_for_itself(file: str) -> bool:
 @cache
 def _call(code: CodeType, instruction: int) -> Doing | None:
     """Return the kind of the call that an instruction makes, by its source."""
-    if _reads_for_itself(code.co_filename):
+    if _is_of_library(code.co_filename):
         return None
     line, end_line, column, end = next(islice(code.co_positions(), instruction // 2, None))
     text = linecache.getline(code.co_filename, line or 0).encode()

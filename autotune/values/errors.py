@@ -89,6 +89,5 @@ class NotSearchedEnoughError(AutotuneError):
     @property
     def result(self) -> dict[str, object]:
         """Return the end of the search as fields of a JSON object."""
-        needed = self.seconds or None
         data = {"answer": "not searched enough", "reason": str(self), "measured": self.measured}
-        return {**data, "time_budget": needed}
+        return {**data, "time_budget": self.seconds or None}

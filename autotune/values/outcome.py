@@ -253,7 +253,7 @@ class Diagnosed:
     exchange_seconds: float | None = None
     """Part of `compute_seconds` that exchanging gradients adds; None for one process."""
     profiled: Profiled | None = None
-    """What the loop does besides computing; None if it was not asked for."""
+    """Activities of the loop besides computing; None if it was not watched."""
     kind: Literal["diagnosed"] = "diagnosed"
 
     @property
@@ -282,7 +282,7 @@ class Probed:
     untrained: float | None = None
     """Quality of the first seed before training; None if it was not asked for, or not finite."""
     reached: tuple[Reached, ...] = ()
-    """What each seed reached, where the task follows the loss."""
+    """Samples and loss at the end of each seed, where the task follows the loss."""
     kind: Literal["probed"] = "probed"
 
 
@@ -379,7 +379,7 @@ class Observed:
     loss: ObservedLoss | None = None
     """Its loss; None if it was not watched."""
     profiled: Profiled | None = None
-    """As that of `Diagnosed`."""
+    """Activities of the loop, see `Diagnosed`."""
     stages: Diagnosed | None = None
     """Seconds of each phase of its steps; None if they cannot be separated."""
     start_seconds: float = 0.0
@@ -478,7 +478,7 @@ TrialOutcome = Answer | Failure
 
 @cache
 def adapter() -> TypeAdapter[TrialOutcome]:
-    """Return what reads and writes outcomes; making it takes some hundredths of a second."""
+    """Return the adapter that reads and writes outcomes; making it takes a moment."""
     finite = ConfigDict(allow_inf_nan=False)
     return TypeAdapter(Annotated[TrialOutcome, Discriminator("kind")], config=finite)
 

@@ -82,12 +82,10 @@ def ratio_interval(parts: Sequence[Part], confidence: float = CONFIDENCE) -> Int
     return ratio * math.exp(-half), ratio * math.exp(half)
 
 
-def product_interval(factors: Sequence[Sequence[Part]], confidence: float = CONFIDENCE) -> Interval:
-    """Return the confidence interval of the product of independent ratios, on a log scale."""
-    found = [ratio_interval(parts, confidence) for parts in factors]
-    half = math.hypot(*(math.log(high / low) / 2 for low, high in found))
-    product = math.prod(map(ratio_of, factors))
-    return product * math.exp(-half), product * math.exp(half)
+def combined(ratio: float, *factors: Interval) -> Interval:
+    """Return the interval of a product of independent factors from theirs, on a log scale."""
+    half = math.hypot(*(math.log(high / low) / 2 for low, high in factors))
+    return ratio * math.exp(-half), ratio * math.exp(half)
 
 
 def log_deviation(parts: Sequence[Part]) -> float:

@@ -118,7 +118,7 @@ def test_nothing_is_said_of_the_speed_of_a_candidate_that_could_not_be_timed_aga
     said = keep_reason(best.evidence)
     assert "beyond the noise" not in said
     assert said.endswith("1 that was faster in the trials could not be confirmed.")
-    assert "(batch_size=128) was faster in its trial: it ended" in dict(facts(best))["unconfirmed"]
+    assert "(batch_size=128) was faster in the search: it ended" in dict(facts(best))["unconfirmed"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:
     if job.processes not in (0, place.size):
         sys.exit(1)  # the parent knows both numbers
     if job.launch and job.script is None and job.model_path is not None:
-        os.environ.update(place.in_torch_s_words)
+        os.environ.update(place.torch_variables)
         absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if absent and place.size > 1:
             leave(own, outcomes.Rejected(_NO_MEETING.format(absent=" and ".join(absent))), 1)

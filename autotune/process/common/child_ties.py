@@ -140,7 +140,7 @@ class Place:
     """Rank among those of this host."""
 
     @property
-    def in_torch_s_words(self) -> dict[str, str]:
+    def torch_variables(self) -> dict[str, str]:
         """Return the variables by which torch finds the place."""
         values = (self.rank, self.size, self.local_rank)
         return dict(zip(_WORDS[0], map(str, values), strict=True))

@@ -75,9 +75,9 @@ class Confirmed:
     failed: tuple[tuple[FinishedTrial, str], ...] = ()
     """Candidates that could not be probed or timed again, each with the reason."""
     gains: tuple[parts.Gain, ...] = ()
-    """What its settings give, as far as it was timed without them."""
+    """Gains of the settings without which it was timed."""
     taken_back: parts.Gain | None = None
-    """What settings gave that it lacks because they did not pay."""
+    """Gain of the settings that were removed because they did not pay."""
 
 
 def confirmed_by(
@@ -97,12 +97,11 @@ def confirmed_by(
 
 def gain_of(tested: Participant, one: Participant, lacking: Without) -> parts.Gain:
     """Return what the settings give that `one` lacks and the tested candidate has."""
-    low, high = (round(bound, 4) for bound in lacking.gain.interval)
     settings = settings_to_change(tested.config, one.config)
     return parts.Gain(
         settings={name: tested.config[name] for name in settings},
         ratio=round(lacking.gain.ratio, 4),
-        ci95=(low, high),
+        ci95=_rounded(lacking.gain.interval),
         rounds=len(lacking.gain.costs),
     )
 

@@ -116,13 +116,12 @@ def suggested(seconds: float) -> float:
 RUN_SECONDS = 3600.0
 """Seconds of the user's training runs, where the objective does not say how long they are."""
 # A trial has to save this many times the seconds that it takes: the highest expectation among many
-# configurations is too high. Replayed searches (benchmarks/time_to_answer.py) support it.
+# configurations is too high. A judgement: benchmarks/time_to_answer.py shows what it costs.
 _OVER_COST = 2
-TO_CONFIRM = "leaving time for the confirmation"
-"""Reason for which trials end while the budget has time: a candidate needs it."""
+_TO_CONFIRM = "leaving time for the confirmation"
 _TIME_UP = "the time budget is spent"
 _ALL_AFFORDABLE = "every configuration that compiles in time was tried"
-FOR_LACK_OF_TIME = (_TIME_UP, TO_CONFIRM, _ALL_AFFORDABLE)
+FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
 """Reasons that mean lack of time: more could have been tried."""
 
 
@@ -132,7 +131,7 @@ def end_reason(search: SearchRun) -> str | None:
     if len(finished) >= search.context.trials:
         return f"all {search.context.trials} trials are done"
     if time.seconds_left() < time.next_trial_seconds():
-        return TO_CONFIRM if time.candidate else _TIME_UP
+        return _TO_CONFIRM if time.candidate else _TIME_UP
     if is_worth_a_trial(search):
         return None
     if search.study.skipped_modes:

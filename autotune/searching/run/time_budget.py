@@ -337,11 +337,13 @@ class TimeBudget:
 
         None is a trial to come. As long as trials are missing, the fewest rounds count.
         """
+        return self._rounds(trial) * self._round_seconds(trial)
+
+    def _rounds(self, trial: FinishedTrial | None) -> int:
         gain = -math.inf if trial is None else self.gain(trial)
-        rounds = ROUND_COUNTS[0]
-        if gain > -math.inf and not self.missing_trials:
-            rounds = rounds_to_win(gain, max(_LEAST_NOISE, self.noise))
-        return rounds * self._round_seconds(trial)
+        if gain == -math.inf or self.missing_trials:
+            return ROUND_COUNTS[0]
+        return rounds_to_win(gain, max(_LEAST_NOISE, self.noise))
 
     def seconds_without(self, trial: FinishedTrial, config: TrainingConfig) -> float:
         """Return the seconds of timing `config` in the rounds that a trial wins.
@@ -351,7 +353,7 @@ class TimeBudget:
         each = max(self.run_seconds(), self.seconds_again(trial))
         is_compiled = any(compiles_alike(one.config, config) for one in self.study.finished())
         compiling = 0.0 if is_compiled else self.compiling()(config["compile_mode"])
-        return self.rounds_seconds(trial) / self._round_seconds(trial) * each + compiling
+        return self._rounds(trial) * each + compiling
 
     def seeds_seconds(self, trial: FinishedTrial | None, least: int = 0) -> float:
         """Return the seconds of the seeds that a trial and the baseline lack for the next test.

@@ -97,7 +97,7 @@ class Joined:
     script: ScriptOptions | None
     """The call of the script: the worker's own arguments, and the search's options."""
     judge: Judge
-    """What judges a training, as the search found."""
+    """Quality metric that the search found."""
     call: Mapping[str, object]
     """Facts on the script's call that its study has as well; none of a model.py."""
 

@@ -47,7 +47,7 @@ def given(monkeypatch, variables):
 def test_each_launcher_s_own_words_tell_the_place(variables, monkeypatch):
     given(monkeypatch, variables)
     assert this_place() == Place(rank=3, size=8, local_rank=1)
-    assert Place(3, 8, 1).in_torch_s_words == TORCH
+    assert Place(3, 8, 1).torch_variables == TORCH
 
 
 @pytest.mark.parametrize("variables", [{}, SLURM, {"RANK": "0"}, {"RANK": "x", "WORLD_SIZE": "2"}])

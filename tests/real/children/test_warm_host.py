@@ -67,15 +67,6 @@ def test_libraries_are_imported_before_the_fork_and_the_users_own_modules_after(
     assert says(source, tmp_path, warm) == ("ValueError: True True", FORKED)
 
 
-def test_what_a_trial_imports_of_autotune_is_there_before_the_fork(warm, tmp_path):
-    source = (
-        "import sys\n"
-        "kinds = ('scripting.trial', 'training.arithmetic', 'numerics.numerics_check')\n"
-        "raise ValueError([f'autotune.{kind}' in sys.modules for kind in kinds])\n"
-    )
-    assert says(source, tmp_path, warm) == ("ValueError: [True, True, True]", FORKED)
-
-
 def test_nothing_is_imported_early_by_a_file_that_sets_the_environment(runner, tmp_path):
     source = (
         "import os, sys\n"

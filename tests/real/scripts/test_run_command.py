@@ -222,7 +222,7 @@ def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path
     write_best(found.model_copy(update={"machine": here}), path)
     flags = ("run", "--allow-numerics", path, SCRIPTS / "plain_loop.py", *words, "8")
     done = succeeded(autotune(tmp_path, *flags))
-    assert "using what the search compiled (studies/tiny/inductor)" in done.stderr
+    assert "looking for compiled code in studies/tiny/inductor" in done.stderr
     assert "applied: compile_mode=default" in done.stderr
     assert {one for one in cache.rglob("*") if "fxgraph" in one.parts} == graphs
     other = found.machine.model_copy(update={"torch": "2.1.0"})
