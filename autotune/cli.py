@@ -31,7 +31,7 @@ COMMANDS = {
     "init": "Write a model.py to start from.",
     "profile": "Show the bottleneck of a training.",
     "compare": "Time two configurations alternately.",
-    "dashboard": "Open Optuna Dashboard on a study.",
+    "dashboard": "Serve Optuna Dashboard on a study.",
     "worker": "Run trials of a study on another device or host.",
     "settings": "List the settings that can be tuned on this machine.",
     "spaces": "List the shipped search spaces.",

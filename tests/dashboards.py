@@ -62,20 +62,13 @@ class RunningDashboard:
 
 
 @contextmanager
-def running_dashboard(
-    folder: Path, study: str, *flags: str, browser: str | None = None
-) -> Iterator[RunningDashboard]:
-    """`autotune dashboard` in `folder`, killed at the end where it still runs.
-
-    `browser` is the command that it opens a page with, with %s for the address.
-    """
-    command = [sys.executable, "-m", "autotune", "dashboard", study, *flags]
-    command += [] if browser else ["--no-browser"]
+def running_dashboard(folder: Path, study: str, *flags: str) -> Iterator[RunningDashboard]:
+    """`autotune dashboard` in `folder`, killed at the end where it still runs."""
     package = str(Path(__file__).parent.parent)
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "autotune", "dashboard", study, *flags],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": package, "BROWSER": browser or ""},
+        env={**os.environ, "PYTHONPATH": package},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

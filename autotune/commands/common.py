@@ -34,15 +34,7 @@ PATH = click.Path(path_type=Path)
 def option(
     flags: str, text: str, kind: Any = None, default: Any = None, **more: Any
 ) -> click.Option:
-    """Return an option with its spellings, its help, its type and its default.
-
-    Args:
-        flags: spellings, and the parameter's name where they do not give it.
-        text: help, an imperative; click adds the default.
-        kind: type of the value, as click has it.
-        default: value where the option is not given.
-        more: further arguments of `click.Option`.
-    """
+    """Return an option; `flags` has its spellings, and a parameter's name where they give none."""
     given: dict[str, Any] = {} if default is None else {"default": default}
     if isinstance(kind, click.IntRange):
         given["metavar"] = "N"
@@ -116,13 +108,8 @@ def options_of(
 ) -> SearchOptions:
     """Return the options of a search; files go to studies/NAME/ unless a flag says otherwise.
 
-    Args:
-        model: the file to train.
-        study: name of the study; None names it after the model.
-        storage: URL of the study's storage.
-        out: file of the result.
-        memory_limit: bytes as an int, or a share of the device's memory as a float.
-        flags: other flags of the commands.
+    A study without a name is named after the model. An int as `memory_limit` is a number of bytes,
+    a float a share of the device's memory.
 
     Raises:
         UsageError: the model or a flag cannot be used, or a package is missing.

@@ -1,4 +1,4 @@
-"""Command `dashboard`: open Optuna Dashboard on a study."""
+"""Command `dashboard`: serve Optuna Dashboard on a study."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ from autotune.console.interrupts import unwind_on_sigterm
 @click.command(
     params=[
         click.Argument(["study"], required=False),
-        common.option(
-            "--port",
-            "Listen on this port; 0 is any free one.",
-            click.IntRange(0, 65535),
-            8080,
-        ),
-        common.flag("--no-browser", "Do not open a browser."),
+        common.option("--port", "Listen here; 0: any free port.", click.IntRange(0, 65535), 8080),
     ]
 )
-def dashboard(study: str | None, port: int, no_browser: bool) -> None:
-    """Open Optuna Dashboard on STUDY, read-only: a name, directory, study.db or storage URL.
+def dashboard(study: str | None, port: int) -> None:
+    """Serve Optuna Dashboard on STUDY, read-only: a name, directory, study.db or storage URL.
 
     STUDY may be left out if there is only one here.
     """
@@ -32,4 +26,4 @@ def dashboard(study: str | None, port: int, no_browser: bool) -> None:
     from autotune.study.archive import find_study
 
     unwind_on_sigterm()
-    serve(find_study(study), port, browser=not no_browser)
+    serve(find_study(study), port)

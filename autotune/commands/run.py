@@ -147,12 +147,7 @@ def _start_lines(
 ) -> Iterator[str]:
     """Yield lines on the settings to apply, except PyTorch's defaults that were measured too.
 
-    Args:
-        plan: the settings and how they reach the script.
-        maps: the ways in which the script takes settings.
-        measured: ways that the search measured, as `--map` spells them.
-        arguments: the script's arguments, as typed.
-        doubt: why the file's evidence may not hold for this training; empty if it does.
+    `measured` are the maps that the search measured, `doubt` is from `_doubt`.
     """
     if doubt and plan.withheld:
         more = any(_ALLOW in reason for reason in plan.withheld.values())

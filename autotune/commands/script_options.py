@@ -144,7 +144,7 @@ def script_options(
         flags: flags of the command; those of scripts are removed.
         arguments: the script's arguments. None: the file's content decides if it is a script.
         known: further maps, for knobs that the flags do not map.
-        keeps_nothing: True for a command that keeps no trained model.
+        keeps_nothing: see `ScriptOptions`.
 
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.

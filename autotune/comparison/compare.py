@@ -138,12 +138,7 @@ def still_holds(comparison: paired.PairedComparison, confirmed: Interval | None)
 
     The speed-up is gone if the whole interval lies below the confirmed one. It is also gone if the
     interval includes 1 and the ratio lies below the confirmed interval. A result that keeps
-    the settings holds unless the rounds show it to be slower.
-
-    Args:
-        comparison: rounds of the confirmed settings with the workload's own.
-        confirmed: the interval of the confirmed speed-up; None for a result that keeps the
-            settings.
+    the settings, with no interval, holds unless the rounds show it to be slower.
     """
     low, high = comparison.interval
     if confirmed is None:

@@ -60,9 +60,7 @@ def confidence(family: int, each: float = _EACH_CONFIDENCE) -> float:
 def rounds_to_win(gain: float, noise: float) -> int:
     """Return the rounds after which a single candidate has probably won.
 
-    Args:
-        gain: logarithm of the candidate's speed-up over the baseline.
-        noise: deviation of the logarithm of one timing.
+    `gain` is the logarithm of its speed-up, `noise` the deviation of that of one timing.
     """
 
     def margin(rounds: int, each: float = _EACH_CONFIDENCE) -> float:
@@ -131,11 +129,8 @@ def race(
     count. Each round has the next order of the schedule, so that orders are balanced whichever
     rounds count.
 
-    Args:
-        course: the setup of the rounds.
-        candidate: the candidate.
-        family: number of candidates tested so far, this one included, for the confidence.
-        lacking: configurations that lack settings of the candidate.
+    `family` counts the candidates tested so far, this one included; those `lacking` settings of the
+    candidate run with it.
     """
     comparison = PairedComparison((), (), (), candidate.seeds_to_loss, confidence(family))
     # Either it or one that lacks settings may be the result.

@@ -100,11 +100,9 @@ class PairedComparison:
         return self.interval[0] > 1
 
     def would_win(self, rounds: int, deviations: float = 0.0) -> bool:
-        """Return whether so many rounds with the spread of these would show the candidate faster.
+        """Return whether two or more `rounds` with the spread of these would show it faster.
 
-        Args:
-            rounds: number of rounds in all, two or more.
-            deviations: standard errors by which the speed-up may be underestimated.
+        The speed-up may be underestimated by `deviations` standard errors.
         """
         known = len(self.costs)
         error = statistics.log_deviation(self.costs) if known > 1 else 0.0
@@ -300,12 +298,8 @@ class Repeats(Generic[T]):
     def admit(self, timed: T, disturbance: str) -> list[T]:
         """Return the timings that count from now on; empty if this one is to be repeated.
 
-        A disturbed timing that cannot be repeated counts, with all that were void before it.
-
-        Args:
-            timed: the timing, or several that were taken together.
-            disturbance: text from `autotune.values.measurement.disturbance_of`; empty if
-                undisturbed.
+        A disturbed timing, see `disturbance_of`, that cannot be repeated counts, with all that were
+        void before it.
         """
         if not disturbance:
             return [timed]

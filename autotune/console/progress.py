@@ -42,11 +42,7 @@ _MOST_NAMES = 5
 
 @contextmanager
 def kept_files(folder: Path = Path("studies")) -> Iterator[Path]:
-    """Yield a directory for files that a script changes; name it at the end if it has any.
-
-    Args:
-        folder: the study's; runs that belong to none have the folder of all studies.
-    """
+    """Yield a directory, in a study's, for files that a script changes; name it if it has any."""
     place = folder / "kept" / time.strftime("%Y%m%d-%H%M%S")
     try:
         yield place
@@ -69,13 +65,7 @@ def to_stderr(line: str) -> None:
 
 
 def answer(lines: Iterable[str], data: str | None = None, quiet: bool = False) -> None:
-    """Write a result to stdout.
-
-    Args:
-        lines: the result for people.
-        data: the result for programs; if given, only it is on stdout, and the lines on stderr.
-        quiet: write nothing to stderr.
-    """
+    """Write a result to stdout: lines, or data for programs, with lines on stderr unless quiet."""
     if data is None:
         sys.stdout.writelines(f"{clean(line)}\n" for line in folded(lines))
     else:

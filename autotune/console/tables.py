@@ -111,10 +111,7 @@ def print_rows(
 ) -> None:
     """Print rows of foreign text on stdout: no markup, no control characters.
 
-    Args:
-        rows: the cells.
-        headers: names of the columns; without any, there is no header.
-        numbers: first columns that hold numbers, which are never folded.
+    The first `numbers` columns hold numbers, which are never folded.
     """
     table = Table(box=None, pad_edge=False, show_header=bool(headers))
     for place, header in enumerate(headers):

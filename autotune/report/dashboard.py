@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import re
-import sys
-import webbrowser
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from copy import copy
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import optuna
 import optuna_dashboard
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 _OWN_MARK = "*Written by `autotune dashboard`"
 _OWN_LINE = f"{_OWN_MARK}. Delete this line to keep your changes to this note.*"
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|])")
-# Variables of which one is set where a browser has a window.
-_WINDOWS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 # Characters that fit in a window of 1200 pixels beside the list of trials.
 _WIDEST = 60
 
@@ -65,21 +61,15 @@ class Shown(RDBStorage):
         return _cut(super().get_study_user_attrs(study_id))
 
 
-def _cut(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _cut(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return attributes, as text where they are long."""
-    texts = ((name, value, json.dumps(value)) for name, value in attributes.items())
-    return {
-        name: value if len(text) <= _WIDEST else f"{text[:_WIDEST]}…" for name, value, text in texts
-    }
+    texts = {name: json.dumps(value) for name, value in attributes.items()}
+    long = {name: f"{text[:_WIDEST]}…" for name, text in texts.items() if len(text) > _WIDEST}
+    return attributes | long
 
 
-def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
-    """Write a note on each study, then answer requests until Ctrl-C.
-
-    Args:
-        place: the study.
-        port: the port; 0 is any free one.
-        browser: True to open a page, if a browser has a window here.
+def serve(place: StudyPlace, port: int) -> None:
+    """Write a note on each study, then answer requests on a port (0: any free one) until Ctrl-C.
 
     Raises:
         UsageError: the port cannot be used, or there is a best.yaml alone.
@@ -103,12 +93,9 @@ def serve(place: StudyPlace, port: int, *, browser: bool) -> None:
         if len(names) == 1:
             first = f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
         with _bound(guarded(optuna_dashboard.wsgi(storage), first), port) as server:
-            address = f"http://127.0.0.1:{server.server_port}/"
             to_stderr(f"{', '.join(names)} in {place.shown}, read-only")
+            address = f"http://127.0.0.1:{server.server_port}/"
             to_stderr(f"Optuna Dashboard: {address}  (Ctrl-C ends it)")
-            shows = sys.platform == "darwin" or any(os.environ.get(name) for name in _WINDOWS)
-            if browser and shows:
-                webbrowser.open(address)
             server.serve_forever()
     except KeyboardInterrupt:
         to_stderr("\nThe dashboard is closed; the study is unchanged.")
@@ -161,9 +148,8 @@ def guarded(app: WSGIApplication, first: str) -> WSGIApplication:
 
 def _is_local(host: str) -> bool:
     """Return True if a Host header names this machine; any port, as ports may be forwarded."""
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    name = name.strip("[]").lower()
     try:
+        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
@@ -183,14 +169,12 @@ class _Silent(WSGIRequestHandler):
 
 
 def _bound(app: WSGIApplication, port: int) -> _Server:
-    """Return a server on this port; 0 is any free one.
+    """Return a server on this port.
 
     Raises:
         UsageError: the port cannot be used.
     """
     try:
-        server = _Server(("127.0.0.1", port), _Silent)
+        return make_server("127.0.0.1", port, app, _Server, _Silent)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}. Choose another, or 0.") from error
-    server.set_app(app)
-    return server

@@ -49,11 +49,7 @@ def search(
 ) -> Iterator[events.Event]:
     """Find the settings under which the workload trains fastest, and write them to `options.out`.
 
-    Args:
-        options: options of the search.
-        runner: runs jobs in child processes, on the first device.
-        stop: a request to stop that the caller may make; None if the search is never stopped.
-        extra_devices: extra devices, on which trials run in parallel.
+    Trials run by `runner`, on the first device, and on `extra_devices` at the same time.
 
     Raises:
         UsageError: the options do not fit the machine or the workload, or the devices differ.

@@ -230,12 +230,7 @@ class StudyFacts:
         attributes: Mapping[str, Any] | None = None,
         write: Callable[[str, Any], None] | None = None,
     ) -> None:
-        """Take a study's attributes in Optuna.
-
-        Args:
-            attributes: the attributes.
-            write: writes an attribute into the storage; None if nothing is written.
-        """
+        """Take a study's attributes in Optuna, and a function that writes one; None: only read."""
         self.attributes: Mapping[str, Any] = attributes or {}
         """The study's attributes in Optuna, by key."""
         self._write = write

@@ -154,9 +154,7 @@ def opened(
 ) -> RDBStorage:
     """Open the storage, and create Optuna's tables where they are missing.
 
-    Args:
-        storage: its URL.
-        on_stale: called with each trial on a server that was taken from a dead process.
+    On a server, `on_stale` is called with each trial that was taken from a dead process.
 
     Raises:
         SQLAlchemyError, StorageInternalError, StorageError: it cannot be used.

@@ -58,12 +58,6 @@ def open_study(
 
     A file is backed up once all its trials could be read.
 
-    Args:
-        name: name of the study in Optuna.
-        storage: URL of its storage.
-        space: the search space.
-        objective: the objective.
-
     Raises:
         StorageError: the storage cannot be reached, is locked, full or not a database.
         StudyMismatchError: the study exists with another direction or with foreign trials.

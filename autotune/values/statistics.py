@@ -64,12 +64,7 @@ def ratio_interval(parts: Sequence[Part], confidence: float = CONFIDENCE) -> Int
 
     Leaving out one part at a time shows how much the ratio owes to each. The deviation of the
     logarithm follows from that (Efron and Stein, 1981), the quantile is Student's t. A single part
-    shows no spread; the interval is then just its ratio.
-
-    Args:
-        parts: pairs of positive numbers, such as the seconds and samples of each block, or the
-            seconds of both sides of each round.
-        confidence: two-sided, 0 to 1.
+    shows no spread; the interval is then just its ratio. All numbers are positive.
 
     Raises:
         ValueError: no parts.
