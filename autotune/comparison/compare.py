@@ -11,17 +11,15 @@ from autotune.comparison import rounds as paired
 from autotune.comparison.race import with_rounds
 from autotune.configuration.best_config import Baseline, BestConfig, Throughput, read_best
 from autotune.configuration.job import Job, Measure
-from autotune.configuration.script import Script, ScriptOptions
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
-from autotune.context.inspection import look
+from autotune.context.inspection import Looked, look
 from autotune.context.options import Resources, WorkloadOptions
 from autotune.context.own_knobs import words_of
 from autotune.context.ranks import check_room
 from autotune.context.script_ways import Wanted
-from autotune.context.workload import Traits
 from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
-from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement, rate_of
 from autotune.values.outcome import Failure, Lost, Observed, describe
 from autotune.values.statistics import Interval, combined
@@ -160,13 +158,19 @@ def compare(
     out.
 
     Raises:
-        UsageError: there is no such device.
+        UsageError: there is no such device, or a side has settings that cannot reach the workload.
         WorkloadError: the workload cannot be built, or fails with one of the configurations.
         AutotuneError: a process was lost to a fault of the machine, and lost again.
     """
-    found = _found(options, runner, folder)
-    tell(found.traits.seen, found.notes)
+    check_room(options.resources)
+    workload = WorkloadOptions(options.model_path, options.script, fresh_data=options.fresh_data)
+    found = look(workload, options.resources, runner, folder / "inspect", _wanted(options))
     a, b, course = _prepare(options, found, runner, folder)
+    taken = (
+        f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
+        for flag in found.traits.proposed
+    )
+    tell(found.traits.seen, (*found.notes, *taken))
     comparison, places = paired.PairedComparison(), paired.orders(2, options.seed)
     repeats: paired.Repeats[paired.Results] = paired.Repeats(options.rounds)
     for number in count():
@@ -184,71 +188,35 @@ def compare(
             return
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Machine and workload as they were found before the first round."""
-
-    machine: Machine
-    own: TrainingConfig
-    """The workload's own settings."""
-    host_seconds: float
-    """Seconds to start a warm host for a round."""
-    traits: Traits
-    notes: tuple[str, ...]
-    """Notes on a script's flags, and on maps of its preset that it has no flags for."""
-
-    def call(self, config: TrainingConfig) -> Script | None:
-        """Return the call of a script under a configuration; its own one is left untouched."""
-        return self.traits.call(None if config == self.own else config)
-
-
-def _found(options: ComparisonOptions, runner: Runner, folder: Path) -> _Found:
-    """Inspect machine and workload.
-
-    Raises:
-        UsageError: a side has settings that cannot reach the workload.
-    """
-    check_room(options.resources)
-    workload = WorkloadOptions(options.model_path, options.script, fresh_data=options.fresh_data)
-    place = folder / "inspect"
-    traits, inspected, seconds, notes = look(
-        workload, options.resources, runner, place, _wanted(options)
-    )
-    seconds += inspected.dataset_seconds if inspected.is_shared else 0.0
-    own = TrainingConfig.of(traits.facts.baseline).resolved(inspected.machine)
-    if options.a.config is not None and options.a.config["deterministic"]:
-        own = own.replace(deterministic=True)  # as when A was confirmed
-    taken = (
-        f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
-        for flag in traits.proposed
-    )
-    found = _Found(inspected.machine, own, seconds, traits, (*notes, *taken))
-    _check_sides(options, found)
-    return found
-
-
 def _prepare(
-    options: ComparisonOptions, found: _Found, runner: Runner, folder: Path
+    options: ComparisonOptions, found: Looked, runner: Runner, folder: Path
 ) -> tuple[paired.Participant, paired.Participant, paired.Course]:
     """Return both sides and the setup of their rounds."""
+    machine = found.inspected.machine
+    own = TrainingConfig.of(found.traits.facts.baseline).resolved(machine)
+    if options.a.config is not None and options.a.config["deterministic"]:
+        own = own.replace(deterministic=True)  # as when A was confirmed
+    _check_sides(options, found, own)
     a, b = (
-        paired.Participant(name, (side.config or found.own).resolved(found.machine))
+        paired.Participant(name, (side.config or own).resolved(machine))
         for name, side in (("a", options.a), ("b", options.b))
     )
+    dataset_seconds = found.inspected.dataset_seconds if found.inspected.is_shared else 0.0
 
     def timed(
         config: TrainingConfig, place: Path, conditions: paired.Conditions
     ) -> Measurement | Failure:
         job = Job(
             task=Measure(conditions.plan),
-            device=found.machine.device,
+            device=machine.device,
             model_path=str(options.model_path.resolve()),
             config=config.as_dict(),
             seed=conditions.seed,
             deadline_seconds=_DEADLINE_SECONDS,
             host=conditions.host,
             fresh_data=options.fresh_data,
-            script=found.call(config),
+            # The script itself is left untouched under its own settings.
+            script=found.traits.call(None if config == own else config),
         )
         return paired.time_in_round(runner, options.resources.started(job), place)
 
@@ -261,7 +229,7 @@ def _prepare(
             baseline=b,
             folder=folder,
             seed=options.seed,
-            host_seconds=found.host_seconds,
+            host_seconds=found.start_seconds + dataset_seconds,
         ),
     )
 
@@ -282,14 +250,14 @@ def _wanted(options: ComparisonOptions) -> Wanted:
     return Wanted(flags=flags, knobs=knobs)
 
 
-def _check_sides(options: ComparisonOptions, found: _Found) -> None:
+def _check_sides(options: ComparisonOptions, found: Looked, own: TrainingConfig) -> None:
     """Raise an error if settings cannot reach the workload; all are named."""
-    path, machine = options.model_path, found.machine
+    path, machine = options.model_path, found.inspected.machine
     faults = [
         f"{side.label}: {fault}"
         for side in (options.a, options.b)
         if side.config is not None
-        for fault in found.traits.faults(path, side.config.resolved(machine), found.own)
+        for fault in found.traits.faults(path, side.config.resolved(machine), own)
     ]
     if faults:
         raise UsageError("\n".join(faults))

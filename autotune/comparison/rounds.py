@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Generic, TypeVar
@@ -25,7 +24,7 @@ from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.runner import Runner
 from autotune.values import statistics
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
-from autotune.values.outcome import Failure, Lost, Measured, TrialOutcome, as_failure
+from autotune.values.outcome import Failure, Lost, Measured, as_failure
 
 T = TypeVar("T")
 PLAN = MeasurePlan(block_counts=(3, 6), precision=0.0, max_seconds=1.5)
@@ -309,26 +308,3 @@ class Repeats(Generic[T]):
             return []
         void, self._void = self._void, []
         return [*void, timed]
-
-
-def timed_calmly(
-    time: Callable[[str], TrialOutcome], may_start: Callable[[], bool]
-) -> list[Measurement]:
-    """Time something once, and once more if that was disturbed; both count if both were.
-
-    Args:
-        time: takes a timing; its argument is a suffix for the name of the folder.
-        may_start: returns True while there is time for a repeat.
-
-    Returns:
-        The timings that count; none if one of them failed.
-    """
-    repeats: Repeats[Measurement] = Repeats(1, may_start)
-    for attempt in count():
-        outcome = time("-repeated" if attempt else "")
-        if not isinstance(outcome, Measured):
-            break
-        run = outcome.measurement
-        if counting := repeats.admit(run, disturbance_of([run])):
-            return counting
-    return []

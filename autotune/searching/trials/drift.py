@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from autotune.comparison.rounds import timed_calmly
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import trial_seconds
 from autotune.study.facts import OWN, DriftCheck, StudyFacts, TrialDetails
 from autotune.values.measurement import disturbance_of
+from autotune.values.outcome import Measured
 from autotune.values.statistics import bounds
 
 EVERY = 4
@@ -128,14 +128,18 @@ def conditions(details: TrialDetails) -> list[str]:
 
 
 def _measure(search: SearchRun, told: int) -> float:
-    """Return the samples per second of the baseline now; 0 if timing it fails, or was disturbed.
+    """Return the samples per second of the baseline now; 0 if timing fails, or is disturbed twice.
 
     What another program takes from it differs from what it takes from trials: a baseline on all
     cores may run at a hundredth of its speed beside one that a trial on one core does not notice.
     """
     job = search.context.job(Measure(_PLAN), search.context.baseline)
-    runs = timed_calmly(
-        lambda suffix: search.runner.run(job, search.folder("anchors", f"{told:04d}{suffix}")),
-        may_start=lambda: not search.clock.is_over,
-    )
-    return 0.0 if not runs or disturbance_of(runs) else runs[-1].samples_per_second
+    for suffix in ("", "-repeated"):
+        outcome = search.runner.run(job, search.folder("anchors", f"{told:04d}{suffix}"))
+        if not isinstance(outcome, Measured):
+            break
+        if not disturbance_of([outcome.measurement]):
+            return outcome.measurement.samples_per_second
+        if search.clock.is_over:
+            break
+    return 0.0
