@@ -22,7 +22,6 @@ from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import answer_words
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.script import ScriptOptions
-from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
@@ -283,7 +282,10 @@ class EventLines:
                 before = [f"continuing after {finished_before} finished trials"]
                 return plan_lines(context) + before * (finished_before > 0)
             case events.StagesTimed(diagnosis, space):
-                return self._stages(diagnosis, space)
+                known = () if self.context is None else self.context.space.notes
+                notes = [f"  {note}" for note in space.notes if note not in known]
+                left = [f"  {space.size} configurations remain"] if notes else []
+                return [*stage_lines(diagnosis), *notes, *left]
             case events.TrialStarted() | events.Answered() | events.NothingFeasible():
                 return []  # shown when it ends; the result follows on stdout
             case events.PhaseStarted("diagnosis", detail) | events.StepStarted(detail):
@@ -330,14 +332,6 @@ class EventLines:
         gain = gain_text(trial, baseline)
         columns += [gain, f"{size(memory) if memory else '-':>9}", settings, verdict_text(trial)]
         return "  ".join(columns)
-
-    def _stages(self, diagnosis: Diagnosis, space: SearchSpace) -> list[str]:
-        """Return lines on the bottleneck and on knobs left out."""
-        assert self.context is not None
-        known = self.context.space.notes
-        notes = [f"  {note}" for note in space.notes if note not in known]
-        left = [f"  {space.size} configurations remain"] if notes else []
-        return [*stage_lines(diagnosis), *notes, *left]
 
 
 def waiting_line(seconds: float, what: str) -> str:

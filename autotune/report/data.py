@@ -131,19 +131,17 @@ class ReportData:
     @cached_property
     def failures(self) -> list[FailureKind]:
         """Return infeasible and lost trials by kind, the most frequent first."""
-        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        found: dict[str, dict[int, str]] = defaultdict(dict)
         for trial in self.trials:
             if not trial.verdict.feasible:
-                found[failure_kind(trial)].append((trial.number, trial.verdict.reason))
+                found[failure_kind(trial)][trial.number] = trial.verdict.reason
         for lost in self.archive.open:
             if lost.state == "lost":
-                reason = lost.reason or "its process is gone"
-                found["lost"].append((lost.number, reason))
+                found["lost"][lost.number] = lost.reason or "its process is gone"
         kinds = []
-        for kind, cases in found.items():
-            example = (cases[0][1].splitlines() or ["no reason recorded"])[0]
-            numbers = tuple(number for number, _ in cases)
-            kinds.append(FailureKind(kind, _FAILURES.get(kind, kind), numbers, example))
+        for kind, reasons in found.items():
+            example = (next(iter(reasons.values())).splitlines() or ["no reason recorded"])[0]
+            kinds.append(FailureKind(kind, _FAILURES.get(kind, kind), tuple(reasons), example))
         return sorted(kinds, key=lambda one: -len(one.trials))
 
     @cached_property
@@ -217,12 +215,11 @@ class ReportData:
             return "baseline"
         if trial is self.answer:
             return "answer"
-        margins = trial.verdict.margins
-        if margins.get("ran", 0.0) > 0:
-            return "failed"
-        for name in ("memory", "accuracy"):
-            if margins.get(name, 0.0) > 0:
-                return "memory" if name == "memory" else "accuracy"
+        kinds: dict[str, Standing]
+        kinds = {"ran": "failed", "memory": "memory", "accuracy": "accuracy"}
+        for name, kind in kinds.items():
+            if trial.verdict.margins[name] > 0:
+                return kind
         return "feasible" if self.candidate_log(trial).refused is None else "refused"
 
     def ratio(self, trial: FinishedTrial) -> float | None:
@@ -274,7 +271,13 @@ def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
     if place.url is None:
         return _from_answer(place)
     archive = read_archive(place.url, name)
-    best, remarks = _noted_answer(archive)
+    answer, remarks = archive.notes.answer, list[str]()
+    best = None if answer is None else answer.best
+    if answer is not None and (newer := len(archive.finished) - answer.trials) > 0:
+        remarks = [
+            f"The result was confirmed after {answer.trials} trials; {newer} came later. "
+            "Run the same `autotune search` command to confirm again."
+        ]
     if best is not None:
         held_back = best.evidence.blocks and best.evidence.blocks.remark
         steps = best.evidence.baseline.steps
@@ -293,15 +296,3 @@ def _from_answer(place: StudyPlace) -> ReportData:
     remarks = (f"Read only {place.answer}, which has no trials.", *edits)
     rates = history.read(place.answer.parent)
     return ReportData(archive, best.as_measured(), remarks, place.answer, rates)
-
-
-def _noted_answer(archive: Archive) -> tuple[BestConfig | None, list[str]]:
-    """Return the result that the study notes, and remarks on it."""
-    answer = archive.notes.answer
-    if answer is None:
-        return None, []
-    newer = len(archive.finished) - answer.trials
-    if newer <= 0:
-        return answer.best, []
-    text = f"The result was confirmed after {answer.trials} trials; {newer} came later. "
-    return answer.best, [text + "Run the same `autotune search` command to confirm again."]

@@ -50,16 +50,15 @@ class Surrogate:
     the evidence finds how much each knob matters.
     """
 
-    def __init__(self, kernels: Sequence[Array], prior: Array) -> None:
-        """Take the similarity matrix of each knob's values, and the prior deviation of its effect.
+    def __init__(
+        self, kernels: Sequence[Array], prior: Array, trials: Indices, values: Array
+    ) -> None:
+        """Fit to `trials` (n, knobs) and their `values` (n,), whose mean should be about 0.
 
-        Similarities are 0 to 1; `prior` has the shape (knobs,).
+        `kernels` has the similarities of each knob's values, 0 to 1, `prior` (knobs,) the prior
+        deviation of its effect.
         """
-        self._kernels = kernels
-        self._prior = prior**2
-
-    def fit(self, trials: Indices, values: Array) -> None:
-        """Fit to `trials` (n, knobs) and their `values` (n,), whose mean should be about 0."""
+        self._kernels, self._prior = kernels, prior**2
         self._trials, self._values = trials, values
         columns = zip(self._kernels, trials.T, strict=True)
         self._parts = np.stack([kernel[np.ix_(column, column)] for kernel, column in columns])
@@ -201,9 +200,9 @@ class MemoryModel:
     def _fit(self, rows: Indices, logs: Array) -> None:
         rest = logs - self._trend(rows)
         self._level = float(rest[0])
-        deviations = [_takes(name)[1] for name in self._encoding.values]
-        self._surrogate = Surrogate(self._encoding.kernels, np.array(deviations))
-        self._surrogate.fit(rows, rest - self._level)
+        deviations = np.array([_takes(name)[1] for name in self._encoding.values])
+        kernels = self._encoding.kernels
+        self._surrogate = Surrogate(kernels, deviations, rows, rest - self._level)
 
     def _predicted(self, rows: Indices) -> tuple[Array, Array]:
         """Return the mean and deviation of the logarithm, each (rows,)."""
@@ -264,8 +263,8 @@ class Observations:
     """Configurations, shape (trials, knobs)."""
     rates: Array
     """Values by the objective, shape (trials,); 0 where none was measured."""
-    feasible: list[bool]
-    judged: list[bool]
+    feasible: NDArray[np.bool_]
+    judged: NDArray[np.bool_]
     """True for trials whose feasibility is known; some trials were not probed."""
     peaks: Array
     """Peak memory over its limit, shape (trials,); NaN where unknown, `RAN_OUT` where it did."""
@@ -320,11 +319,10 @@ class Acquisition:
         ran = np.flatnonzero(seen.rates > 0)
         if not len(ran):
             return None, 0.0
-        surplus = np.log(seen.rates[ran]) - self._encoding.expected(seen.rows[ran])
+        rows, encoding = seen.rows[ran], self._encoding
+        surplus = np.log(seen.rates[ran]) - encoding.expected(rows)
         level = float(surplus.mean())
-        surrogate = Surrogate(self._encoding.kernels, self._encoding.deviations)
-        surrogate.fit(seen.rows[ran], surplus - level)
-        return surrogate, level
+        return Surrogate(encoding.kernels, encoding.deviations, rows, surplus - level), level
 
     def _fit_constraint(self, seen: Observations) -> Surrogate | None:
         if not seen.fitted.any():
@@ -332,13 +330,11 @@ class Acquisition:
         rows = seen.rows[seen.fitted]
         labels = _labels(seen)[seen.fitted] - self._suspected(rows)
         deviations = np.full(len(self._encoding.deviations), _CONSTRAINT_DEVIATION)
-        surrogate = Surrogate(self._encoding.kernels, deviations)
-        surrogate.fit(rows, labels)
-        return surrogate
+        return Surrogate(self._encoding.kernels, deviations, rows, labels)
 
     def _fit_slope(self, seen: Observations) -> float:
         """Return the effect of a batch doubling on the label, by Bayesian linear regression."""
-        judged = np.array(seen.judged, dtype=bool) & seen.fitted
+        judged = seen.judged & seen.fitted
         if not judged.any():
             return _DOUBLING
         doublings = self._encoding.doublings(seen.rows[judged], seen.rows[0])
@@ -349,7 +345,7 @@ class Acquisition:
     def _best_of(self, seen: Observations) -> float:
         """Return the highest posterior mean of the feasible trials; of all if none is feasible."""
         ran = seen.rates > 0
-        held = ran & np.array(seen.feasible, dtype=bool)
+        held = ran & seen.feasible
         rows = seen.rows[held if held.any() else ran]
         return float(self._predicted(rows)[0].max()) if len(rows) else 0.0
 
@@ -368,7 +364,7 @@ class Acquisition:
 
 
 def _labels(seen: Observations) -> Array:
-    return np.array([_FEASIBLE if holds else _INFEASIBLE for holds in seen.feasible])
+    return np.where(seen.feasible, _FEASIBLE, _INFEASIBLE)
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
@@ -408,4 +404,4 @@ def times_tried(rows: Indices, best: Indices, seen: Observations) -> Array:
 
 
 def _feasible_rates(seen: Observations) -> Array:
-    return np.where(np.array(seen.feasible, dtype=bool), seen.rates, 0.0)
+    return np.where(seen.feasible, seen.rates, 0.0)

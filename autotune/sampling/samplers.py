@@ -283,9 +283,8 @@ class Proposals:
         return Observations(
             self._encoding.rows(configs),
             np.array(rates + [lie] * len(running)),
-            feasible + [True] * len(running),
-            [_margins(trial).get("accuracy", UNKNOWN) != UNKNOWN for trial in told]
-            + [False] * len(running),
+            np.array(feasible + [True] * len(running), dtype=bool),
+            np.array([_is_judged(trial) for trial in told] + [False] * len(running), dtype=bool),
             np.array([_peak(trial) for trial in told] + [np.nan] * len(running)),
         )
 
@@ -418,6 +417,10 @@ def _peak(trial: FrozenTrial) -> float:
     if excess > 0 and not _rate(trial):
         return RAN_OUT
     return np.nan if excess == UNKNOWN else 1 + excess
+
+
+def _is_judged(trial: FrozenTrial) -> bool:
+    return _margins(trial).get("accuracy", UNKNOWN) != UNKNOWN
 
 
 def _margins(trial: FrozenTrial) -> dict[str, float]:

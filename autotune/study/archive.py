@@ -145,7 +145,12 @@ def find_study(study: str | None) -> StudyPlace:
         StorageError: a URL names a database that does not exist, or the file is no database.
     """
     if study is None:
-        study = _only_one()
+        names = _names()
+        if len(names) != 1:
+            listed = f"Studies here: {', '.join(names)}."
+            none = "There is none in this directory."
+            raise UsageError(f"Name a study. {listed if names else none}")
+        study = str(_STUDIES / names[0])
     if "://" in study:
         return _from_url(study)
     path = Path(study)
@@ -184,14 +189,6 @@ def _from_url(url: str) -> StudyPlace:
 
 def _beside(folder: Path) -> Path | None:
     return next((folder / name for name in _ANSWERS if (folder / name).is_file()), None)
-
-
-def _only_one() -> str:
-    names = _names()
-    if len(names) == 1:
-        return str(_STUDIES / names[0])
-    known = f"Studies here: {', '.join(names)}." if names else "There is none in this directory."
-    raise UsageError(f"Name a study. {known}")
 
 
 def _names() -> list[str]:

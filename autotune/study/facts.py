@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import Annotated, Any, Generic, Self, TypeVar, overload
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -133,12 +133,8 @@ class Fact(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = self.key or name
 
-    @overload
-    def __get__(self, study: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, study: StudyFacts, owner: type) -> T: ...
-    def __get__(self, study: StudyFacts | None, owner: type) -> Self | T:
-        return self if study is None else study.parsed(self.key, self.read)
+    def __get__(self, study: StudyFacts, owner: type) -> T:
+        return study.parsed(self.key, self.read)
 
     def __set__(self, study: StudyFacts, value: T) -> None:
         study.store(self.key, value)

@@ -10,8 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from pydantic import AfterValidator, PositiveInt, TypeAdapter
 
@@ -34,24 +33,18 @@ _MODULES = "modules"  # whose entries are paths
 _DIGEST = re.compile(r"(None|[0-9a-f]{64}){2}")
 
 
-@dataclass(frozen=True)
-class _IdentityFacts:
-    """The facts of an identity that have an attribute."""
+class _Known(TypedDict, total=False):
+    """Facts of an identity that have an attribute."""
 
-    baseline: dict[str, Value] = field(default_factory=dict)
-    space: dict[str, list[Value]] = field(default_factory=dict)
-    effects: dict[str, Effect] = field(default_factory=dict)
-    memory_limit_bytes: PositiveInt = 1
-    effective_batch: PositiveInt | None = None
-
-
-@cache
-def _adapter() -> TypeAdapter[_IdentityFacts]:
-    return TypeAdapter(_IdentityFacts)
+    baseline: dict[str, Value]
+    space: dict[str, list[Value]]
+    effects: dict[str, Effect]
+    memory_limit_bytes: PositiveInt
+    effective_batch: PositiveInt | None
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    _adapter().validate_python(facts)
+    TypeAdapter(_Known).validate_python(facts)
     return facts
 
 

@@ -111,7 +111,8 @@ class TuningStudy:
         self._others_seen: set[int] = set()
         self._knowledge = Knowledge()
         self._seen: set[int] = set()
-        self._heart: _Heart | None = None
+        self._heart: threading.Thread | None = None
+        self._is_over = threading.Event()
         self.skipped_modes: frozenset[Value] = frozenset()  # compile modes not proposed for now
         self.is_affordable: Callable[[TrainingConfig], bool] = lambda _: True  # others come last
         self._gain: tuple[object, float] | None = None  # what it was computed from, and itself
@@ -387,8 +388,9 @@ class TuningStudy:
 
     def disconnect(self) -> None:
         """Close all connections to the storage; the study must not be used any more."""
+        self._is_over.set()
         if self._heart is not None:
-            self._heart.stop()
+            self._heart.join(timeout=storages.BEAT_SECONDS)
         storages.disconnect(self._storage)
 
     def left_out(self) -> list[str]:
@@ -426,13 +428,23 @@ class TuningStudy:
                 _queue_again(self._study, failed)
 
     def _beat(self, number: int) -> None:
-        """Record the first heartbeat of a trial on a server; others follow from a thread."""
+        """Record the first heartbeat of a trial on a server; a thread records the others."""
         if not self.is_shared:
             return
         assert isinstance(self._storage, RDBStorage)
         self._storage.record_heartbeat(self._id_of(number))
         if self._heart is None:
-            self._heart = _Heart(self._storage, lambda: map(self._id_of, list(self._running)))
+            self._heart = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+            self._heart.start()
+
+    def _beat_on(self) -> None:
+        assert isinstance(self._storage, RDBStorage)
+        while not self._is_over.wait(storages.BEAT_SECONDS):
+            # Other calls report the error.
+            with suppress(SQLAlchemyError, optuna.exceptions.OptunaError):
+                for number in list(self._running):
+                    self._storage.record_heartbeat(self._id_of(number))
+            self._storage.remove_session()
 
     def _see(self, trial: FrozenTrial) -> None:
         """Learn from a trial that any process finished or lost."""
@@ -445,30 +457,6 @@ class TuningStudy:
         settings = trial.user_attrs.get(facts.CONFIG)
         if settings is not None and facts.REASON not in trial.user_attrs:
             self._knowledge.died[TrainingConfig.of(settings)] += 1
-
-
-class _Heart:
-    """A thread that records the heartbeats of the trials of this process until it is stopped."""
-
-    def __init__(self, storage: RDBStorage, trials: Callable[[], Iterable[int]]) -> None:
-        self._storage = storage
-        self._trials = trials
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._stopped.set()
-        self._thread.join(timeout=storages.BEAT_SECONDS)
-
-    def _go_on(self) -> None:
-        while not self._stopped.wait(storages.BEAT_SECONDS):
-            # Other calls report the error.
-            with suppress(SQLAlchemyError, optuna.exceptions.OptunaError):
-                for trial_id in self._trials():
-                    self._storage.record_heartbeat(trial_id)
-            self._storage.remove_session()
 
 
 def _queue_again(study: optuna.Study, failed: FrozenTrial) -> None:

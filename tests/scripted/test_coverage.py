@@ -10,7 +10,8 @@ def seen(rates, feasible=None):
     rows = np.array([[0, 0], [1, 0], [1, 1], [1, 2]][: len(rates)], dtype=np.intp)
     held = feasible or [True] * len(rates)
     return Observations(
-        rows, np.array(rates), held, [True] * len(rates), np.full(len(rates), np.nan)
+        *(rows, np.array(rates), np.array(held), np.ones(len(rates), dtype=bool)),
+        np.full(len(rates), np.nan),
     )
 
 

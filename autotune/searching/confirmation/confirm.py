@@ -409,8 +409,8 @@ def posteriors_of(
     seen = Observations(
         encoding.rows([trial.config for trial, _ in measured]),
         np.array([worth(trial, run) for trial, run in measured]),
-        [trial.verdict.feasible for trial, _ in measured],
-        [False] * len(measured),
+        np.array([trial.verdict.feasible for trial, _ in measured], dtype=bool),
+        np.zeros(len(measured), dtype=bool),
         np.full(len(measured), np.nan),
     )
     return Acquisition(encoding, seen).posteriors(encoding.rows(configs))

@@ -9,7 +9,7 @@ batch computes is assumed where it was not timed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -24,12 +24,8 @@ from autotune.study.study import TuningStudy
 from autotune.values.machine import Machine
 from autotune.values.outcome import Diagnosed, Failure, as_failure
 
-Useless = Callable[[Value], bool]
-"""Predicate for values of a knob that cannot gain anything."""
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "in_order")
 """Knobs of the data loader."""
-COPY = ("pin_memory",)
-"""Knobs of copying a batch to the device."""
 COMPUTE = (
     "amp_dtype",
     "float32_matmul_precision",
@@ -168,7 +164,7 @@ class Diagnosis:
         copying = self._at_most(stages.transfer_seconds)
         if self.machine.has_accelerator and copying < NEGLIGIBLE * fastest:
             share = _share(stages.transfer_seconds, stages.compute_seconds)
-            found |= dict.fromkeys(COPY, f"copying takes {share} of computing")
+            found["pin_memory"] = f"copying takes {share} of computing"
         # On a CPU, workers and computing share the cores.
         loader_bound = self.fastest_load_seconds > (1 + 2 * _NOISE) * stages.compute_seconds
         if self.machine.has_accelerator and loader_bound:
@@ -218,26 +214,23 @@ class Diagnosis:
             return seconds + self.load_seconds * times
         return max(seconds, self.fastest_load_seconds * times)
 
-    def useless(self, offered: Sequence[Value] = ()) -> dict[str, tuple[Useless, str]]:
-        """Return, by knob, a predicate for values that cannot gain anything, and the reason.
-
-        `offered` are the compile modes of the space.
-        """
+    def useless(
+        self, domains: Mapping[str, Sequence[Value]]
+    ) -> Iterator[tuple[str, set[Value], str]]:
+        """Yield knobs, each with values that cannot gain anything, and the reason."""
         # More workers gain nothing even with the fastest computation.
         needed = _SPARE * self._at_most(self.load_seconds) / self.fastest_compute_seconds
         most = 2 * math.ceil(needed)
-        found: dict[str, tuple[Useless, str]] = {
-            "num_workers": (lambda value: int(value or 0) > most, f"no faster than {most}")
-        }
+        more = {value for value in domains["num_workers"] if int(value or 0) > most}
+        yield "num_workers", more, f"no faster than {most}"
         launch, compute = self.stages.launch_seconds, self.stages.compute_seconds
         if launch is not None and launch < compute / self.most_speedup:
             # These modes add CUDA graphs to another mode, which only save launching.
-            graphs = {"reduce-overhead"}
-            if "max-autotune-no-cudagraphs" in offered:
+            graphs: set[Value] = {"reduce-overhead"}
+            if "max-autotune-no-cudagraphs" in domains["compile_mode"]:
                 graphs.add("max-autotune")
             why = f"launching a step takes {_share(launch, compute)} of computing it"
-            found["compile_mode"] = (lambda value: value in graphs, why)
-        return found
+            yield "compile_mode", graphs, why
 
     @property
     def fastest_compute_seconds(self) -> float:
@@ -316,9 +309,9 @@ def narrowed(space: SearchSpace, diagnosis: Diagnosis) -> SearchSpace:
             # An idle knob has a value outside its domain.
             domains[name] = (own,) if own in domains[name] else domains[name][:1]
             notes.append(f"{name} stays {spelled(domains[name][0])}: {reason}")
-    for name, (is_useless, reason) in diagnosis.useless(domains["compile_mode"]).items():
+    for name, useless, reason in diagnosis.useless(domains):
         own = diagnosis.baseline[name]
-        dropped = [value for value in domains[name] if value != own and is_useless(value)]
+        dropped = [value for value in domains[name] if value != own and value in useless]
         if dropped:
             notes.append(f"{name}={', '.join(map(spelled, dropped))} dropped: {reason}")
         domains[name] = tuple(value for value in domains[name] if value not in dropped)

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -155,10 +156,11 @@ def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
             continue
         elif trial is not None:
             breaker.lost(trial)
-        elif not _nothing_comes(search):
-            time.sleep(POLL_SECONDS)
-        else:
+        # Another worker may still lose a trial that is left then.
+        elif study.is_closed or (not study.others_run() and end_reason(search) is not None):
             return
+        else:
+            time.sleep(POLL_SECONDS)
 
 
 def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
@@ -170,12 +172,6 @@ def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
         return None
     warm_start = context.options.sampling.warm_start
     return search.study.claim(context.trials, map(context.space.within, warm_start))
-
-
-def _nothing_comes(search: SearchRun) -> bool:
-    """Return whether no trial is left, not even one that another worker may still lose."""
-    others = search.study.others_run()
-    return search.study.is_closed or (not others and end_reason(search) is not None)
 
 
 def _run_trial(
@@ -365,27 +361,22 @@ def _in_threads(members: Sequence[Iterator[Told]], stop: Stop) -> Iterator[Told]
         except BaseException as error:
             news.put(error)
 
-    threads = [threading.Thread(target=fill, args=(member,)) for member in members]
-    for thread in threads:
-        thread.start()
-    running = len(threads)
     failed: BaseException | None = None
-    try:
-        while running:
-            told = news.get()
-            if isinstance(told, BaseException):  # the other devices finish their current trials
-                stop.request()
-                failed = failed or told
-            if told is None or isinstance(told, BaseException):
-                running -= 1
-            else:
-                yield told
-    except BaseException:
-        stop.request()
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(len(members)) as pool:  # its end waits for all
+        running = len([pool.submit(fill, member) for member in members])
+        try:
+            while running:
+                told = news.get()
+                if isinstance(told, BaseException):  # the other devices finish their trials
+                    stop.request()
+                    failed = failed or told
+                if told is None or isinstance(told, BaseException):
+                    running -= 1
+                else:
+                    yield told
+        except BaseException:
+            stop.request()
+            raise
     if failed is not None:
         raise failed
 

@@ -129,7 +129,7 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
     except KeyError:
         return None
     facts = StudyFacts(study.user_attrs)
-    if StudyFacts.plan.key not in facts.attributes:
+    if "plan" not in facts.attributes:
         return None
     facts.check()
     identity, plan, script = facts.identity, facts.plan, options.script

@@ -37,9 +37,7 @@ def truth(rows):
 
 
 def fitted(rows, values):
-    surrogate = Surrogate(KERNELS, PRIOR)
-    surrogate.fit(rows, values - values.mean())
-    return surrogate
+    return Surrogate(KERNELS, PRIOR, rows, values - values.mean())
 
 
 def test_effects_that_add_up_are_known_from_a_quarter_of_the_space():
