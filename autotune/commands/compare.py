@@ -17,13 +17,8 @@ from autotune.comparison.rounds import PairedComparison
 from autotune.configuration import flag_types
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import render
+from autotune.console import lines
 from autotune.console.interrupts import unwind_on_sigterm
-from autotune.console.lines import (
-    comparison_line,
-    comparison_result,
-    last_round_line,
-    written_lines,
-)
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.study import history
 from autotune.values.outcome import Observed
@@ -115,14 +110,14 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     ):
 
         def tell(seen: Observed, notes: Sequence[str]) -> None:
-            if lines := written_lines(options, seen, options.processes):
-                write("\n".join([*lines, *(f"  {note}" for note in notes)]))
+            if written := lines.written_lines(options, seen, options.processes):
+                write("\n".join([*written, *(f"  {note}" for note in notes)]))
 
         for now in states_of(options, runner, folder, tell):
-            write(last_round_line(comparison, now))
+            write(lines.last_round_line(comparison, now))
             comparison = now
-    data = comparison_result(options, comparison) if as_json else None
-    answer([comparison_line(options, comparison)], data)
+    data = lines.comparison_result(options, comparison) if as_json else None
+    answer([lines.comparison_line(options, comparison)], data)
     if (best := options.a.best) is not None:
         _remember(best, options.model_path, comparison)
     return options.passes(comparison)

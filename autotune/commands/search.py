@@ -19,22 +19,8 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import find_space, read_space
 from autotune.configuration.training_config import LR_RULES
 from autotune.console.interrupts import interrupts, unwind_on_sigterm
-from autotune.console.lines import (
-    answer_lines,
-    estimate,
-    observing_line,
-    plan_lines,
-    result,
-)
-from autotune.console.progress import (
-    Mode,
-    answer,
-    display,
-    kept_files,
-    signs_of_life,
-    stopped_lines,
-    to_stderr,
-)
+from autotune.console.lines import answer_lines, estimate, observing_line, plan_lines, result
+from autotune.console.progress import Mode, answer, display, kept_files, signs_of_life, to_stderr
 from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import survey
@@ -314,10 +300,10 @@ def execute_search(
             last = run_search(options, progress, devices, stop)
     except (KeyboardInterrupt, SystemExit):
         with suppress(OSError):  # the search may end because the terminal is gone
-            so_far = path_so_far(options)
-            command = shlex.join(["autotune", *sys.argv[1:]])  # to_stderr masks passwords
-            for line in stopped_lines(command, so_far if so_far.exists() else None):
-                to_stderr(line)
+            to_stderr("\nStopped. Finished trials are kept. To continue:")
+            to_stderr(f"  {shlex.join(['autotune', *sys.argv[1:]])}")  # which masks passwords
+            if (so_far := path_so_far(options)).exists():
+                to_stderr(f"The fastest trial so far (not confirmed): {so_far}")
         raise
     data = result(last) if as_json else None
     answer(answer_lines(last), data, quiet=progress == "none")

@@ -158,14 +158,6 @@ class PlainProgress:
             self._write("")  # the answer follows, on stdout
 
 
-def stopped_lines(command: str, so_far: Path | None) -> list[str]:
-    """Return lines that say how to continue a stopped search."""
-    lines = ["", "Stopped. Finished trials are kept. To continue:", f"  {command}"]
-    if so_far is not None:
-        lines.append(f"The fastest trial so far (not confirmed): {so_far}")
-    return lines
-
-
 Mode = Literal["auto", "rich", "plain", "none"]
 Show = Callable[[events.Event], None]
 # Least seconds between two drawings while something may be timed.

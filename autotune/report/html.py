@@ -7,7 +7,7 @@ template/page.html lays it out, template/charts.html draws the charts as SVG.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from autotune import __version__
 from autotune.configuration.training_config import render
 from autotune.knobs import knob_named
-from autotune.knobs.base import Value, spelled
+from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.terminal import headline, next_step, row_of
 from autotune.searching.run.diagnosis import limits_of
@@ -303,27 +303,24 @@ def _hero(data: ReportData) -> dict[str, str]:
 
 
 def _changes(data: ReportData) -> list[Change]:
-    """Return the changes of the result, or of the incumbent without one."""
+    """Return the changes of the result, or of the incumbent without one, with when they pay."""
     config = data.best.training_config if data.best is not None else None
     if config is None and data.incumbent is not None:
         config = data.incumbent.config
     own = data.baseline_config
     if config is None or own is None:
         return []
-    changed = config.differences(own)
-    return [_change(name, own[name], changed) for name in changed]
-
-
-def _change(name: str, own: Value, changed: Mapping[str, Value]) -> Change:
-    """Return one of the changes, with when it pays."""
-    knob, value = knob_named(name), changed[name]
-    if knob.needs in changed and value in (knob.default, knob.idle):
-        why = knob.summary
-    elif value < own if type(own) is int and type(value) is int else value == knob.default:
-        why = f"More can hurt: {knob.hurts}"
-    else:
-        why = knob.pays
-    return Change(name, spelled(own), spelled(value), why)
+    changed, found = config.differences(own), []
+    for name, value in changed.items():
+        knob, before = knob_named(name), own[name]
+        is_less = value == knob.default
+        if type(before) is int and type(value) is int:
+            is_less = value < before
+        why = f"More can hurt: {knob.hurts}" if is_less else knob.pays
+        if knob.needs in changed and value in (knob.default, knob.idle):
+            why = knob.summary
+        found.append(Change(name, spelled(before), spelled(value), why))
+    return found
 
 
 def _rows(data: ReportData, trials: Iterable[FinishedTrial]) -> list[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -39,12 +40,7 @@ def json_text(data: ReportData) -> str:
         "pareto_best": [trial.number for trial in data.pareto_best],
         "trials": [_trial(data, trial) for trial in data.trials],
         "open_trials": [
-            {
-                "number": one.number,
-                "state": one.state,
-                "config": one.config and one.config.as_dict(),
-                "reason": one.reason,
-            }
+            {**asdict(one), "config": one.config and one.config.as_dict()}
             for one in data.archive.open
         ],
         "confirmation": data.archive.notes.confirmation or {},

@@ -65,7 +65,32 @@ def sampler_named(name: str, seed: int) -> BaseSampler:
         return sampler
 
 
-class NoRepeatSampler(BaseSampler):
+class _OfConfigurations(BaseSampler):
+    """Base of samplers that propose whole configurations."""
+
+    def __init__(self, space: SearchSpace, seed: int) -> None:
+        self._space = space
+        self._random = Random(seed)  # noqa: S311 (no secret)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all varied knobs."""
+        return distributions_of(self._space)
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return any value; only called if every configuration is known."""
+        assert isinstance(param_distribution, CategoricalDistribution)
+        return self._random.choice(param_distribution.choices)
+
+
+class NoRepeatSampler(_OfConfigurations):
     """A wrapper that replaces a sampler's repeats by the nearest configuration not yet known.
 
     Optuna never removes duplicates. On a small space a sampler repeats itself often, and each
@@ -79,16 +104,9 @@ class NoRepeatSampler(BaseSampler):
         is_known: Callable[[TrainingConfig], bool],
         seed: int,
     ) -> None:
+        super().__init__(space, seed)
         self._base = base
-        self._space = space
         self._is_known = is_known
-        self._random = Random(seed)  # noqa: S311 - a tie-breaker, not a secret
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return all varied knobs, so that a proposal is a whole configuration."""
-        return distributions_of(self._space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -100,17 +118,6 @@ class NoRepeatSampler(BaseSampler):
             params = self._proposed(study, trial, search_space)
         fresh = self._nearest_unknown(config_of(params, self._space))
         return params if fresh is None else {n: fresh.get(n, params[n]) for n in search_space}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return the base sampler's value; only called for parameters outside the space."""
-        with self._blamed():
-            return self._base.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Call the base sampler's hook."""
@@ -358,7 +365,7 @@ class Proposals:
         return second
 
 
-class SurrogateSampler(BaseSampler):
+class SurrogateSampler(_OfConfigurations):
     """A sampler with Gaussian processes of rate and feasibility over knobs and pairs of knobs.
 
     The first part of a space is searched as if it were the whole space. So a larger space gives no
@@ -373,17 +380,10 @@ class SurrogateSampler(BaseSampler):
         is_first: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up the proposals; `is_first` tells whether they come from the space's first part."""
-        self._space = space
+        super().__init__(space, seed)
         self._is_first = is_first
         self._first = Proposals(space.first, oracle, seed)
         self._whole = Proposals(space, oracle, seed)
-        self._random = Random(seed)  # noqa: S311 (no secret)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return all varied knobs, so that a proposal is a whole configuration."""
-        return distributions_of(self._space)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -393,17 +393,6 @@ class SurrogateSampler(BaseSampler):
         found = self._first.best(study, trial) if is_first else None
         found = found or self._whole.best(study, trial)
         return {} if found is None else params_of(found, self._space.varied())
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return any value; only called if every configuration is known."""
-        assert isinstance(param_distribution, CategoricalDistribution)
-        return self._random.choice(param_distribution.choices)
 
 
 def _rate(trial: FrozenTrial) -> float:

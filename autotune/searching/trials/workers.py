@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,6 @@ class Joined:
     """The call of the script: the worker's own arguments, and the search's options."""
     judge: Judge
     """Quality metric that the search found."""
-    call: Mapping[str, object]
-    """Facts on the script's call that its study has as well; none of a model.py."""
 
 
 def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]:
@@ -143,11 +141,10 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
     if (count := identity.facts.get("processes", 1)) > 1:
         raise UsageError(f"study {name!r} trains in {count} processes; workers train in one.")
     judge = TypeAdapter(Judge).validate_python(plan.options[_JUDGE])
-    if script is None:
-        return Joined(identity, plan, None, judge, {})
-    known = TypeAdapter(ScriptOptions).validate_python(plan.options[_SCRIPT])
-    script = replace(known, arguments=script.arguments)
-    return Joined(identity, plan, script, judge, script.identity(judge))
+    if script is not None:
+        known = TypeAdapter(ScriptOptions).validate_python(plan.options[_SCRIPT])
+        script = replace(known, arguments=script.arguments)
+    return Joined(identity, plan, script, judge)
 
 
 def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None) -> None:
@@ -160,7 +157,7 @@ def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None
     if found is not None:
         own["machine"] = found.inspected.machine.fingerprint
         own["modules"] = found.traits.facts.local_modules or None
-    own |= joined.call
+    own |= joined.script.identity(joined.judge) if joined.script else {}
     known = {name: joined.identity.facts.get(name) for name in (*own, _FILES)}
     if changed := differences(known, own):
         raise StudyMismatchError(
@@ -222,9 +219,14 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
         name = f"@{options.worker}"
         search = SearchRun(context, runner, study, may_settle=False, stop=stop, worker=name)
         try:
-            yield from _work(search)
+            if (noted := noted_diagnosis(context, study)) is not None:
+                search = search.narrowed_by(noted)
+            yield Planned(search.context, len(study.finished()))
+            yield PhaseStarted("search", f"running trials of {study.name}")
+            yield from run_trials(search, {})
+            yield TrialsEnded(end_reason(search) or "the search needs no more trials")
         finally:
-            search.study.disconnect()
+            study.disconnect()
 
 
 def _context(options: WorkerOptions, joined: Joined, found: Looked) -> SearchContext:
@@ -256,13 +258,3 @@ def _context(options: WorkerOptions, joined: Joined, found: Looked) -> SearchCon
         dataset_seconds=inspected.dataset_seconds,
         is_dataset_shared=inspected.is_shared,
     )
-
-
-def _work(search: SearchRun) -> Iterator[Event]:
-    noted = noted_diagnosis(search.context, search.study)
-    if noted is not None:
-        search = search.narrowed_by(noted)
-    yield Planned(search.context, len(search.study.finished()))
-    yield PhaseStarted("search", f"running trials of {search.study.name}")
-    yield from run_trials(search, {})
-    yield TrialsEnded(end_reason(search) or "the search needs no more trials")
