@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -18,17 +17,11 @@ from autotune.values.text import json_text
 @click.command(
     params=[
         click.Argument(["files"], nargs=-1, required=True, type=common.PATH),
-        common.option(
-            "--kind",
-            "Read every file as one of this kind. Default: a file with the key `autotune` is a "
-            "best.yaml, any other a search space.",
-            click.Choice(["best", "space"]),
-        ),
         common.JSON,
     ]
 )
-def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None, as_json: bool) -> None:
-    """Check each of FILES: a best.yaml, or a search space.
+def check(files: tuple[Path, ...], as_json: bool) -> None:
+    """Check each of FILES: a best.yaml, if it has the key `autotune`, else a search space.
 
     Report each fault with file, line and column, and exit with 2 if there is any. Nothing is
     measured, and values are not checked against this machine.
@@ -36,8 +29,7 @@ def check(files: tuple[Path, ...], kind: Literal["best", "space"] | None, as_jso
     faults = []
     for path in files:
         try:
-            names = read(path).value.keys()
-            is_best = kind == "best" if kind else bool({"autotune", "unconfirmed"} & names)
+            is_best = {"autotune", "unconfirmed"} & read(path).value.keys()
             _ = read_best(path) if is_best else read_space(path)
         except UsageError as error:
             faults.append(str(error))

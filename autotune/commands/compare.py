@@ -96,11 +96,7 @@ def compare(model: Path, as_json: bool, strict: bool, **flags: Any) -> None:
 
 
 def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
-    """Compare two configurations to the end; return True if A is as fast as was asked for.
-
-    Raises:
-        AutotuneError: see `autotune.comparison.compare.compare`.
-    """
+    """Compare two configurations to the end; return True if A is as fast as was asked for."""
     comparison = PairedComparison()
     with (
         execute.scratch_folder() as folder,

@@ -288,12 +288,7 @@ def search_options(
 def execute_search(
     options: SearchOptions, progress: Mode, as_json: bool, devices: Sequence[Device] = ()
 ) -> bool:
-    """Run a search to its end for a shell; return True if it found anything feasible.
-
-    Raises:
-        AutotuneError: see `autotune.searching.search.search`.
-        KeyboardInterrupt, SystemExit: the search was stopped; finished trials are in the study.
-    """
+    """Run a search to its end for a shell; return True if it found anything feasible."""
     stop = Stop()
     try:
         with interrupts(stop):
@@ -320,10 +315,6 @@ def run_search(
 
     Trials run on all `devices` at the same time, if any are named. Finished trials are kept however
     the search ends.
-
-    Raises:
-        AutotuneError: see `autotune.searching.search.search`.
-        KeyboardInterrupt: a stop was requested.
     """
     last: Answered | NothingFeasible | None = None
     stop = stop or Stop()
@@ -346,11 +337,7 @@ def run_search(
 
 
 def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
-    """Print the plan of a search and an estimate of its time, without measuring anything.
-
-    Raises:
-        AutotuneError: see `survey`, or inspecting the workload took longer than the time budget.
-    """
+    """Print the plan of a search and an estimate of its time, without measuring anything."""
     clock = Clock(time_budget_of(options))
     with execute.scratch_folder() as folder, kept_files() as keep, signs_of_life(""):
         environ = next(iter(execute.environs(devices)), {})

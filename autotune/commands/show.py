@@ -62,11 +62,7 @@ def _show(name: str, rows: Sequence[tables.Row], as_json: bool) -> None:
 
 
 def _inspected(device: str, model: Path | None) -> Inspected:
-    """Return facts on this machine and, with a model, on the workload.
-
-    Raises:
-        AutotuneError: see `autotune.context.inspection.inspect`.
-    """
+    """Return facts on this machine and, with a model, on the workload."""
     check_torch(SEARCHES)
     with (
         execute.scratch_folder() as folder,

@@ -54,14 +54,7 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
 
 
 def execute_worker(options: WorkerOptions, quiet: bool) -> None:
-    """Run trials of a study that another process searches, until none is left.
-
-    Each event is a line on stderr unless `quiet`.
-
-    Raises:
-        AutotuneError: see `autotune.searching.trials.workers.join`.
-        KeyboardInterrupt, SystemExit: the worker was stopped.
-    """
+    """Run trials of a study that another process searches, until none is left."""
     stop, device = Stop(), options.device
     with (
         interrupts(stop),

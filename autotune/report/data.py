@@ -263,11 +263,7 @@ def _parts(run: Measurement) -> dict[str, float]:
 
 
 def read_report(place: StudyPlace, name: str | None = None) -> ReportData:
-    """Read a study with its result, or a best.yaml alone.
-
-    Raises:
-        UsageError, StorageError: see `read_archive` and `read_best`.
-    """
+    """Read a study with its result, or a best.yaml alone; see `read_archive` and `read_best`."""
     if place.url is None:
         return _from_answer(place)
     archive = read_archive(place.url, name)

@@ -208,8 +208,10 @@ class ConfirmationRun:
             yield one.end(State.FAILED, f"short training: {describe(found)}")
         elif found.decision == "accept":
             # The first seed helped to choose it, and set the loss: it is no evidence.
-            one.seeds_to_loss = self.search.prober.seeds_to_loss(one.trial.config)[1:]
-            if self._lacks_seeds(one):
+            prober = self.search.prober
+            one.seeds_to_loss = prober.seeds_to_loss(one.trial.config)[1:]
+            needs = self.search.context.objective.to_loss and prober.needs_probe(one.trial.config)
+            if needs and len(one.seeds_to_loss) < INCUMBENT_SEEDS - 1:
                 yield one.end(State.UNDECIDED, _NO_TIME_FOR_SEEDS)
             else:
                 one.qualities = found.qualities
@@ -220,12 +222,6 @@ class ConfirmationRun:
             for other in self._waiting:
                 if self.search.prober.speaks_against(other.trial.config):
                     other.state = State.DROPPED
-
-    def _lacks_seeds(self, one: Candidate) -> bool:
-        """Return whether too few seeds tell how soon an accurate candidate reaches the loss."""
-        to_loss, prober = self.search.context.objective.to_loss, self.search.prober
-        few = len(one.seeds_to_loss) < INCUMBENT_SEEDS - 1
-        return to_loss and prober.needs_probe(one.trial.config) and few
 
     def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
         """Return the verdict on a candidate's accuracy, after as many seeds as there is time for.

@@ -23,13 +23,8 @@ from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import RUNS
 from autotune.study.finished import FinishedTrial
+from autotune.values import errors
 from autotune.values import outcome as outcomes
-from autotune.values.errors import (
-    AutotuneError,
-    NotSearchedEnoughError,
-    UsageError,
-    WorkloadError,
-)
 from autotune.values.measurement import Measurement, disturbance_of
 from autotune.values.text import flag_of_seconds, readable, span
 
@@ -86,11 +81,11 @@ def measure_reference(search: SearchRun) -> Generator[StepStarted, None, Runs | 
         if isinstance(outcome, outcomes.TimedOut):
             return outcomes.describe(outcome)
         if isinstance(outcome, outcomes.Lost):
-            raise AutotuneError(
+            raise errors.AutotuneError(
                 f"The baseline run did not complete ({outcome.detail}). Rerun the command."
             )
         if not isinstance(outcome, outcomes.Measured):
-            raise WorkloadError(_own_settings_fail(search, outcome, folder))
+            raise errors.WorkloadError(_own_settings_fail(search, outcome, folder))
         timed.append(outcome.measurement)
         if len(timed) <= 2:  # noqa: PLR2004
             check_plan(search, timed)
@@ -134,7 +129,7 @@ def first_rule(search: SearchRun, runs: Runs) -> AccuracyRule | str:
         raise accuracy_verdict.own_accuracy_fails(failure)
     _check_begins_anew(search, prober.rule)
     if prober.misses(search.context.baseline.quality_key()):
-        raise UsageError(
+        raise errors.UsageError(
             f"--objective time-to-loss={prober.loss_to_reach:g}: your settings do not reach this "
             f"training loss in twice the {prober.samples} {search.context.unit} of a short "
             "training. Give a higher loss, or more --accuracy-samples."
@@ -156,7 +151,7 @@ def _check_begins_anew(search: SearchRun, rule: AccuracyRule) -> None:
     scale = loss.backwards_per_step if search.context.judge.loss == "sum" else 1.0
     own = scale * fmean(loss.first[: outcomes.FIRST_STEPS])
     if own - before > max(UNNOTICED * abs(own), _RESUMED * (own - rule.baseline[0])):
-        raise WorkloadError(
+        raise errors.WorkloadError(
             f"{search.context.options.workload.model_path} resumes an earlier run: its first "
             f"losses were {own:.4g} in the profiling run and are {before:.4g} now. It seems to "
             "load its own checkpoint, so that trainings cannot be compared. Isolate its files in "
@@ -185,24 +180,19 @@ def tell_baseline(search: SearchRun, runs: Runs, rule: AccuracyRule) -> Finished
 
 
 def _own_settings_fail(search: SearchRun, outcome: outcomes.TrialOutcome, folder: Path) -> str:
+    written, in_the_way = search.context.traits.seen.surroundings.folders, ""
+    if written and not search.context.options.workload.called.workdir:
+        folders = ", ".join(written[:_MOST_NAMED])
+        in_the_way = (
+            f"The profiling run wrote to {folders}. If its files are in the way, remove them and "
+            "use --temp-workdir.\n"
+        )
     return (
         f"{search.context.options.workload.model_path} fails with your own settings: "
         f"{outcomes.describe(outcomes.as_failure(outcome))}\n"
         "A search compares with your settings, so they must work. Correct "
         f"{search.context.traits.settings_in}.\n"
-        f"{_in_the_way(search)}Whole log: {folder / 'stderr.log'}"
-    )
-
-
-def _in_the_way(search: SearchRun) -> str:
-    """Return a line on what an earlier run of a script left; empty if it left nothing."""
-    written = search.context.traits.seen.surroundings.folders
-    if search.context.options.workload.called.workdir or not written:
-        return ""
-    folders = ", ".join(written[:_MOST_NAMED])
-    return (
-        f"The profiling run wrote to {folders}. If its files are in the way, remove them and use "
-        "--temp-workdir.\n"
+        f"{in_the_way}Whole log: {folder / 'stderr.log'}"
     )
 
 
@@ -245,7 +235,7 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     enough = time_budget.enough_seconds(search.context, run, wanted)
     seconds = suggested(SPARE * (search.clock.elapsed + enough))
     each = span(time_budget.process_seconds(run))
-    raise NotSearchedEnoughError(
+    raise errors.NotSearchedEnoughError(
         f"not searched enough: a process of your settings takes {each}. The others, "
         f"{wanted} trial{'s' if wanted > 1 else ''} and the confirmation need about {span(least)}; "
         f"{span(max(0.0, search.clock.left))} of the time budget are left. "
@@ -262,10 +252,10 @@ def cut_by_budget(search: SearchRun, outcome: object) -> bool:
     return outcome == outcomes.Lost(OUT_OF_TIME)
 
 
-def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
+def ran_out(search: SearchRun, what: str) -> errors.NotSearchedEnoughError:
     """Return the error for a budget that ended during `what`, before any trial."""
     seconds = suggested(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
-    return NotSearchedEnoughError(
+    return errors.NotSearchedEnoughError(
         f"not searched enough: the time budget ended during {what}. "
         f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
         measured=0,

@@ -256,8 +256,10 @@ def _judge(
     verdict, best = judge(outcome, objective, limit), best_feasible(search.study.finished())
     if not (verdict.feasible and isinstance(outcome, Measured)):
         return verdict, None
-    if not _could_win(best, outcome, objective):
-        return verdict, None
+    run = outcome.measurement
+    most = run.samples_per_second_interval[1] / run.machine_speed
+    if best is not None and objective.worth(most, 0.0) < (best.verdict.value or 0.0):
+        return verdict, None  # it is clearly slower
     found = _accuracy_of(search, config, outcome.measurement, best)
     if isinstance(found, Lost):  # which says nothing about the configuration, nor of its samples
         return judge(outcome, search.objective_of(search.context.baseline), limit), None
@@ -292,15 +294,6 @@ def _accuracy_of(
         if not isinstance(found, AccuracyVerdict) or found.is_final:
             break
     return found
-
-
-def _could_win(best: FinishedTrial | None, outcome: Measured, objective: Objective) -> bool:
-    """Return whether the upper bound of the interval reaches the best feasible value so far."""
-    if best is None or best.verdict.value is None:
-        return True
-    run = outcome.measurement
-    most = run.samples_per_second_interval[1] / run.machine_speed
-    return objective.worth(most, 0.0) >= best.verdict.value
 
 
 def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warned]:
