@@ -201,20 +201,14 @@ def _places(script: ScriptOptions, around: Surroundings) -> Iterator[str]:
 
 def _outermost(folders: Sequence[str]) -> list[str]:
     """Return the folders without those in another one, unless that is the current folder."""
-    above = {folder for folder in folders if folder != str(Path.cwd())}
-    return [
-        folder
-        for folder in folders
-        if not any(str(parent) in above for parent in Path(folder).parents)
-    ]
+    above = {Path(folder) for folder in folders} - {Path.cwd()}
+    return [folder for folder in folders if above.isdisjoint(Path(folder).parents)]
 
 
 def _listed(paths: Sequence[str], kept: str = "") -> str:
-    shown = ", ".join(map(_relative, paths[:_MOST]))
-    if len(paths) <= _MOST:
-        return shown
-    others = f" (see {_relative(kept)})" if kept else ""
-    return f"{shown} and {len(paths) - _MOST} more{others}"
+    shown, others = ", ".join(map(_relative, paths[:_MOST])), kept and f" (see {_relative(kept)})"
+    more = len(paths) - _MOST
+    return f"{shown} and {more} more{others}" if more > 0 else shown
 
 
 def _relative(path: str) -> str:

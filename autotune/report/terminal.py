@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterable
 
 from autotune.configuration import answer_words
 from autotune.configuration.training_config import render
 from autotune.console.lines import how_to_use
-from autotune.console.tables import folded, print_rows
+from autotune.console.progress import answer
+from autotune.console.tables import print_rows
 from autotune.report.data import ReportData
 from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
-from autotune.values.text import clean, size, span
+from autotune.values.text import size, span
 
 _MOST_ROWS = 20
 # Cells with numbers that the table has; the page has the others, too.
@@ -70,10 +69,10 @@ def show_report(data: ReportData) -> None:
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
     text, commands = next_step(data)
     then = ("next", f"{text} {', or '.join(commands)}".strip())
-    _say([*lines, *answer_words.fact_lines([*data.facts, then]), ""])
+    answer([*lines, *answer_words.fact_lines([*data.facts, then]), ""])
     shown = _chosen_trials(data)
     if shown:
-        _say(["In the search:"])  # the throughputs of trials are not those of the confirmation
+        answer(["In the search:"])  # the throughputs of trials are not those of the confirmation
         headers = ("trial", data.rate_unit, "speed-up", "memory", "settings")
         cells = [row_of(data, trial) for trial in shown]
         # The remarks stand behind the settings.
@@ -82,8 +81,8 @@ def show_report(data: ReportData) -> None:
         ]
         print_rows(rows, headers, len(_NUMBERS))
     if hidden := len(data.trials) - len(shown):
-        _say([f"{hidden} slower or infeasible trials are not shown; --csv has them all."])
-    _say(_after_table(data))
+        answer([f"{hidden} slower or infeasible trials are not shown; --csv has them all."])
+    answer(_after_table(data))
 
 
 def _after_table(data: ReportData) -> list[str]:
@@ -129,7 +128,3 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
         render(data.differences(trial.config)) or "your settings",
         "; ".join(filter(None, (": ".join(filter(None, said)), *conditions(details)))),
     )
-
-
-def _say(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{clean(line)}\n" for line in folded(lines))

@@ -391,13 +391,6 @@ class Measurement:
         return sum(joules) / sum(block.samples for block in self.telling_blocks)
 
     @property
-    def boundary_share(self) -> float:
-        """Return a sample's share of an epoch boundary, in seconds."""
-        if not self.boundary_seconds or not self.epoch_samples:
-            return 0.0
-        return fmean(self.boundary_seconds) / self.epoch_samples
-
-    @property
     def block_rates(self) -> tuple[float, ...]:
         """Return the samples/s of each of `telling_blocks`, epoch boundaries included."""
         return tuple(samples / seconds for seconds, samples in self._parts)
@@ -419,8 +412,10 @@ class Measurement:
 
     @property
     def _parts(self) -> list[Part]:
-        """Return the seconds and the samples of each telling block."""
-        share = self.boundary_share
+        """Return the seconds and the samples of each telling block, boundaries included."""
+        share = 0.0
+        if self.boundary_seconds and self.epoch_samples:
+            share = fmean(self.boundary_seconds) / self.epoch_samples
         return [
             (block.seconds + share * block.counted_samples, block.counted_samples)
             for block in self.telling_blocks

@@ -79,7 +79,9 @@ def read(path: Path) -> Document:
         raise UsageError(
             f"{path}: cannot be read ({reason}). Name a readable file{in_a_study(path)}."
         ) from error
-    _refuse_large(str(path), len(content))
+    if len(content) > MAX_BYTES:
+        limit = f"{MAX_BYTES // 1000} kB"
+        raise UsageError(f"{path}: larger than {limit}, the most that is read. Shorten the file.")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -95,7 +97,6 @@ def parse(text: str, name: str) -> Document:
     Raises:
         UsageError: the text cannot be used; the first problem, with its position.
     """
-    _refuse_large(name, len(text))
     text = text.removeprefix("\ufeff")
     try:
         return _Reader(name, YAML(typ="safe", pure=True).parse(text)).document()
@@ -120,12 +121,6 @@ def dump(data: Mapping[str, Any]) -> str:
         allow_unicode=True,
         width=1_000_000,
     )
-
-
-def _refuse_large(name: str, size: int) -> None:
-    if size > MAX_BYTES:
-        limit = f"{MAX_BYTES // 1000} kB"
-        raise UsageError(f"{name}: larger than {limit}, the most that is read. Shorten the file.")
 
 
 def _position(name: str, spot: Spot) -> str:

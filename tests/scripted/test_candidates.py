@@ -14,7 +14,7 @@ from autotune.context.search_context import SearchContext
 from autotune.context.workload import traits_of_model
 from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation import confirm
-from autotune.searching.confirmation.confirm import Candidate, State
+from autotune.searching.confirmation.confirm import Candidate
 from autotune.searching.run.search_run import SearchRun
 from factories import IMAGE_FACTS, cpu_machine, measurement
 from scripted_runner import ScriptedRunner
@@ -74,8 +74,8 @@ NO_COSTS = SimpleNamespace(fixed_seconds=lambda config, run: 0.0)
 
 def test_what_the_budget_cut_off_is_undecided(worse):
     one = Candidate(worse.study.finished()[1], Posterior())
-    one.end(State.FAILED, OUT_OF_TIME)
-    assert one.state is State.UNDECIDED
+    one.end("failed", OUT_OF_TIME)
+    assert one.state == "undecided"
 
 
 def test_a_trial_that_known_seeds_speak_against_is_no_candidate(worse):
@@ -88,7 +88,7 @@ def test_a_candidate_that_known_seeds_speak_against_is_refused_before_any_round(
     run = confirm.ConfirmationRun(worse, ())
     events = list(run.run())
     large, other = run.candidates
-    assert (large.trial.number, large.state) == (3, State.REFUSED)
+    assert (large.trial.number, large.state) == (3, "refused")
     assert large.reason.startswith("accuracy: evaluate is 0.5, minimum 0.89"), large.reason
     assert other.was_tested
     assert not large.was_tested
@@ -99,7 +99,7 @@ def test_a_candidate_that_known_seeds_speak_against_is_refused_before_any_round(
 def test_a_candidate_that_further_trials_rule_out_is_not_raced(search_of, monkeypatch):
     search = search_of((100.0, 1.0), (150.0, 1.0), (160.0, 1.0))
     waiting, refused = (Candidate(trial, Posterior()) for trial in search.study.finished()[1:])
-    refused.state = State.REFUSED
+    refused.state = "refused"
     run = confirm.ConfirmationRun(search, (), [waiting, refused])
     monkeypatch.setattr(confirm, "candidates", lambda *_: [])
     assert not list(run.run())

@@ -12,7 +12,7 @@ from autotune.configuration.best_config import BestConfig, Speedup, write_best
 from autotune.configuration.training_config import render
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import write_atomically
-from autotune.searching.confirmation.confirm import ConfirmationRun, State
+from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import Confirmed, build_answer, not_proven
 from autotune.searching.run.coverage import check_enough, end_reason
 from autotune.searching.run.events import Answered, Event
@@ -90,7 +90,7 @@ def conclude(
         )
         timed, qualities = timed if rounds else runs, search.prober.rule.baseline
         won = Confirmed(search.baseline, timed, timed, qualities, speedup)
-    failed = (one for one in confirmation.candidates if one.state is State.FAILED)
+    failed = (one for one in confirmation.candidates if one.state == "failed")
     won = replace(won, failed=tuple((one.trial, one.reason) for one in failed))
     # The trial that won compiled for a result that lacks settings of it, too.
     costs, back = confirmation.costs, won.taken_back

@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
@@ -45,23 +45,10 @@ MOST_WITHOUT = 2
 """Most configurations in a race that lack settings of its candidate."""
 # Settings that gain less by the trials, as a logarithm, are left out together.
 _SMALL = 0.03
-
-
-class State(Enum):
-    """State of a candidate."""
-
-    WAITING = "waiting"
-    """It may race."""
-    REFUSED = "refused"
-    """It is not accurate enough, or its rounds did not show that it is faster."""
-    FAILED = "failed"
-    """It could not be probed or timed, so it may or may not be faster."""
-    UNDECIDED = "undecided"
-    """The time was up before it had enough rounds to decide."""
-    DROPPED = "dropped"
-    """It is not tested: known seeds show it to be less accurate."""
-    CONFIRMED = "confirmed"
-    """It is the result."""
+State = Literal["waiting", "refused", "failed", "undecided", "dropped", "confirmed"]
+"""State of a candidate: it may still race; it is not accurate enough, or its rounds did not show
+that it is faster; it could not be probed or timed; the time was up before it had enough rounds; it
+is not tested, since known seeds show it to be less accurate; or it is the result."""
 
 
 @dataclass(eq=False)
@@ -70,7 +57,7 @@ class Candidate:
 
     trial: FinishedTrial
     posterior: Posterior
-    state: State = State.WAITING
+    state: State = "waiting"
     was_tested: bool = False
     qualities: tuple[float, ...] = ()
     """Quality per accuracy seed; empty until it is known to be accurate enough."""
@@ -89,7 +76,7 @@ class Candidate:
 
     def end(self, state: State, reason: str) -> events.CandidateRefused:
         """End in this state, or as undecided if that was for lack of time."""
-        self.state = State.UNDECIDED if OUT_OF_TIME in reason else state
+        self.state = "undecided" if OUT_OF_TIME in reason else state
         self.reason = reason
         return events.CandidateRefused(self.trial, reason)
 
@@ -140,7 +127,7 @@ class ConfirmationRun:
         for place, one in enumerate(found):
             if (earlier := known.pop(one.trial.number, None)) is not None:
                 earlier.posterior, found[place] = one.posterior, earlier
-        return [*found, *(one for one in known.values() if one.state is not State.WAITING)]
+        return [*found, *(one for one in known.values() if one.state != "waiting")]
 
     @property
     def tests(self) -> list[rounds.PairedComparison]:
@@ -155,7 +142,7 @@ class ConfirmationRun:
     @property
     def refuted(self) -> bool:
         """True if a trial that seemed faster beyond the noise was not confirmed."""
-        lost = (one for one in self.candidates if one.state in (State.REFUSED, State.FAILED))
+        lost = (one for one in self.candidates if one.state in ("refused", "failed"))
         return any(self.search.time_budget.is_candidate(one.trial) for one in lost)
 
     @property
@@ -164,7 +151,7 @@ class ConfirmationRun:
 
         One that the trials do not distinguish from a candidate that lost its rounds does not count.
         """
-        refused = (one for one in self.candidates if one.state is State.REFUSED)
+        refused = (one for one in self.candidates if one.state == "refused")
         beaten = [
             one.posterior
             for one in refused
@@ -173,13 +160,13 @@ class ConfirmationRun:
         return [
             one
             for one in self.candidates
-            if one.state is State.UNDECIDED
+            if one.state == "undecided"
             and all(posterior.is_clearly_below(one.posterior) for posterior in beaten)
         ]
 
     @property
     def _waiting(self) -> list[Candidate]:
-        return [one for one in self.candidates if one.state is State.WAITING]
+        return [one for one in self.candidates if one.state == "waiting"]
 
     @property
     def _tested(self) -> int:
@@ -189,11 +176,11 @@ class ConfirmationRun:
         most = self._tested + _MOST_TESTED
         while self._waiting and self._tested < most:
             if self.search.clock.is_over:
-                yield from [one.end(State.UNDECIDED, TOO_LATE) for one in self._waiting]
+                yield from [one.end("undecided", TOO_LATE) for one in self._waiting]
                 return None
             first = self._waiting[0]
             yield from self._validate(first)
-            if first.state is State.WAITING:
+            if first.state == "waiting":
                 won = yield from self._race(first)
                 if won is not None:
                     return won
@@ -203,25 +190,25 @@ class ConfirmationRun:
         """Judge the accuracy of a candidate; it ends unless it is accurate enough."""
         found = self._proof(one)
         if found == Lost(OUT_OF_TIME):
-            yield one.end(State.UNDECIDED, TOO_LATE)
+            yield one.end("undecided", TOO_LATE)
         elif not isinstance(found, AccuracyVerdict):
-            yield one.end(State.FAILED, f"short training: {describe(found)}")
+            yield one.end("failed", f"short training: {describe(found)}")
         elif found.decision == "accept":
             # The first seed helped to choose it, and set the loss: it is no evidence.
             prober = self.search.prober
             one.seeds_to_loss = prober.seeds_to_loss(one.trial.config)[1:]
             needs = self.search.context.objective.to_loss and prober.needs_probe(one.trial.config)
             if needs and len(one.seeds_to_loss) < INCUMBENT_SEEDS - 1:
-                yield one.end(State.UNDECIDED, _NO_TIME_FOR_SEEDS)
+                yield one.end("undecided", _NO_TIME_FOR_SEEDS)
             else:
                 one.qualities = found.qualities
         elif not found.is_final and len(found.qualities) < INCUMBENT_SEEDS:
-            yield one.end(State.UNDECIDED, _NO_TIME_FOR_SEEDS)
+            yield one.end("undecided", _NO_TIME_FOR_SEEDS)
         else:
-            yield one.end(State.REFUSED, found.reason)
+            yield one.end("refused", found.reason)
             for other in self._waiting:
                 if self.search.prober.speaks_against(other.trial.config):
-                    other.state = State.DROPPED
+                    other.state = "dropped"
 
     def _proof(self, one: Candidate) -> AccuracyVerdict | Failure:
         """Return the verdict on a candidate's accuracy, after as many seeds as there is time for.
@@ -253,8 +240,8 @@ class ConfirmationRun:
             if standing.has_won:
                 return self._confirmed(one, standing)
             if self.search.clock.is_over and not self._may_finish(standing):
-                if standing.rounds >= ROUND_COUNTS[0] and one.state is State.WAITING:
-                    yield one.end(State.REFUSED, _NOT_DECIDED)
+                if standing.rounds >= ROUND_COUNTS[0] and one.state == "waiting":
+                    yield one.end("refused", _NOT_DECIDED)
                 return None
             since = time.monotonic()
         return None
@@ -298,7 +285,7 @@ class ConfirmationRun:
         The latter was timed in the same rounds, by which it is faster than the baseline, too. It
         has to be as accurate.
         """
-        won.state, tried = State.CONFIRMED, dict(standing.without)
+        won.state, tried = "confirmed", dict(standing.without)
         trial, qualities, taken_back = won.trial, won.qualities, None
         comparison = won.comparison
         own = self.search.context.baseline
@@ -335,7 +322,7 @@ def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[e
     """Note the state of a race in its candidate, and yield the events of the round."""
     one.was_tested = True
     if standing.fault:
-        yield one.end(State.FAILED, standing.fault)
+        yield one.end("failed", standing.fault)
     elif standing.void:
         yield events.RoundVoid(standing.rounds + 1, standing.void, seconds_left)
     else:
@@ -344,7 +331,7 @@ def _told(standing: Standing, one: Candidate, seconds_left: float) -> Iterator[e
             one.trial.config, found.ratios, found.interval, seconds_left, found.disturbed
         )
         if standing.beaten:
-            yield one.end(State.REFUSED, standing.beaten)
+            yield one.end("refused", standing.beaten)
 
 
 def _seconds_left(standing: Standing, taken: Sequence[float]) -> float:
