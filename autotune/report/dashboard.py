@@ -13,9 +13,9 @@ import re
 from collections.abc import Container, Iterable
 from copy import copy
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import optuna
 import optuna_dashboard
@@ -30,9 +30,6 @@ from autotune.study.archive import StudyPlace
 from autotune.study.storage import disconnect, existing, storage_errors
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 from autotune.values.text import clean
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _OWN_MARK = "*Written by `autotune dashboard`"
 _OWN_LINE = f"{_OWN_MARK}. Delete this line to keep your changes to this note.*"
@@ -92,7 +89,12 @@ def serve(place: StudyPlace, port: int) -> None:
         first = "/dashboard"
         if len(names) == 1:
             first = f"/dashboard/studies/{storage.get_study_id_from_name(names[0])}/note"
-        with _bound(guarded(optuna_dashboard.wsgi(storage), first), port) as server:
+        app = guarded(optuna_dashboard.wsgi(storage), first)
+        try:
+            server = make_server("127.0.0.1", port, app, _Server, _Silent)
+        except OSError as error:
+            raise UsageError(f"--port {port}: {error.strerror}. Choose another, or 0.") from error
+        with server:
             to_stderr(f"{', '.join(names)} in {place.shown}, read-only")
             address = f"http://127.0.0.1:{server.server_port}/"
             to_stderr(f"Optuna Dashboard: {address}  (Ctrl-C ends it)")
@@ -148,8 +150,9 @@ def guarded(app: WSGIApplication, first: str) -> WSGIApplication:
 
 def _is_local(host: str) -> bool:
     """Return True if a Host header names this machine; any port, as ports may be forwarded."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.strip("[]").lower()
     try:
-        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
@@ -166,15 +169,3 @@ class _Silent(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
         """Log nothing."""
-
-
-def _bound(app: WSGIApplication, port: int) -> _Server:
-    """Return a server on this port.
-
-    Raises:
-        UsageError: the port cannot be used.
-    """
-    try:
-        return make_server("127.0.0.1", port, app, _Server, _Silent)
-    except OSError as error:
-        raise UsageError(f"--port {port}: {error.strerror}. Choose another, or 0.") from error

@@ -87,11 +87,6 @@ class Identity:
         """The unit of throughput: samples, or steps where a script's samples are unknown."""
         return str(self.facts.get("unit", "samples"))
 
-    @property
-    def is_of_script(self) -> bool:
-        """True if the workload is a training script."""
-        return "script" in self.facts
-
 
 def differences(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that differs between the study and now, or is only in one."""

@@ -212,11 +212,6 @@ def _shown(value: object) -> str:
 
 
 def _finite(text: str) -> float:
-    """Return the number in a text.
-
-    Raises:
-        ValueError: the text is `.inf` or `.nan`, or its number overflows to infinity.
-    """
     if not math.isfinite(number := float(text)):
         raise ValueError(text)
     return number

@@ -110,7 +110,7 @@ def build_answer(
     prober: AccuracyProber, costs: ColdCosts, won: Confirmed
 ) -> best_config.BestConfig:
     """Build the content of best.yaml; counts the FLOPs of a step on the way."""
-    context = prober.context
+    context, rate = prober.context, prober.context.traits.script.rate
     answer = best_config.BestConfig(
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
@@ -118,7 +118,12 @@ def build_answer(
             memory=evidence.memory_evidence(context, won.baseline_runs, won.runs),
             accuracy=evidence.accuracy_evidence(prober, won.trial.config, won.qualities),
         ),
-        lr_scaling=_learning_rate(context, won.trial.config),
+        lr_scaling=parts.LearningRate(
+            rule=context.options.workload.lr_scaling,
+            factor=context.lr_factor(won.trial.config),
+            flag=None if rate is None else rate.flag.name,
+            value=None if rate is None else rate.value,
+        ),
         processes=None if context.processes == 1 else context.processes,
         machine=_machine(context),
         provenance=_provenance(context, won),
@@ -126,16 +131,6 @@ def build_answer(
     answer = answer.with_effects(context.space.effects)
     provenance = answer.provenance.model_copy(update=context.traits.digests(answer))
     return answer.model_copy(update={"provenance": provenance})
-
-
-def _learning_rate(context: SearchContext, config: TrainingConfig) -> parts.LearningRate:
-    rate = context.traits.script.rate
-    return parts.LearningRate(
-        rule=context.options.workload.lr_scaling,
-        factor=context.lr_factor(config),
-        flag=None if rate is None else rate.flag.name,
-        value=None if rate is None else rate.value,
-    )
 
 
 def _evidence(prober: AccuracyProber, costs: ColdCosts, won: Confirmed) -> best_config.Evidence:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ class Joined:
     """The call of the script: the worker's own arguments, and the search's options."""
     judge: Judge
     """Quality metric that the search found."""
+    call: Mapping[str, object]
+    """Facts on the script's call that its study has as well; none of a model.py."""
 
 
 def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]:
@@ -135,16 +137,17 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
         return None
     name, path = options.study, options.model_path
     is_script = script is not None
-    if identity.is_of_script != is_script:
+    if ("script" in identity.facts) != is_script:
         other = "a script; to run {} as one, add --", "a model.py, and {} is run as a script."
         raise UsageError(f"study {name!r} is of {other[is_script].format(path)}")
     if (count := identity.facts.get("processes", 1)) > 1:
         raise UsageError(f"study {name!r} trains in {count} processes; workers train in one.")
     judge = TypeAdapter(Judge).validate_python(plan.options[_JUDGE])
-    if script is not None:
-        known = TypeAdapter(ScriptOptions).validate_python(plan.options[_SCRIPT])
-        script = replace(known, arguments=script.arguments)
-    return Joined(identity, plan, script, judge)
+    if script is None:
+        return Joined(identity, plan, None, judge, {})
+    known = TypeAdapter(ScriptOptions).validate_python(plan.options[_SCRIPT])
+    script = replace(known, arguments=script.arguments)
+    return Joined(identity, plan, script, judge, script.identity(judge))
 
 
 def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None) -> None:
@@ -157,7 +160,7 @@ def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None
     if found is not None:
         own["machine"] = found.inspected.machine.fingerprint
         own["modules"] = found.traits.facts.local_modules or None
-    own |= joined.script.identity(joined.judge) if joined.script else {}
+    own |= joined.call
     known = {name: joined.identity.facts.get(name) for name in (*own, _FILES)}
     if changed := differences(known, own):
         raise StudyMismatchError(
