@@ -24,7 +24,6 @@ from typing import Literal, get_args
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -225,15 +224,6 @@ class LiveProgress:
         """Start of the search, of the current step, and time of the last drawing."""
         self._until: float | None = None
         """Expected time of the result; None if unknown."""
-        self._bar = Progress(
-            TextColumn("{task.description}", style="bold"),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            console=console,
-            auto_refresh=False,
-            expand=True,
-        )
-        self._task = self._bar.add_task("", total=None)
         # stdout is only for the result; lines that others write to stderr are printed above.
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False
@@ -279,12 +269,17 @@ class LiveProgress:
             seconds, total = max(0.0, self._until - now), max(now, self._until) - self._began
             left = f", about {span(seconds)} left (result at {_clock(self._until)})"
         place = f"{self._phase} ({phases.index(self._phase) + 1} of {len(phases)})"
-        self._bar.update(self._task, description=place, total=total, completed=now - self._began)
+        elapsed, bar = now - self._began, Table.grid(padding=(0, 1), expand=True)
+        bar.add_row(
+            Text(place, style="bold"),
+            ProgressBar(total, elapsed),
+            f"{100 * elapsed / total:.0f}%" if total else "",
+        )
         return Group(
             *([self._fastest(one_line=True)] if self._trials else []),
             Text(clean(f"since {_clock(self._since)}: {doing}")),
-            Text(f"{span(now - self._began)} elapsed at {_clock(now)}{left}"),
-            self._bar,
+            Text(f"{span(elapsed)} elapsed at {_clock(now)}{left}"),
+            bar,
         )
 
     def _fastest(self, *, one_line: bool) -> Table:

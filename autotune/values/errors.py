@@ -2,16 +2,6 @@
 
 Every message says where, what (with the value) and what to do. A failed *trial* is no exception
 but a value, see `autotune.values.outcome`.
-
-* AutotuneError                     1  a fault of this tool
-  + UsageError                      2  flags, files or search spaces that cannot be used
-  + WorkloadError                   4  the user's model.py fails with the user's settings
-  + StorageError                    5  the study cannot be read or written
-  + StudyMismatchError              6  the study was made for something else
-  + FilesChangedError               6  a file of the training changed during the search
-  + MismatchError                   6  best.yaml was made for something else
-  + TooManyLostError                7  too many trials in a row failed or were lost
-  + NotSearchedEnoughError          9  the time budget allowed no search, or no result
 """
 
 from __future__ import annotations
