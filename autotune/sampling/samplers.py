@@ -269,8 +269,7 @@ class Proposals:
 
     def _improvement_for_its_cost(self, acquisition: Acquisition, power: float) -> Worth:
         """Return the expected improvement divided by this power of the trial cost."""
-        seconds: dict[bytes, float] = {}
-        return lambda rows: acquisition.improvement(rows) / self._seconds(rows, seconds) ** power
+        return lambda rows: acquisition.improvement(rows) / self._seconds(rows) ** power
 
     def _is_within(self, trial: FrozenTrial) -> bool:
         """Return True for a trial of this space, and for the baseline's, which may lie outside."""
@@ -295,20 +294,17 @@ class Proposals:
             np.array([_peak(trial) for trial in told] + [np.nan] * len(running)),
         )
 
-    def _seconds(self, rows: Indices, known: dict[bytes, float]) -> Array:
+    def _seconds(self, rows: Indices) -> Array:
         """Return the trial cost of each row, shape (rows,).
 
-        Rows with equal values of all knobs that affect training share one cost, kept in `known`.
+        Rows with equal values of all knobs that affect training share one cost.
         """
         training = self._encoding.training
         _, first, kind_of = np.unique(
             rows[:, training], axis=0, return_index=True, return_inverse=True
         )
-        keys = [rows[place, training].tobytes() for place in first]
-        new = [place for place, key in zip(first, keys, strict=True) if key not in known]
-        told = self._oracle.seconds_of([self._encoding.config(rows[place]) for place in new])
-        known.update(zip((rows[place, training].tobytes() for place in new), told, strict=True))
-        return np.array([known[key] for key in keys])[kind_of.reshape(-1)]
+        told = self._oracle.seconds_of([self._encoding.config(rows[place]) for place in first])
+        return np.array(told)[kind_of.reshape(-1)]
 
     def _best_unknown(self, worth: Worth, seen: Observations) -> TrainingConfig | None:
         """Return the unknown configuration with the highest acquisition value.

@@ -134,7 +134,7 @@ class Fact(Generic[T]):
         self.key = self.key or name
 
     def __get__(self, study: StudyFacts, owner: type) -> T:
-        return study.parsed(self.key, self.read)
+        return study.parsed(self)
 
     def __set__(self, study: StudyFacts, value: T) -> None:
         study.store(self.key, value)
@@ -249,16 +249,16 @@ class StudyFacts:
             self.attributes = {**self.attributes, key: fact}
             self._parsed.pop(key.partition(":")[0], None)
 
-    def parsed(self, name: str, read: Callable[[StudyFacts], T]) -> T:
-        """Return what `read` makes of the attributes of this name, once for each change of them.
+    def parsed(self, fact: Fact[T]) -> T:
+        """Return what a fact reads from the attributes, once for each change of them.
 
         Raises:
             ValueError: an attribute does not match its type.
         """
         with self._lock:
-            if name not in self._parsed:
-                self._parsed[name] = read(self)
-            found: T = self._parsed[name]
+            if fact.key not in self._parsed:
+                self._parsed[fact.key] = fact.read(self)
+            found: T = self._parsed[fact.key]
             return found
 
     def check(self) -> None:

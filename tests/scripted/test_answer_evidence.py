@@ -11,7 +11,7 @@ from autotune.configuration.job import CountFlops, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.lines import answer_lines
 from autotune.process.runner import SubprocessRunner
-from autotune.searching.confirmation.evidence import bytes_per_second, used
+from autotune.searching.confirmation.result import bytes_per_second, used
 from autotune.searching.run.events import Answered
 from autotune.training.arithmetic import is_heavy
 from autotune.values.measurement import Noise
