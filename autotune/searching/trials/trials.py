@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from statistics import fmean
 
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
-from autotune.configuration.constraints import Objective, Verdict, judge
+from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure
 from autotune.configuration.training_config import TrainingConfig
