@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, PositiveInt, TypeAdapter
 
@@ -33,14 +33,15 @@ _MODULES = "modules"  # whose entries are paths
 _DIGEST = re.compile(r"(None|[0-9a-f]{64}){2}")
 
 
-class _Known(TypedDict, total=False):
+@dataclass(frozen=True)
+class _Known:
     """Facts of an identity that have an attribute."""
 
-    baseline: dict[str, Value]
-    space: dict[str, list[Value]]
-    effects: dict[str, Effect]
-    memory_limit_bytes: PositiveInt
-    effective_batch: PositiveInt | None
+    baseline: dict[str, Value] = field(default_factory=dict)
+    space: dict[str, list[Value]] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
+    memory_limit_bytes: PositiveInt = 1
+    effective_batch: PositiveInt | None = None
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
