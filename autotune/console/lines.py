@@ -278,8 +278,8 @@ class EventLines:
             case events.StagesTimed(diagnosis, space):
                 known = () if self.context is None else self.context.space.notes
                 notes = [f"  {note}" for note in space.notes if note not in known]
-                left = [f"  {space.size} configurations remain"] if notes else []
-                return [*stage_lines(diagnosis), *notes, *left]
+                remain = [f"  {space.size} configurations remain"] if notes else []
+                return [*stage_lines(diagnosis), *notes, *remain]
             case events.TrialStarted() | events.Answered() | events.NothingFeasible():
                 return []  # shown when it ends; the result follows on stdout
             case events.PhaseStarted("diagnosis", detail) | events.StepStarted(detail):

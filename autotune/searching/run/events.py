@@ -20,7 +20,12 @@ Phase = Literal["baseline", "diagnosis", "search", "confirmation"]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Event:
+    """Base of all that a search yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Event):
     """The search is about to start, or to continue."""
 
     context: SearchContext
@@ -28,7 +33,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class StagesTimed:
+class StagesTimed(Event):
     """The stages of training were timed, and the search space was narrowed."""
 
     diagnosis: Diagnosis
@@ -37,7 +42,7 @@ class StagesTimed:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseStarted:
+class PhaseStarted(Event):
     """A part of the search begins."""
 
     phase: Phase
@@ -47,21 +52,21 @@ class PhaseStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class StepStarted:
+class StepStarted(Event):
     """A step of a phase is about to run: a process of the baseline, or its accuracy."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Event):
     """A remark on what was measured, or on what is not searched, perhaps for now."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class TrialStarted:
+class TrialStarted(Event):
     """A configuration is about to be measured; if the trial is lost, no `TrialEnded` follows."""
 
     number: int
@@ -69,7 +74,7 @@ class TrialStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialEnded:
+class TrialEnded(Event):
     """A trial is finished and stored in the study."""
 
     trial: FinishedTrial
@@ -80,21 +85,21 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Event):
     """A warning to the user, with advice."""
 
     warning: str
 
 
 @dataclass(frozen=True, slots=True)
-class TrialsEnded:
+class TrialsEnded(Event):
     """The trials are over."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEnded:
+class RoundEnded(Event):
     """The baseline and a candidate were timed once more, each in a fresh process."""
 
     config: TrainingConfig
@@ -108,7 +113,7 @@ class RoundEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundVoid:
+class RoundVoid(Event):
     """A round was disturbed, does not count and is repeated."""
 
     number: int
@@ -117,7 +122,7 @@ class RoundVoid:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateRefused:
+class CandidateRefused(Event):
     """A candidate was refused: it was not accurate enough, failed, or was not faster."""
 
     trial: FinishedTrial
@@ -125,7 +130,7 @@ class CandidateRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Event):
     """The search is over and best.yaml is written."""
 
     best: BestConfig
@@ -141,26 +146,8 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class NothingFeasible:
+class NothingFeasible(Event):
     """The search is over and no file was written."""
 
     reasons: dict[str, int]
     """Number of times that each reason occurred."""
-
-
-Event = (
-    Planned
-    | StagesTimed
-    | PhaseStarted
-    | StepStarted
-    | Noted
-    | TrialStarted
-    | TrialEnded
-    | Warned
-    | TrialsEnded
-    | RoundEnded
-    | RoundVoid
-    | CandidateRefused
-    | Answered
-    | NothingFeasible
-)
