@@ -116,7 +116,7 @@ def test_the_dashboard_needs_more_than_an_answer(folder):
     answer = folder / "studies" / "mine" / "best.yaml"
     answer.touch()
     with pytest.raises(UsageError, match="has no trials"):
-        serve(find_study(str(answer)), 0, browser=False)
+        serve(find_study(str(answer)), 0)
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder):
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(folder):
 
 def test_a_database_without_a_study_is_refused(folder):
     with pytest.raises(StorageError, match="holds no study"):
-        serve(find_study("mine"), 0, browser=False)
+        serve(find_study("mine"), 0)
 
 
 def test_a_database_of_something_else_is_refused(folder):
@@ -140,12 +140,12 @@ def test_a_database_of_something_else_is_refused(folder):
         connection.execute("create table songs (name text)")
     connection.close()
     with pytest.raises(StorageError, match="cannot be used"):
-        serve(find_study("music.db"), 0, browser=False)
+        serve(find_study("music.db"), 0)
 
 
 def test_a_driver_that_is_not_installed_is_said_without_the_password():
     with pytest.raises(StorageError) as caught:
-        serve(find_study("postgresql+nosuch://me:secret@host/name"), 0, browser=False)
+        serve(find_study("postgresql+nosuch://me:secret@host/name"), 0)
     assert "secret" not in str(caught.value)
 
 
