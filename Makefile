@@ -67,12 +67,12 @@ test-promises: $(TEST)
 
 # All that those leave out. Then a hundred times as many generated inputs, a search that is killed at 200 random moments
 # instead of 10, and five seeds of each golden.
-test-long: $(TEST)
+test-long: $(ALL)
 	$(BIN)/python tests/run_tests.py long -m long
+	$(BIN)/python tests/run_tests.py long-property --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py
+	AUTOTUNE_KILLS=200 $(BIN)/python tests/run_tests.py long-kills -m '' tests/real/kills/test_real_kills.py
+	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python tests/run_tests.py long-goldens -m '' tests/repo/long/test_goldens.py
 	$(BIN)/python tests/covering.py check-long build/long*.xml
-	$(BIN)/python -m pytest --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py
-	AUTOTUNE_KILLS=200 $(BIN)/python -m pytest -m '' tests/real/kills/test_real_kills.py
-	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python -m pytest -m '' tests/repo/long/test_goldens.py
 
 # The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With
 # OLDEST_TORCH=2.6.0 on the oldest to which settings are applied.

@@ -59,11 +59,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return durations.scheduler(config, log)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell where the time went."""
-    durations.tell(terminalreporter)
-
-
 def pytest_unconfigure() -> None:
     """Remove what was temporary."""
     leaks.end()

@@ -3,7 +3,7 @@
 `python tests/covering.py` writes the table of tests at the end of that page. `python
 tests/covering.py check REPORTS...` reads pytest's reports of whole runs (--junitxml) and names the
 rows of which no test ran and passed. That is an error where AUTOTUNE_ALL_TESTS=required, so that no
-test is skipped. `check-long` looks at long tests instead.
+test is skipped except for want of a GPU. `check-long` looks at long tests instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as Xml
@@ -24,6 +24,8 @@ TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "dev" / "reliability.md"
 BEGIN = "<!-- `make docs` writes this table from the marks of the tests -->"
 END = "<!-- end of the table -->"
+NO_GPU = "needs a CUDA device"
+"""Begin of the reason why a test is skipped on a machine without a GPU."""
 
 
 def covers(*rows: str) -> pytest.MarkDecorator:
@@ -56,11 +58,24 @@ def note(items: Iterable[pytest.Item]) -> None:
 
 def passed_in(reports: Iterable[Path]) -> set[str]:
     """Return the rows of the tests that ran and passed."""
+    faults = {"failure", "error", "skipped"}
+    return _rows_in(reports, lambda case: not faults & {part.tag for part in case})
+
+
+def without_gpu(reports: Iterable[Path]) -> set[str]:
+    """Return the rows of the tests that were skipped for want of a GPU."""
+    return _rows_in(
+        reports,
+        lambda case: any(str(one.get("message")).startswith(NO_GPU) for one in case.iter("skipped")),
+    )
+
+
+def _rows_in(reports: Iterable[Path], holds: Callable[[Xml.Element], bool]) -> set[str]:
     cases = [case for report in reports for case in Xml.parse(report).iter("testcase")]
     return {
         str(one.get("value"))
         for case in cases
-        if not {"failure", "error", "skipped"} & {part.tag for part in case}
+        if holds(case)
         for one in case.iter("property")
         if one.get("name") == "covers"
     }
@@ -121,9 +136,10 @@ def not_shown(marks: list[Mark], passed: set[str], is_long: bool) -> list[str]:
     return sorted({mark.row for mark in marks if mark.is_long == is_long} - passed)
 
 
-def _check(task: str, reports: Iterable[Path]) -> int:
+def _check(task: str, reports: Sequence[Path]) -> int:
     """Return the exit code."""
-    rows = not_shown(marked(), passed_in(reports), is_long=task == "check-long")
+    shown = passed_in(reports) | without_gpu(reports)
+    rows = not_shown(marked(), shown, is_long=task == "check-long")
     if rows:
         print(f"no test of {', '.join(rows)} in {PAGE.name} ran and passed")
     return int(bool(rows) and os.environ.get("AUTOTUNE_ALL_TESTS") == "required")
@@ -131,5 +147,5 @@ def _check(task: str, reports: Iterable[Path]) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        sys.exit(_check(sys.argv[1], map(Path, sys.argv[2:])))
+        sys.exit(_check(sys.argv[1], [*map(Path, sys.argv[2:])]))
     PAGE.write_text(with_tests(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

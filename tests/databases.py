@@ -9,6 +9,9 @@ import optuna
 
 from autotune.study import storage
 
+SHIPPED = storage._survive_power_cuts
+"""What is done to each connection outside of tests."""
+
 
 def empty_database(path: Path) -> None:
     """Make a database without a study; creating Optuna's tables takes long."""

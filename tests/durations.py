@@ -7,7 +7,7 @@ durations.json. Longest first: at the end of a run no process is left alone with
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -16,6 +16,7 @@ import pytest
 
 _STORED = Path(__file__).with_suffix(".json")
 _LEAST_STORED = 3.0
+_SLOWEST = 40
 # These hold a lock against each other, so that one process would wait for another's test.
 _ONE_AT_A_TIME = ("test_device_processes.py", "test_worker_processes.py")
 
@@ -43,21 +44,16 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds[_group_of(item.nodeid)])
 
 
-def tell(terminal: pytest.TerminalReporter) -> None:
-    """Print the seconds of each folder, over all processes."""
-    files = _by_file(
-        (report.nodeid, report.duration)
-        for reports in terminal.stats.values()
-        for report in reports
-        if isinstance(report, pytest.TestReport)
+def summary(report: Path) -> str:
+    """Return the slowest tests of a run and the seconds of each folder, over all processes."""
+    tests = list(_tests_of([report]))
+    slowest = _summed(tests, lambda nodeid: nodeid).most_common(_SLOWEST)
+    folders = _summed(tests, lambda nodeid: str(Path(_file_of(nodeid)).parent)).most_common()
+    parts = (f"seconds of the {len(slowest)} slowest tests", slowest), ("of each folder", folders)
+    return "\n".join(
+        f"{title}\n" + "".join(f"{seconds:8.1f} {name}\n" for name, seconds in rows)
+        for title, rows in parts
     )
-    folders: Counter[str] = Counter()
-    for file, seconds in files.items():
-        folders[str(Path(file).parent)] += seconds
-    if folders:
-        terminal.section("seconds by folder")
-    for folder, seconds in folders.most_common():
-        terminal.write_line(f"{seconds:8.1f} {folder}")
 
 
 def _group_of(nodeid: str) -> str:
@@ -70,19 +66,25 @@ def _file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def _by_file(tests: Iterable[tuple[str, float]]) -> Counter[str]:
+def _tests_of(reports: Iterable[Path]) -> Iterator[tuple[str, float]]:
+    """Yield each test of these runs with its seconds."""
+    for report in reports:
+        for case in Xml.parse(report).iter("testcase"):
+            file = str(case.get("classname")).replace(".", "/")
+            yield f"{file}.py::{case.get('name')}", float(case.get("time") or 0)
+
+
+def _summed(tests: Iterable[tuple[str, float]], key: Callable[[str], str]) -> Counter[str]:
     found: Counter[str] = Counter()
     for nodeid, seconds in tests:
-        found[_file_of(nodeid)] += seconds
+        found[key(nodeid)] += seconds
     return found
 
 
-def _stored(reports: Iterable[str]) -> Mapping[str, float]:
-    cases = [case for report in reports for case in Xml.parse(report).iter("testcase")]
-    names = ((str(case.get("classname")), float(case.get("time") or 0)) for case in cases)
-    files = _by_file((_group_of(f"{name.replace('.', '/')}.py"), time) for name, time in names)
+def _stored(reports: Iterable[Path]) -> Mapping[str, float]:
+    files = _summed(_tests_of(reports), _group_of)
     return {file: round(time) for file, time in sorted(files.items()) if time >= _LEAST_STORED}
 
 
 if __name__ == "__main__":
-    _STORED.write_text(json.dumps(_stored(sys.argv[1:]), indent=1) + "\n", encoding="utf-8")
+    _STORED.write_text(json.dumps(_stored(map(Path, sys.argv[1:])), indent=1) + "\n", encoding="utf-8")

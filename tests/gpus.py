@@ -10,6 +10,7 @@ import torch
 from autotune.configuration.job import Job, MeasurePlan, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
+from covering import NO_GPU
 from factories import TINY_CONV
 
 CUDA = "cuda:0"
@@ -35,7 +36,7 @@ def cuda_only(why: str) -> Callable[[Test], Test]:
 
 
 def _marks(why: str = "") -> list[pytest.MarkDecorator]:
-    reason = f"needs a CUDA device{why and f': {why}'}"
+    reason = f"{NO_GPU}{why and f': {why}'}"
     return [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason=reason)]
 
 

@@ -1,8 +1,9 @@
 """Run tests, then what failed once more, alone: `python tests/run_tests.py NAME [ARGUMENTS]`.
 
-NAME is that of the reports, build/NAME.xml and build/NAME-again.xml; ARGUMENTS are pytest's. Many
-tests start real processes and time them, so a busy machine may fail one. It is told which tests
-needed a second run, and more than three are a failure.
+NAME is that of the reports, build/NAME.xml and build/NAME-again.xml, each with the slowest tests and
+the seconds of each folder as NAME.txt beside it; ARGUMENTS are pytest's. Many tests start real
+processes and time them, so a busy machine may fail one. It is told which tests needed a second run,
+and more than three are a failure.
 """
 
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as Xml
+
+import durations
 
 MOST_AGAIN = 3
 _FAILED, _NOTHING_COLLECTED = 1, 5
@@ -22,7 +25,8 @@ def main() -> int:
     """Return the exit code."""
     name, *arguments = sys.argv[1:]
     report, again_report = (Path("build", f"{name}{suffix}.xml") for suffix in ("", "-again"))
-    again_report.unlink(missing_ok=True)  # of an earlier run
+    for old in (report, again_report):
+        old.unlink(missing_ok=True)
     code = _run(report, *_BESIDE_OTHERS, *arguments)
     if code != _FAILED:
         return code
@@ -40,7 +44,10 @@ def main() -> int:
 
 def _run(report: Path, *arguments: str) -> int:
     command = [sys.executable, "-m", "pytest", f"--junitxml={report}", *arguments]
-    return subprocess.run(command, check=False).returncode
+    code = subprocess.run(command, check=False).returncode
+    if report.exists():
+        report.with_suffix(".txt").write_text(durations.summary(report), encoding="utf-8")
+    return code
 
 
 def failed(report: Path) -> Sequence[str]:

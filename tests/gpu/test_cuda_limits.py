@@ -1,14 +1,22 @@
 """FLOPs of a step, the number format of its products, and the rate that a device reaches in it."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.training.arithmetic import count_flops, matmul_rate
 from gpus import CUDA, cuda_only, on_cuda
 
 BATCH, INPUTS, OUTPUTS = 4, 16, 32
 PRODUCT = 2 * BATCH * INPUTS * OUTPUTS
+TOKENS = 8
+AROUND_ATTENTION = 2 * BATCH * TOKENS * INPUTS * (2 * 3 * INPUTS + 3 * (INPUTS + 2 * OUTPUTS))
+"""FLOPs of a step in a transformer's linear layers; the first needs no gradient of its inputs."""
+ATTENTION = 3 * 2 * (2 * BATCH * TOKENS**2 * INPUTS)
+"""FLOPs of the two products of attention, forward and backward; some kernels repeat one."""
 FORMATS = ["float32", "bfloat16"]
 
 
@@ -69,11 +77,17 @@ def test_a_lower_precision_of_float32_products_is_seen():
     assert found[1] == ("tf32" if has_tf32() else "float32")
 
 
-def test_attention_is_counted(device):
+@pytest.mark.parametrize(
+    ("device", "kernel"),
+    # torch has no formula for the kernel of a CPU that does not take products.
+    [("cpu", SDPBackend.MATH), *(on_cuda(CUDA, one) for one in (SDPBackend.MATH, None))],
+)
+def test_attention_is_counted(device, kernel):
     model = nn.TransformerEncoderLayer(INPUTS, 2, OUTPUTS, dropout=0.0, batch_first=True)
-    found = counted(device, model, BATCH, 8, INPUTS)
-    # torch has formulas for the kernels of some processors alone.
-    assert device == "cpu" or found is not None
+    with sdpa_kernel(kernel) if kernel else nullcontext():
+        found = counted(device, model, BATCH, TOKENS, INPUTS)
+    assert found is not None
+    assert found[0] >= AROUND_ATTENTION + ATTENTION
 
 
 def test_a_step_with_an_operator_that_has_no_formula_is_not_counted(device):

@@ -13,7 +13,7 @@ from factories import measurement
 from scripted_rounds import BASELINE, ONE_CHANGE, TWO_CHANGES, ScriptedRounds, steady
 
 
-@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.09, 9), (0.12, 12), (0.2, 17)])
+@pytest.mark.parametrize(("noise", "rounds"), [(0.05, 6), (0.09, 9), (0.12, 12)])
 def test_a_small_gain_among_noise_takes_more_rounds(noise, rounds):
     assert rounds_to_win(0.15, noise) == rounds
     assert rounds_to_win(2.0, noise) == 4
@@ -26,7 +26,8 @@ def test_a_small_gain_among_noise_takes_more_rounds(noise, rounds):
         PairedComparison(costs=tuple(costs[n : n + rounds]), confidence=confidence(1)).is_faster
         for n in range(0, 9_900, rounds)
     )
-    assert won / len(range(0, 9_900, rounds)) > 0.4 or rounds == ROUND_COUNTS[-1]
+    assert won / len(range(0, 9_900, rounds)) > 0.4
+    assert rounds_to_win(0.15, 0.2) == ROUND_COUNTS[-1], "there are no more"
 
 
 def test_more_candidates_make_wider_intervals():
@@ -106,19 +107,22 @@ def test_settings_are_left_out_in_the_same_rounds_until_they_are_shown_to_pay():
 
 
 def test_what_is_no_faster_than_the_baseline_is_never_enough():
-    """The settings together gain, and each of them alone seems to give nothing."""
+    """Without a setting, noisy processes seem as fast at times, and rarely are so surely."""
     random = Random(5)
 
     def script(name, number):
-        speed = {"two": 1.3, "much": 1.0}.get(name, 1.0)
+        speed = {"two": 1.3, "much": 1.2}.get(name, 1.0)
         spread = 0.2 if name == "much" else 0.01
         return measurement(100 * speed * random.lognormvariate(0, spread))
 
+    enough = []
     for _ in range(50):
         scripted = ScriptedRounds(script)
         scripted.hold(TWO_CHANGES, WITHOUT_MUCH)
-        found = scripted.without["much"]
-        assert not found.is_enough or found.own.is_faster
+        if (found := scripted.without["much"]).is_enough:
+            enough.append(found.own.is_faster)
+    assert enough
+    assert all(enough)
 
 
 def test_a_configuration_that_fails_without_a_setting_ends_no_race():

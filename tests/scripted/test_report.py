@@ -15,6 +15,7 @@ from autotune.report.html import page
 from command_line import command
 from covering import covers
 from factories import best_config
+from finished_study import finished_study
 from reporting import OWN, Page, report_of, searched, trial
 from stored_study import lost, stored
 from study_factories import CRASHED
@@ -56,6 +57,29 @@ def test_a_search_begins_the_history_of_its_rates(folder):
     assert told["samples_per_second"] == pytest.approx(
         best.evidence.best.samples_per_second, abs=0.1
     )
+
+
+opened = None
+
+
+def note(event, arguments):
+    if opened is not None and event == "open":
+        opened.append(str(arguments[0]))
+
+
+@covers("S15")
+def test_no_log_is_read(tmp_path):
+    global opened  # noqa: PLW0603 (an audit hook has nothing else to be told by)
+    place = finished_study(tmp_path)
+    assert len(list(place.rglob("*.log"))) == 2
+    sys.addaudithook(note)
+    opened = []
+    code, *_ = run(place, "--html", tmp_path / "report.html")
+    read, opened = set(opened), None
+    assert code == 0
+    assert (tmp_path / "report.html").exists()
+    assert str(place / "best.yaml") in read, "what is opened is seen"
+    assert not [name for name in read if name.endswith(".log")]
 
 
 @pytest.fixture(scope="module")

@@ -113,12 +113,19 @@ def test_the_answer_is_one_json_object_on_stdout_and_nothing_else(finished):
 
 
 def test_the_answer_was_measured_in_rounds_or_keeps_the_settings(finished):
-    best = autotune.load(finished[0] / "best.yaml").answer
+    folder, done = finished
+    best = autotune.load(folder / "best.yaml").answer
     assert best.config["num_threads"] == 1
     assert best.constraints.memory.margin <= 0
     assert best.constraints.accuracy.margin <= 0
     speedup = best.evidence.speedup
-    assert best.keeps_baseline or (speedup.ci95[0] > 1 and speedup.rounds >= 2)
+    if json.loads(done.stdout)["answer"] == "keep":
+        assert best.config == best.evidence.baseline.config
+        assert (speedup.ratio, speedup.ci95) == (1.0, (1.0, 1.0))
+    else:
+        assert best.config != best.evidence.baseline.config
+        assert speedup.ci95[0] > 1
+        assert speedup.rounds >= 2
 
 
 def test_optuna_alone_reads_everything_in_the_study(finished):

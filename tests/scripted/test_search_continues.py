@@ -199,6 +199,18 @@ def test_all_that_differs_from_the_study_is_named(changes, named, tmp_path):
     assert "machine" not in str(refused.value)
 
 
+@covers("R11")
+@pytest.mark.parametrize("change", [{"torch": "2.16.0"}, {"device_name": "Another CPU"}], ids=str)
+def test_another_machine_or_pytorch_does_not_continue_the_study(change, tmp_path):
+    events_of(options_in(tmp_path), ScriptedRunner(in_proportion))
+    runner = ScriptedRunner(in_proportion)
+    machine = replace(runner.inspected.machine, **change)
+    runner.inspected = replace(runner.inspected, machine=machine)
+    with pytest.raises(errors.StudyMismatchError, match="\n  machine: .* in the study, .* now\n"):
+        events_of(options_in(tmp_path), runner)
+    assert [asked.phase for asked in runner.asked] == ["inspection"]
+
+
 @covers("S6")
 def test_an_answer_that_cannot_be_written_is_kept_in_the_study(tmp_path):
     (tmp_path / "file").write_text("")

@@ -11,13 +11,19 @@ import psutil
 import pytest
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from sqlalchemy import event
+from sqlalchemy import create_engine, event, text
 
+from autotune.searching.run.events import Warned
 from autotune.study import storage as database
 from autotune.study.identity import FORMAT
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
+from databases import SHIPPED
+from scripted_runner import ScriptedRunner, events_of, options_in, unstored_in
 from study_factories import CRASHED, HOLDS, OOM, finish, opened, reported, tell
+
+SYNCHRONOUS_EXTRA = 3
+"""SQLite's number of the mode in which a power cut undoes no transaction."""
 
 
 def test_a_second_study_on_the_same_database_reads_everything_back(nine, url):
@@ -108,7 +114,7 @@ def test_a_study_is_backed_up_when_it_is_opened_and_restored_by_the_command_that
         again.disconnect()
 
 
-@covers("R11")
+@covers("R10")
 def test_a_study_of_something_else_is_refused_with_every_difference(nine, url):
     opened(url, nine).check_identity({"a": 1, "b": [2], "c": "x"})
     with pytest.raises(StudyMismatchError) as caught:
@@ -234,6 +240,19 @@ def test_a_database_that_is_locked_is_waited_for_and_then_refused(
     assert again.claim(9)[1] == config
 
 
+def test_a_transaction_is_synchronised_with_its_folder_as_nowhere_else_in_tests(url, monkeypatch):
+    monkeypatch.setattr(database, "_survive_power_cuts", SHIPPED)
+    engine = create_engine(url, **database.engine_arguments(url))
+    with engine.connect() as connection:
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == SYNCHRONOUS_EXTRA
+    engine.dispose()
+
+
+@covers("S10")
+def test_a_process_is_taken_for_dead_after_two_minutes_without_a_report_each_half_minute():
+    assert (database.BEAT_SECONDS, database.GRACE_SECONDS) == (30, 120)
+
+
 @covers("S5")
 def test_a_trial_that_a_full_disk_refused_is_measured_when_there_is_space_again(
     reopened, url, tmp_path
@@ -274,6 +293,17 @@ def test_a_network_file_system_is_known_by_the_mount_that_a_path_is_on(tmp_path,
     assert database.network_file_system(tmp_path / "home" / "me" / "study.db") == "nfs4"
     assert database.network_file_system(tmp_path / "home" / "disk" / "study.db") is None
     assert database.network_file_system(tmp_path / "study.db") is None
+
+
+@covers("S12")
+@pytest.mark.parametrize("storage", ["sqlite", None])
+def test_a_search_warns_of_a_database_on_a_network_file_system(storage, tmp_path, monkeypatch):
+    monkeypatch.setattr("autotune.searching.search.network_file_system", lambda path: "nfs4")
+    options = (unstored_in if storage is None else options_in)(tmp_path, trials=2)
+    events = events_of(options, ScriptedRunner())
+    said = [event.warning for event in events if isinstance(event, Warned)]
+    where = f"{tmp_path / 'study.db'} lies on nfs4"
+    assert [where in one and "--storage" in one for one in said] == [True] * bool(storage)
 
 
 @pytest.mark.parametrize("url", ["mssql://me:x@host/db", "oracle+oracledb://me:x@host/db"])

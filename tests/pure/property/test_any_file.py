@@ -53,7 +53,7 @@ def test_any_bytes_are_read_or_refused(reader, tmp_path, content):
     reader.survives(content, tmp_path)
 
 
-@covers("S18", "C14")
+@covers("C14")
 @each
 @ANY
 @given(edits=EDITS)

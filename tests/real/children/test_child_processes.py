@@ -6,17 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 
 import psutil
 import pytest
 
+from autotune.commands.execute import one_runner
 from autotune.configuration.job import Measure, MeasurePlan, job_from_json, job_to_json
+from autotune.console.interrupts import interrupts
 from autotune.context.inspection import inspection
-from autotune.process.children import PATIENT
+from autotune.process.children import HURRIED, RunningChild
 from autotune.process.common.child_ties import this_host
 from autotune.process.devices import Device
 from autotune.process.runner import SubprocessRunner
+from autotune.process.stop import Stop
 from autotune.values import outcome as outcomes
 from children import (
     WORKLOADS,
@@ -126,20 +129,30 @@ def test_hanging_workers_are_ended_though_none_obeys_sigterm(run, tmp_path):
     assert nobody_is_left(tmp_path)
 
 
-def test_a_child_that_is_cancelled_gets_less_time_to_end_than_others(tmp_path):
-    log, since = tmp_path / "trial" / "stdout.log", []
+@covers("R2")
+def test_ctrl_c_twice_gives_children_less_than_five_seconds(tmp_path, monkeypatch):
+    log, stop, given = tmp_path / "trial" / "stdout.log", Stop(), []
+    end = RunningChild.end
 
-    def is_cancelled():
-        if not since and log.exists() and "hangs" in log.read_text():
-            since.append(time.monotonic())
-        return bool(since)
+    def noting(child, family, hosts, patience):
+        given.append(patience)
+        end(child, family, hosts, patience)
 
+    def press():
+        for holds in (lambda: log.exists() and "hangs" in log.read_text(), stop.is_requested):
+            if wait_until(holds, seconds=60):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(RunningChild, "end", noting)
     job = shared_job(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
-    with SubprocessRunner(tmp_path / "inductor", False, is_cancelled=is_cancelled) as runner:
-        with pytest.raises(KeyboardInterrupt):
+    person = threading.Thread(target=press)
+    with one_runner(tmp_path, warm=False, stop=stop) as runner:
+        with pytest.raises(KeyboardInterrupt), interrupts(stop):
+            person.start()
             runner.run(job, tmp_path / "trial")
-        took = time.monotonic() - since[0]
-    assert took < PATIENT.grace + PATIENT.tidy, "what neither heeds SIGTERM takes otherwise"
+        person.join()
+    assert given == [HURRIED]
+    assert sum(HURRIED) < 5
     assert nobody_is_left(tmp_path)
 
 

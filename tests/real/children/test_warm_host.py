@@ -9,9 +9,8 @@ import psutil
 import pytest
 
 from autotune.process.runner import SubprocessRunner
-from autotune.values.outcome import Crashed, Lost, Measured, OutOfMemory, UserError
+from autotune.values.outcome import Lost, Measured, UserError
 from children import WORKLOADS, ended_as, job_for, measured, nobody_is_left
-from covering import covers
 from factories import written
 
 pytestmark = pytest.mark.fresh
@@ -47,11 +46,13 @@ def says(source, folder, runner, host="search"):
 
 
 def test_children_are_forked_from_one_host_which_ends_with_the_runner(tmp_path):
+    seconds = []
     with SubprocessRunner(tmp_path / "inductor") as runner:
         for number in range(2):
             run = measured(runner.run(job_for(PLAIN), tmp_path / str(number)))
             assert launch_of(tmp_path / str(number)) == FORKED
-        assert run.start_seconds < 1.0, "a second import of torch takes longer"
+            seconds.append(run.start_seconds)
+    assert seconds[1] < seconds[0] / 2, "the first one waits until torch is imported"
     assert nobody_is_left(tmp_path)
 
 
@@ -171,16 +172,3 @@ def test_the_memory_of_a_fork_counts_what_the_host_holds_for_it(runner, tmp_path
     outcomes = [runner.run(job, tmp_path / "trial") for job in jobs]
     peaks = [outcome.measurement.peak_memory_bytes for outcome in outcomes]
     assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
-
-
-@covers("T4")
-@pytest.mark.parametrize(("kills", "kind"), [((3, 3), Crashed), ((3, 4), OutOfMemory)])
-def test_a_child_killed_while_the_kernel_counts_a_kill_ran_out_of_memory(
-    tmp_path, monkeypatch, kills, kind
-):
-    counts = iter(kills)
-    monkeypatch.setattr("autotune.process.runner.oom_kills", lambda: next(counts))
-    source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    with SubprocessRunner(tmp_path / "inductor", warm=False) as runner:
-        outcome = runner.run(job_for(written(tmp_path, source, "model.py")), tmp_path / "trial")
-    assert isinstance(outcome, kind)

@@ -14,7 +14,7 @@ from optuna.exceptions import StorageInternalError
 
 from autotune.configuration.best_config import read_best
 from autotune.study.storage import file_of
-from children import WORKLOADS, nobody_is_left, start_hurried
+from children import WORKLOADS, nobody_is_left, start_hurried, wait_until
 from covering import covers
 from factories import written
 from held import trials_in
@@ -41,10 +41,12 @@ def finished(storage):
     return found
 
 
-def search_for(folder, storage, seconds):
-    """Begin or continue the search, and kill it after so long."""
+def search_for(folder, storage, seconds, is_last):
+    """Begin or continue the search, and kill it after so long, lastly not before a second trial."""
     search = start_hurried(folder, "search", "plain.py", "--storage", storage, *FLAGS)
     time.sleep(seconds)
+    second = folder / "studies" / "plain" / "trials" / "0001"
+    assert not is_last or wait_until(second.exists, seconds=60)
     search.kill()
     search.wait()
 
@@ -56,12 +58,14 @@ def test_a_real_search_that_is_killed_leaves_nobody_and_loses_nothing(tmp_path):
     shutil.copy(WORKLOADS / "plain.py", tmp_path)
     written(tmp_path, SPACE)
     random, before = Random(0), {}
-    for _ in range(KILLS):
-        search_for(tmp_path, storage, random.uniform(FIRST_SECONDS, LAST_SECONDS))
+    for number in range(1, KILLS + 1):
+        seconds = random.uniform(FIRST_SECONDS, LAST_SECONDS)
+        search_for(tmp_path, storage, seconds, is_last=number == KILLS)
         assert nobody_is_left(tmp_path)
         now = finished(storage)
         assert {config: now.get(config) for config in before} == before
         before = now
+    assert before, "the user's own settings were told before the second trial"
     search = start_hurried(tmp_path, "search", "plain.py", "--storage", storage, *FLAGS)
     assert search.wait(timeout=100) == 0, (tmp_path / "stderr.txt").read_text()
     now = finished(storage)

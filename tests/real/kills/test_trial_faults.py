@@ -13,7 +13,16 @@ from autotune.process.runner import SubprocessRunner
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import QUIET
 from autotune.values.outcome import Measured, NotApplied, UserError
-from children import WORKLOADS, ended_as, job_for, measured, model_of, nobody_is_left, shared_job
+from children import (
+    WORKLOADS,
+    ended_as,
+    job_for,
+    measured,
+    model_of,
+    nobody_is_left,
+    only_its_host_is_left,
+    shared_job,
+)
 from covering import covers
 from factories import written
 from leaks import shared_memory
@@ -21,12 +30,12 @@ from tiers import late
 
 
 @pytest.fixture
-def outcome_of(runner, tmp_path):
+def outcome_of(runner, place, tmp_path):
     def run(workload, **settings):
         job = shared_job(WORKLOADS / f"{workload}.py", settings)
         outcome = runner.run(job, tmp_path / "trial")
         assert (tmp_path / "trial" / "launch").read_text().startswith("forked")
-        assert nobody_is_left(tmp_path / "trial")
+        assert only_its_host_is_left(place)
         return outcome
 
     return run
@@ -96,6 +105,18 @@ def test_memory_that_cannot_be_had_is_named_with_its_kind(batch_size, memory, wo
     outcome = ended_as(outcomes.OutOfMemory, outcome_of("faulty", batch_size=batch_size))
     assert outcome.memory == memory
     assert all(word in outcome.detail for word in words)
+
+
+@covers("T4")
+@pytest.mark.parametrize(
+    ("kills", "kind"), [((3, 3), outcomes.Crashed), ((3, 4), outcomes.OutOfMemory)]
+)
+def test_a_child_killed_while_the_kernel_counts_a_kill_ran_out_of_memory(
+    kills, kind, outcome_of, monkeypatch
+):
+    counts = iter(kills)
+    monkeypatch.setattr("autotune.process.runner.oom_kills", lambda: next(counts))
+    assert isinstance(outcome_of("faulty", batch_size=18), kind)
 
 
 @covers("T9")

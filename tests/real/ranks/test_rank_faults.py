@@ -159,16 +159,28 @@ def test_a_loss_is_the_mean_over_the_ranks(tmp_path):
     assert found.losses == pytest.approx((5.0, 6.0, 7.0, 8.0))
 
 
+@pytest.fixture
+def taken():
+    """The number of a port at which a program listens that answers nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as program:
+        yield str(program.getsockname()[1])
+
+
 @covers("T28")
-def test_a_port_in_use_is_named(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        outcome = script_outcome(
-            tmp_path, "faulty_rank.py", "port in use", port, seconds=OF_LAUNCHER
-        )
-    # With torch 2.11 all ranks of the script connect to the port, where nobody answers.
-    waits = isinstance(outcome, TimedOut) and outcome.phase.startswith("the script's start")
-    assert waits or (isinstance(outcome, UserError) and "EADDRINUSE" in outcome.detail), outcome
+def test_a_port_in_use_is_named(taken, tmp_path):
+    job = job_of(OWN, "hangs", tmp_path, LEAVES_OTHERS.replace("{port}", taken))
+    outcome = ended_as(UserError, run(replace(job, deadline_seconds=PATIENCE), tmp_path))
+    assert "EADDRINUSE" in outcome.detail
+
+
+def test_a_script_with_an_address_that_is_taken_says_so_or_where_it_waits(taken, tmp_path):
+    arguments = ("faulty_rank.py", "port in use", taken)
+    outcome = script_outcome(tmp_path, *arguments, seconds=OF_LAUNCHER)
+    if isinstance(outcome, UserError):
+        assert "EADDRINUSE" in outcome.detail
+    else:  # with torch 2.11 all ranks connect to the port, where nobody answers
+        assert ended_as(TimedOut, outcome).phase.startswith("the script's start")
+        assert "in init_process_group" in log_of(tmp_path, "stderr.log")
 
 
 @covers("T29")

@@ -102,6 +102,5 @@ def test_stages_of_the_users_settings_are_of_all_processes(tmp_path):
     found = ended_as(outcomes.Diagnosed, run_child(tmp_path, replace(job, processes=2)))
     assert (found.processes, found.samples) == (2, 16)
     assert found.compute_seconds > 0.02, "of the slower one, for each batch"
-    assert found.compute_seconds < 0.2
     assert found.exchange_seconds is not None
     assert [one.num_workers for one in found.loading] == [0, 1]

@@ -1,5 +1,7 @@
 """A child observes, times and probes a script by interposition."""
 
+from statistics import median
+
 import pytest
 
 from asked_scripts import LOADER, LONG, SCRIPTS, Ask, observed, reason
@@ -9,6 +11,7 @@ from autotune.scripting.trial import TOO_FEW
 from autotune.values.outcome import Measured, NotApplied, Probed, Rejected
 from children import QUICK, ended_as, measured, only_its_host_is_left
 from covering import covers
+from factories import written
 from tiers import late
 
 NO_STEP = (
@@ -163,10 +166,18 @@ def test_a_script_that_sets_its_environment_first_gets_an_interpreter_of_its_own
     assert seen.workload.baseline["num_threads"] == 2
 
 
-def test_validation_is_no_part_of_an_epoch_boundary(ask):
-    """The loop evaluates between epochs for much longer than its loader takes to begin anew."""
-    run = measured(ask("plain_loop.py", *LONG, task=Measure(QUICK), settings={"num_workers": 0}))
-    assert max(run.boundary_seconds) < 0.1
+EVALUATES = "        model.eval()\n"
+EVALUATION_SECONDS = 0.1
+
+
+def test_validation_is_no_part_of_an_epoch_boundary(ask, tmp_path):
+    text = (SCRIPTS / "plain_loop.py").read_text()
+    assert EVALUATES in text
+    sleeps = f"{EVALUATES}        time.sleep({EVALUATION_SECONDS})\n"
+    script = written(tmp_path, text.replace(EVALUATES, sleeps), "train.py")
+    run = measured(ask(str(script), *LONG, task=Measure(QUICK), settings={"num_workers": 0}))
+    assert run.boundary_seconds
+    assert median(run.boundary_seconds) < EVALUATION_SECONDS, "each one would hold a whole sleep"
 
 
 def test_numerics_are_put_into_force_and_read_back(ask):

@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 
+import durations
 import fork_server
 import forking
 import run_tests
-from covering import PAGE, Mark, marked, not_shown, passed_in, rows_of, with_tests
+from covering import (
+    NO_GPU,
+    PAGE,
+    Mark,
+    marked,
+    not_shown,
+    passed_in,
+    rows_of,
+    with_tests,
+    without_gpu,
+)
 
 FAILED = '<testcase classname="tests.test_it" name="test_{}"><failure/></testcase>'
 
@@ -54,6 +65,27 @@ def test_what_fails_again_or_is_not_found_again_is_a_failure(run, again):
     assert run(2, again)[0] != 0
 
 
+TIMED = """<testsuites><testsuite>
+<testcase classname="tests.pure.test_one" name="test_a[x]" time="0.25"/>
+<testcase classname="tests.real.kills.test_two" name="test_b" time="2"/>
+<testcase classname="tests.pure.test_one" name="test_c" time="0.5"/>
+</testsuite></testsuites>"""
+
+
+def test_the_slowest_tests_of_a_run_and_the_seconds_of_folders_are_told(tmp_path):
+    report = tmp_path / "timed.xml"
+    report.write_text(TIMED)
+    lines = [line.split() for line in durations.summary(report).splitlines()]
+    rows = [line for line in lines if len(line) == 2]
+    assert rows == [
+        ["2.0", "tests/real/kills/test_two.py::test_b"],
+        ["0.5", "tests/pure/test_one.py::test_c"],
+        ["0.2", "tests/pure/test_one.py::test_a[x]"],
+        ["2.0", "tests/real/kills"],
+        ["0.8", "tests/pure"],
+    ]
+
+
 TESTS = Path(__file__).parents[2]
 
 
@@ -91,12 +123,14 @@ def test_the_table_of_tests_is_what_the_marks_say_now():
     assert with_tests(TEXT) == TEXT, "docs/dev/reliability.md is stale: run `make docs`"
 
 
-RAN = """<testsuites><testsuite>
+RAN = f"""<testsuites><testsuite>
 <testcase><properties><property name="covers" value="T1"/></properties></testcase>
 <testcase><properties><property name="covers" value="T2"/></properties><failure/></testcase>
 <testcase><properties><property name="covers" value="T3"/></properties><skipped/></testcase>
 <testcase><properties><property name="covers" value="T4"/></properties><error/></testcase>
 <testcase><properties><property name="other" value="T5"/></properties></testcase>
+<testcase><properties><property name="covers" value="T6"/></properties>
+<skipped message="{NO_GPU}: it reads a counter of one"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -105,6 +139,7 @@ def test_only_what_ran_and_passed_is_shown(tmp_path):
     report.write_text(RAN)
     passed = passed_in([report])
     assert passed == {"T1"}
+    assert without_gpu([report]) == {"T6"}
     marks = [Mark(row, "test", is_long=row == "T3") for row in ("T1", "T2", "T3")]
     assert not_shown(marks, passed, is_long=False) == ["T2"]
     assert not_shown(marks, passed, is_long=True) == ["T3"]
