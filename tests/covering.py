@@ -64,10 +64,12 @@ def passed_in(reports: Iterable[Path]) -> set[str]:
 
 def without_gpu(reports: Iterable[Path]) -> set[str]:
     """Return the rows of the tests that were skipped for want of a GPU."""
-    return _rows_in(
-        reports,
-        lambda case: any(str(one.get("message")).startswith(NO_GPU) for one in case.iter("skipped")),
-    )
+
+    def lacked_one(case: Xml.Element) -> bool:
+        skipped = case.find("skipped")
+        return skipped is not None and str(skipped.get("message")).startswith(NO_GPU)
+
+    return _rows_in(reports, lacked_one)
 
 
 def _rows_in(reports: Iterable[Path], holds: Callable[[Xml.Element], bool]) -> set[str]:

@@ -87,4 +87,5 @@ def _stored(reports: Iterable[Path]) -> Mapping[str, float]:
 
 
 if __name__ == "__main__":
-    _STORED.write_text(json.dumps(_stored(map(Path, sys.argv[1:])), indent=1) + "\n", encoding="utf-8")
+    found = _stored(map(Path, sys.argv[1:]))
+    _STORED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Run tests, then what failed once more, alone: `python tests/run_tests.py NAME [ARGUMENTS]`.
 
-NAME is that of the reports, build/NAME.xml and build/NAME-again.xml, each with the slowest tests and
-the seconds of each folder as NAME.txt beside it; ARGUMENTS are pytest's. Many tests start real
+NAME is that of the reports, build/NAME.xml and build/NAME-again.xml. A text beside each has the
+slowest tests and the seconds of each folder. ARGUMENTS are pytest's. Many tests start real
 processes and time them, so a busy machine may fail one. It is told which tests needed a second run,
 and more than three are a failure.
 """

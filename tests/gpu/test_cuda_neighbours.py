@@ -30,7 +30,8 @@ def compute_loss(model, batch):
     return train(model, batch)
 """
 
-# Prints whether NVML has the process among those that compute on the GPU. It ends before the jobs begin.
+# Prints whether NVML has the process among those that compute on the GPU. It has ended before the
+# jobs begin.
 IS_LISTED = """
 import os, pynvml, torch
 

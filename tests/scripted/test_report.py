@@ -78,7 +78,7 @@ def test_no_log_is_read(tmp_path):
     read, opened = set(opened), None
     assert code == 0
     assert (tmp_path / "report.html").exists()
-    assert str(place / "best.yaml") in read, "what is opened is seen"
+    assert str(place / "history.jsonl") in read, "what is opened is seen"
     assert not [name for name in read if name.endswith(".log")]
 
 

@@ -206,7 +206,7 @@ def test_another_machine_or_pytorch_does_not_continue_the_study(change, tmp_path
     runner = ScriptedRunner(in_proportion)
     machine = replace(runner.inspected.machine, **change)
     runner.inspected = replace(runner.inspected, machine=machine)
-    with pytest.raises(errors.StudyMismatchError, match="\n  machine: .* in the study, .* now\n"):
+    with pytest.raises(errors.StudyMismatchError, match=r"\n  machine: .* in the study, .* now\n"):
         events_of(options_in(tmp_path), runner)
     assert [asked.phase for asked in runner.asked] == ["inspection"]
 

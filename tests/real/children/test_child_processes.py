@@ -146,9 +146,9 @@ def test_ctrl_c_twice_gives_children_less_than_five_seconds(tmp_path, monkeypatc
     monkeypatch.setattr(RunningChild, "end", noting)
     job = shared_job(WORKLOADS / "stubborn.py", settings={"num_workers": 2})
     person = threading.Thread(target=press)
+    person.start()
     with one_runner(tmp_path, warm=False, stop=stop) as runner:
         with pytest.raises(KeyboardInterrupt), interrupts(stop):
-            person.start()
             runner.run(job, tmp_path / "trial")
         person.join()
     assert given == [HURRIED]
