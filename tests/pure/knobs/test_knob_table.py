@@ -1,6 +1,7 @@
 """The recorded gains of each knob on a CPU decide in which spaces it is."""
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -8,6 +9,7 @@ from statistics import median
 import pytest
 
 from autotune.configuration.search_space import find_space, read_space
+from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from benchmarks.page import RESULTS
 
@@ -29,9 +31,14 @@ _NOT_OFFERED = {
 """Settings that gain on a study and are no knobs."""
 
 
+def recorded():
+    """What benchmarks/results/knobs.json holds."""
+    return json.loads((Path(RESULTS) / "knobs.json").read_text(encoding="utf-8"))
+
+
 def gains():
     """For each knob and value that was timed, the median of each study whose rounds all gain."""
-    worths = json.loads((Path(RESULTS) / "knobs.json").read_text(encoding="utf-8"))["worths"]
+    worths = recorded()["worths"]
     found = defaultdict(lambda: defaultdict(list))
     for turned in worths.values():
         for name, worth in turned.items():
@@ -65,3 +72,8 @@ def test_what_gains_on_a_study_is_in_the_space_of_cpus():
         if any(max(medians, default=0.0) > _GAIN for medians in values.values())
     }
     assert useful - {*offered} == {*_NOT_OFFERED}
+
+
+def test_the_table_of_the_page_has_no_setting_that_is_gone():
+    rows = [row[0] for row in recorded()["rows"]]
+    assert [row for row in rows if re.match(r"\w+", row)[0] not in KNOBS] == []
