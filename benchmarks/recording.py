@@ -19,9 +19,8 @@ from random import Random
 from statistics import median
 
 from autotune import __version__
-from autotune.accuracy.accuracy_verdict import AccuracyProber, probe_samples, probe_task
-from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker
-from autotune.accuracy.script_quality import FirstLossChecker
+from autotune.accuracy.accuracy_verdict import probe_samples, probe_task
+from autotune.accuracy.numerics_verdict import NUMERICS, FirstLossChecker, NumericsChecker
 from autotune.configuration.job import Diagnose, Gate, Job, Measure, MeasurePlan, Probe, Task
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import SearchOptions
@@ -269,8 +268,8 @@ class _Recording:
         All seeds are recorded. A search may ask for any of them, and replayed values of missing
         seeds would decide which configurations are accurate enough.
         """
-        prober = AccuracyProber(self.context, self.recorder, self.study)
-        trained = map(prober.training_equivalent, self.context.space.configurations())
+        checker = NumericsChecker(self.context, self.recorder, self.study)
+        trained = map(checker.trained_as, self.context.space.configurations())
         kinds = {config.quality_key(): config for config in trained}
         have = {
             key: row.task.seeds if isinstance(row.outcome, Probed) else _ALL_SEEDS

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.accuracy.numerics_verdict import NUMERICS, NumericsChecker, NumericsFault
+from autotune.accuracy.numerics_verdict import FirstLossChecker, NumericsChecker, NumericsFault
 from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence import UNCHANGED, EvidenceKind
 from autotune.configuration.job import Probe
-from autotune.configuration.training_config import BATCH_KNOBS, PRECISION, TrainingConfig
+from autotune.configuration.training_config import TrainingConfig
+from autotune.context.script_ways import ScriptTraits
 from autotune.context.search_context import SearchContext
 from autotune.process.common.trial_folder import EVALUATION
 from autotune.process.runner import Runner
@@ -232,9 +233,12 @@ class AccuracyProber:
         return self.training_of(config) != self._own
 
     def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
-        """Return for each configuration whether no seed of its training is known."""
+        """Return for each configuration whether no seed of its training is known.
+
+        Settings that a check of a script may show to round count as known.
+        """
         known = {self._own, *self.study.notes.qualities}
-        return [self.training_of(config) not in known for config in configs]
+        return [one.quality_key() not in known for one in self.numerics.expected(configs)]
 
     def speaks_against(self, config: TrainingConfig) -> bool:
         """Return whether the known seeds show a loss beyond the tolerance; runs nothing.
@@ -257,7 +261,7 @@ class AccuracyProber:
 
     def training_of(self, config: TrainingConfig) -> str:
         """Return the text that trainings equivalent to that of `config` share, as known now."""
-        return self.training_equivalent(config).quality_key()
+        return self.numerics.trained_as(config).quality_key()
 
     def decision_so_far(self, training: str) -> Decision:
         """Return the decision on a training from its known seeds and the baseline's; run nothing.
@@ -347,7 +351,9 @@ class AccuracyProber:
     @property
     def numerics(self) -> NumericsChecker:
         """Runs the numerical checks of this study."""
-        return NumericsChecker(self.context, self.runner, self.study)
+        is_script = isinstance(self.context.traits, ScriptTraits)
+        kind = FirstLossChecker if is_script else NumericsChecker
+        return kind(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:
         """Return the verdict after the first `seeds` seeds, of which it runs missing ones.
@@ -375,29 +381,12 @@ class AccuracyProber:
             margin = rule.margin_in_doubt(qualities)
         return AccuracyVerdict(decision, margin, qualities, reason, wanted)
 
-    def training_equivalent(self, config: TrainingConfig) -> TrainingConfig:
-        """Return the configuration that a probe of `config` trains.
-
-        Knobs for which the numerical check is enough have the baseline's values. So has the split
-        of the effective batch, if its gradients are known to differ only by rounding.
-        """
-        shared = [name for name in NUMERICS if name not in PRECISION]
-        if self.numerics.sums_alike(config):
-            shared += BATCH_KNOBS
-        return self._as_baseline(config, shared)
-
-    def _as_baseline(self, config: TrainingConfig, names: Iterable[str]) -> TrainingConfig:
-        """Return `config` with the baseline's values for some knobs and the user's exact ones."""
-        space, baseline = self.context.space, self.context.baseline
-        exact = (name for name in space.effects if space.effect(name) == "exact")
-        return config.replace(**{name: baseline[name] for name in (*names, *exact)})
-
     def probe(self, config: TrainingConfig, seeds: int) -> Failure | None:
         """Train the first `seeds` seeds as far as they are not known; return what failed, if any.
 
         Side effect: notes their qualities in the study.
         """
-        trained = self.training_equivalent(config)
+        trained = self.numerics.trained_as(config)
         key = trained.quality_key()
         have = self._known(key)
         if len(have) >= seeds or not self.context.judge.has_quality:
@@ -425,7 +414,10 @@ class AccuracyProber:
             self._check_falls(key, outcome.reached[0], task.seeds[0])
         if len(have) > len(self._known(key)):  # another device may have probed more
             if outcome.reached:
-                self._note_reached(key, outcome.reached, task.seeds[0])
+                if self.loss_to_reach is None:
+                    self.study.notes.loss_to_reach = outcome.reached[0][1]
+                needed, samples = self.study.notes.needed, [one[0] for one in outcome.reached]
+                needed[key] = (*needed.get(key, ())[: task.seeds[0]], *samples)
             self.study.notes.qualities[key] = have  # the last one: a seed with it is known
         if key == self._own:
             taken = max(outcome.seconds, time.monotonic() - start)
@@ -445,10 +437,3 @@ class AccuracyProber:
                 "chance decides when it is reached. Give a higher loss (time-to-loss=VALUE), "
                 "another --accuracy-samples, or leave the option out."
             )
-
-    def _note_reached(self, key: str, reached: Sequence[Reached], before: int) -> None:
-        """Note the samples to the loss after those of the seeds `before`, and at first the loss."""
-        if self.loss_to_reach is None:
-            self.study.notes.loss_to_reach = reached[0][1]
-        needed = self.study.notes.needed
-        needed[key] = (*needed.get(key, ())[:before], *(samples for samples, *_ in reached))

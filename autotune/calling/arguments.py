@@ -216,19 +216,13 @@ def whole_numbers(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
         name, equals, value = word.partition("=")
         way = name if equals else before if before.startswith("-") else word
         path = Path(value if equals else word)
-        if path in read:
-            with suppress(OSError, UsageError):
-                yield from _ways(way, path, arguments)
-
-
-def _ways(way: str, path: Path, arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
-    if path.stat().st_size >= _MOST_CONFIG_BYTES or _file(way, arguments) != path:
-        return
-    for key, holder, part in _scalars(_content(path)):
-        number = holder[part]
-        is_whole = isinstance(number, int) and not isinstance(number, bool)
-        if is_whole and Flag("batch_size", f"{way}:{key}").file_key == (way, key):
-            yield f"{way}:{key}", int(number)
+        with suppress(OSError, UsageError):
+            is_small = path in read and path.stat().st_size < _MOST_CONFIG_BYTES
+            is_read = is_small and _file(way, arguments) == path
+            for key, holder, part in _scalars(_content(path) if is_read else None):
+                is_whole = isinstance(holder[part], int) and not isinstance(holder[part], bool)
+                if is_whole and Flag("batch_size", f"{way}:{key}").file_key == (way, key):
+                    yield f"{way}:{key}", int(holder[part])
 
 
 def _renamed(word: str, before: str, name: str, paths: tuple[Path, Path]) -> str:
@@ -301,9 +295,14 @@ def _found(path: Path, content: Any, key: str) -> tuple[Any, Any]:
         UsageError: nothing has it, or its value is a mapping or a list.
     """
     found = {name: (holder, part) for name, holder, part in _scalars(content)}
-    if key not in found:
-        raise UsageError(_no_such_key(path, key, list(found)))
-    return found[key]
+    if key in found:
+        return found[key]
+    hint = did_you_mean(key, found)
+    if not hint:  # the same name elsewhere
+        last = key.rpartition(".")[2]
+        same = next((name for name in found if name.rpartition(".")[2] == last), None)
+        hint = f" Did you mean {same!r}?" if same else ""
+    raise UsageError(f"{path} has no key {key} with a single value.{hint}")
 
 
 def _scalars(content: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -321,12 +320,3 @@ def _scalars(content: Any) -> Iterator[tuple[str, Any, Any]]:
                 waiting.append((f"{above}{part}.", holder[part]))
             else:
                 yield f"{above}{part}", holder, part
-
-
-def _no_such_key(path: Path, key: str, names: Sequence[str]) -> str:
-    hint = did_you_mean(key, names)
-    if not hint:  # the same name elsewhere
-        last = key.rpartition(".")[2]
-        same = [name for name in names if name.rpartition(".")[2] == last]
-        hint = f" Did you mean {same[0]!r}?" if same else ""
-    return f"{path} has no key {key} with a single value.{hint}"

@@ -111,18 +111,15 @@ class Flag:
         if len(self.words) > 1:
             others = [word for word in words if word not in self.words]
             return [*others, self.words[0 if value else 1]]
-        return self._valued(words, self.words[0], spelled(value))
-
-    def _valued(self, words: list[str], name: str, value: str) -> list[str]:
-        found = False
+        name, found = self.words[0], False
+        equal = f"{name}={spelled(value)}"
         for place, word in enumerate(words):
             if word == name and self.is_dashed and place + 1 < len(words):
-                words[place + 1], found = value, True
+                words[place + 1], found = spelled(value), True
             elif word.startswith(f"{name}="):
-                words[place], found = f"{name}={value}", True
-        if found:
-            return words
-        return [*words, *([name, value] if self.is_dashed else [f"{name}={value}"])]
+                words[place], found = equal, True
+        new = [name, spelled(value)] if self.is_dashed else [equal]
+        return words if found else words + new
 
     def given(self, arguments: Sequence[str]) -> str | None:
         """Return the value that the arguments give the flag, the last one; None if none do."""

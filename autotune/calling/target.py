@@ -144,12 +144,10 @@ def _trains(tree: ast.Module) -> bool:
 
 def _imports_all(statement: ast.stmt, path: Path) -> bool:
     """Return True for `from module import *` of a module beside the file."""
-    match statement:
-        case ast.ImportFrom(module, names, level) if any(name.name == "*" for name in names):
-            place = path.parent / (module or "").partition(".")[0]
-            return level != 0 or place.is_dir() or place.with_suffix(".py").exists()
-        case _:
-            return False
+    if not isinstance(statement, ast.ImportFrom) or statement.names[0].name != "*":
+        return False
+    place = path.parent / (statement.module or "").partition(".")[0]
+    return statement.level != 0 or place.is_dir() or place.with_suffix(".py").exists()
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:

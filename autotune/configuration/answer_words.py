@@ -6,15 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
+from autotune.configuration import evidence as parts
 from autotune.configuration.best_config import BestConfig, Evidence
 from autotune.configuration.constraints import inconclusive
-from autotune.configuration.evidence import (
-    AccuracyEvidence,
-    Gain,
-    NotProven,
-    PredictedRun,
-    Searched,
-)
 from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.knobs.base import Value, spelled
@@ -96,11 +90,11 @@ def _gains(evidence: Evidence) -> Iterator[Fact]:
         yield "together", f"the result was not timed without {left}"
 
 
-def _gain_text(gain: Gain) -> str:
+def _gain_text(gain: parts.Gain) -> str:
     return f"{render(gain.settings)} {gain.ratio:.2f}x ({gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
 
 
-def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:
+def _quality(accuracy: parts.AccuracyEvidence) -> Iterator[Fact]:
     """Yield facts on the quality of the baseline and of the result, and on its probes."""
     if not accuracy.is_measured:
         yield "quality", accuracy.not_measured_text
@@ -116,7 +110,7 @@ def _quality(accuracy: AccuracyEvidence) -> Iterator[Fact]:
         yield "short trainings", accuracy.probe_text
 
 
-def searched_facts(searched: Searched | None, changed: Mapping[str, Value]) -> Iterator[Fact]:
+def searched_facts(searched: parts.Searched | None, changed: Mapping[str, Value]) -> Iterator[Fact]:
     """Yield facts on the measured part of the search space; none if it is not known.
 
     `changed` are the settings of the result that differ from the user's.
@@ -180,9 +174,7 @@ def keep_reason(evidence: Evidence) -> str:
 
 def _course_changes(best: BestConfig) -> str:
     """Return the names of changed settings that change the course of training."""
-    own = TrainingConfig.of(best.evidence.baseline.config)
-    changed = best.training_config.differences(own)
-    names = [name for name in changed if best.effect(name) == "statistics"]
+    names = [name for name in best.changed if best.effect(name) == "statistics"]
     words = ["the batch size" if name == "batch_size" else name for name in names]
     return " and ".join(words) or "the batch size"
 
@@ -208,7 +200,7 @@ def _open_facts(best: BestConfig) -> Iterator[Fact]:
         yield "not proven", undecided_text(best.constraints.accuracy.metric, open_one)
 
 
-def undecided_text(metric: str, one: NotProven) -> str:
+def undecided_text(metric: str, one: parts.NotProven) -> str:
     """Return a clause on a faster trial whose accuracy is inconclusive."""
     why = inconclusive(metric, (one.quality, one.bound), one.limit, one.seeds)
     return f"trial {one.trial} ({render(one.changed)}) was faster, but is inconclusive: {why}"
@@ -240,7 +232,7 @@ def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:
     return f"after {span((seconds + start) / gain)} of training (the search took {span(seconds)})"
 
 
-def _runs_until(seconds: float, run: PredictedRun) -> str | None:
+def _runs_until(seconds: float, run: parts.PredictedRun) -> str | None:
     """Return after how many runs of known length a search has paid off; None if never."""
     saved = run.baseline_seconds - run.best_seconds
     if saved <= 0:

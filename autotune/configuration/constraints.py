@@ -12,25 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from autotune.values import outcome as outcomes
+from autotune.values import statistics
 from autotune.values.measurement import UNSTEADY, Measurement
-from autotune.values.outcome import (
-    Measured,
-    NonFinite,
-    OutOfMemory,
-    TrialOutcome,
-    as_failure,
-    describe,
-)
-from autotune.values.statistics import (
-    EACH_CONFIDENCE,
-    SEED_COUNTS,
-    Decision,
-    Interval,
-    bounds,
-    decide,
-    may_accept,
-    resolution,
-)
 from autotune.values.text import size
 
 
@@ -89,10 +73,8 @@ THROUGHPUT = Objective()
 def fixed_seconds(run: Measurement, cold_one_time_seconds: float = 0.0) -> float:
     """Return the seconds that a run pays once: start, building, compilation, warm-up.
 
-    Args:
-        run: the measurement of one process.
-        cold_one_time_seconds: `one_time_seconds` of the first process with these settings. It
-            counts if it is larger, because later ones find compiled code in the cache.
+    Those of the first process with these settings, `cold_one_time_seconds`, count if they are more,
+    because later ones find compiled code in the cache.
     """
     one_time = max(run.one_time_seconds, cold_one_time_seconds)
     return run.start_seconds + run.build_seconds + one_time
@@ -123,7 +105,7 @@ class Verdict:
 
 
 def judge(
-    outcome: TrialOutcome,
+    outcome: outcomes.TrialOutcome,
     objective: Objective,
     memory_limit: int,
     accuracy: float | None = None,
@@ -138,18 +120,18 @@ def judge(
         accuracy: margin of the accuracy; None if unknown.
         objection: reason for a margin above 0: the value, the limit and the seeds.
     """
-    if isinstance(outcome, Measured):
+    if isinstance(outcome, outcomes.Measured):
         found = _judge_measured(outcome.measurement, memory_limit, accuracy, objection)
         return Verdict(objective.value(outcome.measurement), *found)
-    failure = as_failure(outcome)
+    failure = outcomes.as_failure(outcome)
     match failure:
-        case OutOfMemory(_, _, peak):
+        case outcomes.OutOfMemory(_, _, peak):
             margins = _margins(memory=max((peak or 0) / memory_limit - 1, _LEAST_EXCESS))
-        case NonFinite():
+        case outcomes.NonFinite():
             margins = _margins(accuracy=_FAILED)
         case _:
             margins = _margins(ran=_FAILED)
-    return Verdict(None, margins, describe(failure))
+    return Verdict(None, margins, outcomes.describe(failure))
 
 
 def _judge_measured(
@@ -237,11 +219,8 @@ class Tolerance:
 def inconclusive(metric: str, reached: tuple[float, float | None], limit: float, seeds: int) -> str:
     """Return a clause on a quality whose seeds do not show that it keeps its limit.
 
-    Args:
-        metric: name of the quality.
-        reached: its mean over the seeds, and the worse end of its 95 % interval, if there is one.
-        limit: worst mean that is allowed.
-        seeds: number of seeds.
+    `reached` are its mean over the seeds, and the worse end of its 95 % interval, if there is one;
+    `limit` is the worst mean that is allowed.
     """
     mean, bound = reached
     count = f"{seeds} seed{'s' if seeds > 1 else ''}"
@@ -270,18 +249,20 @@ class AccuracyRule:
         paired = zip(self.baseline[: len(qualities)], qualities, strict=True)
         return tuple(sign * (b - q) for b, q in paired)
 
-    def difference(self, qualities: Sequence[float]) -> tuple[float, Interval]:
+    def difference(self, qualities: Sequence[float]) -> tuple[float, statistics.Interval]:
         """Return the mean of quality minus the baseline's over paired seeds, with its bounds.
 
         The bounds are one-sided, infinite for one seed. Each holds at all tests together with 95 %.
         """
         sign = -1 if self.higher_is_better else 1
         differences = [sign * loss for loss in self.losses(qualities)]
-        return fmean(differences), bounds(differences, self._step(qualities), EACH_CONFIDENCE)
+        return fmean(differences), statistics.bounds(
+            differences, self._step(qualities), statistics.EACH_CONFIDENCE
+        )
 
-    def decision(self, qualities: Sequence[float]) -> Decision:
+    def decision(self, qualities: Sequence[float]) -> statistics.Decision:
         """Decide from the seeds so far; a mean quality below the floor is never accepted."""
-        decision = decide(self.losses(qualities), self.tolerance, self._step(qualities))
+        decision = statistics.decide(self.losses(qualities), self.tolerance, self._step(qualities))
         below = self.minimum is not None and fmean(qualities) < self.minimum
         return "undecided" if decision == "accept" and below else decision
 
@@ -294,11 +275,11 @@ class AccuracyRule:
         known = len(qualities)
         if known and self.decision(qualities) != "undecided":
             return known
-        coming = [count for count in SEED_COUNTS if count > known]
-        if coming and known == SEED_COUNTS[-2]:
+        coming = [count for count in statistics.SEED_COUNTS if count > known]
+        if coming and known == statistics.SEED_COUNTS[-2]:
             is_enough = self.minimum is None or fmean(qualities) >= self.minimum
             losses, step = self.losses(qualities), self._step(qualities)
-            if not (is_enough and may_accept(losses, self.tolerance, step)):
+            if not (is_enough and statistics.may_accept(losses, self.tolerance, step)):
                 return known
         return coming[0] if coming else known
 
@@ -345,13 +326,15 @@ class AccuracyRule:
         why = inconclusive(self.metric, (mean, self.bound(qualities)), limit, seeds)
         return f"accuracy inconclusive: {why}"
 
-    def _bounds(self, qualities: Sequence[float]) -> Interval:
+    def _bounds(self, qualities: Sequence[float]) -> statistics.Interval:
         """Return the bounds of the mean loss."""
-        return bounds(self.losses(qualities), self._step(qualities), EACH_CONFIDENCE)
+        return statistics.bounds(
+            self.losses(qualities), self._step(qualities), statistics.EACH_CONFIDENCE
+        )
 
     def _step(self, qualities: Sequence[float]) -> float:
         """Return the resolution of the quality, as far as these values show it."""
-        return resolution((*self.baseline[: len(qualities)], *qualities))
+        return statistics.resolution((*self.baseline[: len(qualities)], *qualities))
 
     def _margin(self, loss: float, qualities: Sequence[float]) -> float:
         excess = loss - self.tolerance

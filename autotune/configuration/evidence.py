@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
-    SkipValidation,
-    model_serializer,
-)
+import pydantic
 
 from autotune.configuration.constraints import OF_SPLIT
 from autotune.configuration.training_config import LrRule
@@ -19,20 +13,22 @@ from autotune.values.text import size, span
 
 Pair = tuple[float, float]
 # best_config checks the values: it reports one fault where pydantic's union reports three.
-Settings = dict[str, Annotated[Value, SkipValidation]]
+Settings = dict[str, Annotated[Value, pydantic.SkipValidation]]
 Stage = Literal["loading", "copying", "launching", "computing"]
 EvidenceKind = Literal[
     "exact", "numerical check", "short trainings", "numerical check and short trainings"
 ]
 
 
-class Part(BaseModel):
+class Part(pydantic.BaseModel):
     """A part of best.yaml; unknown names are refused, and None is not written."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False
+    )
 
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+    @pydantic.model_serializer(mode="wrap")
+    def _without_absent(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
         return {name: value for name, value in write(self).items() if value is not None}
 
 
@@ -255,7 +251,7 @@ class Searched(Part):
     """Configurations that were trained and timed, without the baseline."""
     failed: int = 0
     """Configurations that ran out of memory, crashed or hung."""
-    tried: dict[str, tuple[Annotated[Value, SkipValidation], ...]]
+    tried: dict[str, tuple[Annotated[Value, pydantic.SkipValidation], ...]]
     """Measured values of each varied setting, the baseline's value included."""
     never_varied: tuple[str, ...]
     """Settings that have several values in the space, of which only one was measured."""

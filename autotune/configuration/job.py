@@ -196,6 +196,11 @@ class Job:
         """True if the processes are several, or started by a launcher of the user's."""
         return self.processes != 1 or bool(self.launch)
 
+    @property
+    def builds_dataset(self) -> bool:
+        """True if the workload is a model.py, whose training set the process or its host builds."""
+        return self.script is None and self.model_path is not None
+
     def calling(self, change: Callable[[Script], Script]) -> Job:
         """Return the job with a changed call of its script; without a script, unchanged."""
         return self if self.script is None else replace(self, script=change(self.script))

@@ -52,14 +52,11 @@ def mismatches(
     # torch reports 2.15.0+cu130 while the metadata of many of its packages say 2.15.0.
     torch = torch_version() or "none"
     recorded_torch = recorded.torch if "+" in torch else recorded.torch.partition("+")[0]
+    python = ".".join(platform.python_version_tuple()[:2])
     facts: list[tuple[str, str | int, str | int]] = [
         ("CPU", recorded.cpu, host.cpu_name),
         ("usable cores", recorded.cores, host.usable_cores),
-        (
-            "Python",
-            recorded.python.rpartition(".")[0],
-            platform.python_version().rpartition(".")[0],
-        ),
+        ("Python", recorded.python.rpartition(".")[0], python),
         ("torch", recorded_torch, torch),
         ("processes", best.processes or 1, processes or world_size()),
     ]
@@ -70,7 +67,12 @@ def mismatches(
     peak, memory = best.constraints.memory.peak_bytes, host.usable_memory_bytes
     if recorded.device == "cpu" and memory < peak:
         differing.append(f"memory: the settings need {size(peak)}, {size(memory)} here")
-    return [*edited(best), *differing, *changes_of_model(best, model)]
+    path = model or Path(best.provenance.model)
+    if model is not None or path.is_file():
+        differing += [f"{file}: changed since the search" for file in changed_files(best, path)]
+        missing = [str(file) for file in _imports(best, path) if not file.is_file()]
+        differing += [f"{', '.join(missing)}: imported in the search, not here"] if missing else []
+    return [*edited(best), *differing]
 
 
 def edited(best: BestConfig) -> list[str]:
@@ -86,12 +88,10 @@ def edited(best: BestConfig) -> list[str]:
 
 
 def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None) -> list[str]:
-    """Return the difference between the recorded GPU and those found here, as lines.
+    """Return the difference between the recorded GPU and those found `here`, as lines.
 
-    Args:
-        device: the recorded device's name, as torch gives it; "cpu" without a GPU.
-        driver: the recorded version of NVIDIA's driver; None if there was none or it is unknown.
-        here: names of the GPUs found here; None if unknown.
+    `device` is "cpu" without a GPU. The version of NVIDIA's driver is None without one. What is not
+    known is None, too.
     """
     is_nvidia = driver is not None or device.startswith(("NVIDIA ", "Tesla ", "Quadro "))
     if device == "cpu" or not is_nvidia or here is None:
@@ -148,21 +148,6 @@ def world_size() -> int:
     """Return the number of processes that a launcher started with this one; 1 without one."""
     place = this_place()
     return 1 if place is None else max(1, place.size)
-
-
-def changes_of_model(best: BestConfig, model: Path | None) -> list[str]:
-    """Return how the model.py or script differs from the one that was measured; empty if not.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    path = model or Path(best.provenance.model)
-    if model is None and not path.is_file():
-        return []
-    missing = [str(file) for file in _imports(best, path) if not file.is_file()]
-    changed = [f"{file}: changed since the search" for file in changed_files(best, path)]
-    named = f"{', '.join(missing)}: imported in the search, not here"
-    return [*changed, *([named] if missing else [])]
 
 
 def changed_files(best: BestConfig, model: Path) -> list[Path]:

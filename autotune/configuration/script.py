@@ -255,13 +255,8 @@ class Plan:
     """Arguments of classes and functions, each with the value to pass."""
     own: dict[str, Value] = field(default_factory=dict)
     """Settings of the untouched script; what it sets itself gives way to other values."""
-    silent: tuple[str, ...] = ()
-    """Knobs of `asked` that have PyTorch's default, and had it when they were measured."""
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        """Knobs of `asked` that are worth reporting."""
-        return tuple(name for name in self.asked if name not in self.silent)
+    told: tuple[str, ...] = ()
+    """Knobs of `asked` that are worth reporting."""
 
     def setting(self, name: str) -> str:
         """Return a setting as text: num_workers=2."""
@@ -326,33 +321,23 @@ def plan_run(
 ) -> Plan:
     """Plan how each setting of `config` reaches a script.
 
-    Args:
-        config: the settings to apply.
-        baseline: settings of the script when it was measured unchanged.
-        flags: flags of the script that carry settings.
-        allow_numerics: permit settings that change rounding.
-        effects: effects of the user's own knobs; numerics where none is given.
+    The baseline are the settings of the script when it was measured unchanged. `allow_numerics`
+    permits settings that change rounding, as the user's own knobs do without other `effects`.
     """
     mapped = {flag.knob: flag.name for flag in flags if flag.carries(config[flag.knob])}
     asked, withheld = [], {}
     for knob in ALL_KNOBS:
-        value, own = config[knob.name], baseline.get(knob.name, knob.default)
-        is_of_one = knob.of_ranks and value == own == knob.default
-        if knob.name in mapped or is_of_one:
+        value = config[knob.name]
+        own = baseline.get(knob.name, value if knob.name in BY_FLAG_ONLY else knob.default)
+        is_default = value == own == knob.default
+        if knob.name in mapped or (knob.of_ranks and is_default):
             continue
-        if knob.name in BY_FLAG_ONLY:
-            if value != baseline.get(knob.name, value):
-                withheld[f"{knob.name}={spelled(value)}"] = f"needs --map {knob.name}=--FLAG"
-            continue
+        obstacle = _obstacle(knob, value, own, allow_numerics)
         # PyTorch's default is asked for as well if the script used another value.
-        means_something = not value == own == knob.default
-        is_scaled = value != _SCALED or own not in (None, value)  # by the script
-        allowed = allow_numerics and is_scaled and not knob.script_obstacle
-        is_free = is_harmless(knob) and not knob.script_obstacle
-        if is_free or (means_something and allowed):
+        if not obstacle and (is_harmless(knob) or not is_default):
             asked.append(knob.name)
         elif value != own:
-            withheld[f"{knob.name}={spelled(value)}"] = _obstacle(knob, value, is_scaled)
+            withheld[f"{knob.name}={spelled(value)}"] = obstacle
     left_alone = {
         knob.name: knob.default
         for knob in ALL_KNOBS
@@ -360,8 +345,8 @@ def plan_run(
     }
     for name, value in config.own:
         is_allowed = allow_numerics or value == baseline.get(name) or effects.get(name) == "exact"
-        if obstacle := _own_obstacle(name, is_allowed):
-            withheld[f"{name}={spelled(value)}"], left_alone[name] = obstacle, None
+        if why := _own_obstacle(name, is_allowed):
+            withheld[f"{name}={spelled(value)}"], left_alone[name] = why, None
         elif name.startswith("flags."):
             mapped[name] = name.removeprefix("flags.")
         elif name.startswith("env.") or value is not None:
@@ -375,7 +360,7 @@ def plan_run(
         edits_of(flags, settings),
         calls_of(flags, settings) | own_calls(TrainingConfig.of(settings)),
         own=dict(baseline),
-        silent=tuple(name for name in asked if _says_nothing(name, settings, baseline)),
+        told=tuple(name for name in asked if not _says_nothing(name, settings, baseline)),
     )
 
 
@@ -393,9 +378,12 @@ def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     return None if is_allowed else "it may change the trained model: needs --allow-numerics"
 
 
-def _obstacle(knob: Knob, value: Value, is_scaled: bool) -> str:
-    if knob.script_obstacle:
+def _obstacle(knob: Knob, value: Value, own: Value, allow_numerics: bool) -> str:
+    """Return why a script that has the value `own` cannot get another one; empty if it can."""
+    if knob.name in BY_FLAG_ONLY:
+        return f"needs --map {knob.name}=--FLAG"
+    if knob.script_obstacle or is_harmless(knob):
         return knob.script_obstacle
-    if not is_scaled:
+    if value == _SCALED and own in (None, value):
         return f"needs the script's own GradScaler: --map {knob.name}:{value}=--FLAG"
-    return "needs --allow-numerics"
+    return "" if allow_numerics else "needs --allow-numerics"

@@ -83,19 +83,15 @@ def _read_own_knob(
         yield f"{where}: {name}: effect must be one of {words}, not {effect!r}."
     if fault := knob_named(name).values.fault(today):
         yield f"{document.position(*place, 'baseline')}: {name}={today!r} is not possible; {fault}."
-    if fault := _clash(place[1], offers):
-        yield f"{document.position(*own.places[name])}: {name}: {fault}."
+    kinds = {type(value) for value in offers if value is not None}
+    if place[1].startswith("-") and bool in kinds and len(kinds) > 1:
+        yield (
+            f"{document.position(*own.places[name])}: {name}: true and false switch a flag on and "
+            "off, so it takes no other values."
+        )
     own.offers[name], own.effects[name] = offers, effect
     if today is not None:
         own.baseline[name] = today
-
-
-def _clash(word: str, offers: Sequence[Value]) -> str | None:
-    """Return why values cannot stand side by side, or None."""
-    kinds = {type(value) for value in offers if value is not None}
-    if word.startswith("-") and bool in kinds and len(kinds) > 1:
-        return "true and false switch a flag on and off, so it takes no other values"
-    return None
 
 
 def read_values(

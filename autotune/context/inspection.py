@@ -10,7 +10,6 @@ import json
 import math
 import re
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +82,7 @@ def look(
         assert found.workload is not None
         traits = traits_of_model(found.workload, found.machine.device, found.processes)
         return Looked(traits, found, seconds)
-    job = resources.started(observation(workload.model_path, script, deadline, wanted.calls))
-    seen = observe(runner, job, folder / "script", wanted.loss_seconds)
+    seen = observe(script, workload.model_path, resources, runner, folder / "script", wanted)
     of_script, notes = mapped(script, seen, wanted)
     job = inspection(seen.device, None, deadline)
     job = replace(job, task=Inspect(seen.visible_devices, processes=seen.processes))
@@ -127,21 +125,15 @@ def inspect(runner: Runner, job: Job, folder: Path) -> outcomes.Inspected:
     )
 
 
-def observation(
-    path: Path, script: ScriptOptions, deadline_seconds: float, watched: Sequence[str] = ()
-) -> Job:
-    """Return the job that runs a script as it is for some steps; see `ScriptOptions.untouched`."""
-    return Job(
-        Observe(source=_digest(path, script), watch_seconds=script.watch_seconds),
-        device="auto",
-        model_path=str(path.resolve()),
-        script=script.untouched(watched),
-        deadline_seconds=deadline_seconds,
-    )
-
-
-def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -> outcomes.Observed:
-    """Run an `observation`, and for `loss_seconds` longer, in which the script's loss may fall.
+def observe(
+    script: ScriptOptions,
+    path: Path,
+    resources: Resources,
+    runner: Runner,
+    folder: Path,
+    wanted: Wanted,
+) -> outcomes.Observed:
+    """Run a script as it is for some steps, and for longer if its loss should fall meanwhile.
 
     What an earlier observation in this folder said of the same script's loss still holds, so that
     the same search continues.
@@ -151,10 +143,19 @@ def observe(runner: Runner, job: Job, folder: Path, loss_seconds: float = 0.0) -
         WorkloadError: the script fails, or trains in a way that cannot be tuned from outside.
         NotSearchedEnoughError: its steps are too slow for the time budget.
     """
-    assert isinstance(job.task, Observe)
-    known = _known_loss(folder, job.task.source) if loss_seconds else None
-    task = replace(job.task, loss_seconds=0.0 if known else loss_seconds)
-    outcome = runner.run(replace(job, task=task), folder)
+    # Arguments may hold secrets.
+    words = json.dumps([script.arguments, files_digest(script.arguments)]).encode()
+    source = hashlib.sha256(path.read_bytes() + words).hexdigest()
+    known = _known_loss(folder, source) if wanted.loss_seconds else None
+    job = Job(
+        Observe(0.0 if known else wanted.loss_seconds, source, script.watch_seconds),
+        device="auto",
+        model_path=str(path.resolve()),
+        script=script.untouched(wanted.calls),
+        deadline_seconds=wanted.deadline_seconds,
+    )
+    job = resources.started(job)
+    outcome = runner.run(job, folder)
     if isinstance(outcome, outcomes.Observed):
         if known is not None:
             outcome = replace(outcome, loss=known)
@@ -218,12 +219,6 @@ def _starts_others(job: Job) -> bool:
         source = Path(str(job.model_path)).read_text(encoding="utf-8", errors="replace")
         return not job.is_of_ranks and bool(_STARTS_OTHERS.search(source))
     return False
-
-
-def _digest(path: Path, script: ScriptOptions) -> str:
-    """Return a digest of the script, its arguments (perhaps secrets) and their config files."""
-    words = json.dumps([script.arguments, files_digest(script.arguments)]).encode()
-    return hashlib.sha256(path.read_bytes() + words).hexdigest()
 
 
 def _known_loss(folder: Path, source: str) -> outcomes.ObservedLoss | None:

@@ -76,8 +76,14 @@ class WorkloadOptions:
                 f"--baseline {render(lost)} contradicts the other settings, with which it must "
                 f"be {render({name: config[name] for name in lost})}."
             )
-        if self.deterministic:
-            _check_determinism(config)
+        faults = [
+            f"--deterministic: your setting {render({knob.name: value})} cannot keep it, because "
+            f"{reason}. Change it, or add --baseline {render({knob.name: knob.default})}."
+            for knob, value in config.items()
+            if self.deterministic and (reason := knob.nondeterminism(value))
+        ]
+        if faults:
+            raise UsageError("\n".join(faults))
         return config
 
 
@@ -268,18 +274,6 @@ class SearchOptions:
             name: getattr(getattr(self, value), field_name)
             for name, (value, field_name) in _FIELDS.items()
         }
-
-
-def _check_determinism(config: TrainingConfig) -> None:
-    """Raise an error if some of the user's settings cannot keep torch's deterministic mode."""
-    faults = [
-        f"--deterministic: your setting {render({knob.name: value})} cannot keep it, because "
-        f"{reason}. Change it, or add --baseline {render({knob.name: knob.default})}."
-        for knob, value in config.items()
-        if (reason := knob.nondeterminism(value))
-    ]
-    if faults:
-        raise UsageError("\n".join(faults))
 
 
 def time_budget_of(options: SearchOptions) -> float | None:

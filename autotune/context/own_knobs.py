@@ -32,19 +32,23 @@ _FOR_SCRIPTS = (
 )
 
 
-def check_own_knobs(file: SpaceFile, workload: WorkloadOptions) -> None:
-    """Check that each of the user's own knobs fits the kind of workload; nothing runs for it.
+def check_own_knobs(
+    names: Iterable[str],
+    file: SpaceFile,
+    workload: WorkloadOptions,
+    facts: WorkloadFacts | None = None,
+) -> None:
+    """Check that each of the user's own knobs fits the workload, as far as it is known.
 
     Raises:
         UsageError: some do not; all are named.
     """
-    faults = [
-        f"{file.position(name)}: {name} {fault}"
-        for name in file.own.offers
-        if (fault := _misfit(name, workload))
-    ]
+    faults = dict(unknown_options(names, facts.signatures if facts else {}))
+    misfits = {name: _misfit(name, workload) for name in names}
+    faults |= {name: f"{name} {fault}" for name, fault in misfits.items() if fault}
     if faults:
-        raise UsageError("\n".join(faults))
+        lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
+        raise UsageError("\n".join(lines))
 
 
 def with_preset(file: SpaceFile, script: ScriptOptions) -> SpaceFile:
@@ -100,12 +104,7 @@ def as_found(
     """
     today = {**file.own.baseline, **facts.baseline, **workload.baseline}
     names = dict.fromkeys((*file.own.offers, *today))
-    faults = dict(unknown_options(names, facts.signatures))
-    misfits = {name: _misfit(name, workload) for name in names}
-    faults |= {name: f"{name} {fault}" for name, fault in misfits.items() if fault}
-    if faults:
-        lines = [f"{_position(name, file, workload)}: {fault}" for name, fault in faults.items()]
-        raise UsageError("\n".join(lines))
+    check_own_knobs(names, file, workload, facts)
     found = {knob.name: _found(knob, file, workload, facts) for knob in own_knobs(file.own.offers)}
     offers = {
         name: tuple(dict.fromkeys(found.get(name) if v is None else v for v in values))
@@ -129,14 +128,10 @@ def _found(
     if knob.kind == "calls":
         return None
     if knob.kind == "flags":
-        return _given(knob.word, workload.called, file.own.offers[knob.name])
+        offered, arguments = file.own.offers[knob.name], workload.called.arguments
+        if is_switch(knob.word, offered):
+            return knob.word in arguments
+        text = Flag("", knob.word).given(arguments)
+        return next((value for value in offered if spelled(value) == text), text)
     signature = facts.signatures.get(BUILDERS[knob.kind])
     return None if signature is None else signature.defaults.get(knob.word)
-
-
-def _given(word: str, script: ScriptOptions, offered: tuple[Value, ...]) -> Value:
-    """Return the value of a flag among a script's arguments, as the space spells it."""
-    if is_switch(word, offered):
-        return word in script.arguments
-    text = Flag("", word).given(script.arguments)
-    return next((value for value in offered if spelled(value) == text), text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.configuration import job as jobs
@@ -12,7 +11,7 @@ from autotune.configuration.search_space import SpaceFile
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.options import Resources, SearchOptions
 from autotune.knobs import knob_named
-from autotune.knobs.base import Value, spelled
+from autotune.knobs.base import spelled
 from autotune.knobs.ranks import ALONE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine, nvidia_gpus, probe_host
@@ -39,7 +38,21 @@ def check_room(resources: Resources) -> None:
             f"--device {kind}."
         )
     if launcher is not None:
-        _check_launcher(launcher)
+        try:
+            words = shlex.split(launcher)
+        except ValueError as error:
+            raise UsageError(
+                f"--launcher {launcher!r}: {error}. Quote the command as a whole."
+            ) from error
+        if not words:
+            raise UsageError(
+                "--launcher: the command is empty. Give one, such as 'srun --ntasks 8'."
+            )
+        if shutil.which(words[0]) is None:
+            raise UsageError(
+                f"--launcher {launcher!r}: there is no program {words[0]}. Install it, or give its "
+                "path."
+            )
         return
     cores, gpus = probe_host().usable_cores, len(nvidia_gpus() or ())
     is_on_gpus = gpus and device == "cuda"
@@ -47,21 +60,6 @@ def check_room(resources: Resources) -> None:
     if count > room:
         found = f"{gpus} GPUs" if is_on_gpus or room > cores else f"{cores} cores"
         raise UsageError(f"--nproc-per-node {count}: this machine has {found}. Give fewer.")
-
-
-def _check_launcher(command: str) -> None:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(
-            f"--launcher {command!r}: {error}. Quote the command as a whole."
-        ) from error
-    if not words:
-        raise UsageError("--launcher: the command is empty. Give one, such as 'srun --ntasks 8'.")
-    if shutil.which(words[0]) is None:
-        raise UsageError(
-            f"--launcher {command!r}: there is no program {words[0]}. Install it, or give its path."
-        )
 
 
 def check_launched(job: jobs.Job, outcome: TrialOutcome) -> None:
@@ -111,19 +109,6 @@ def is_of_all(task: jobs.Task, config: TrainingConfig) -> bool:
     return isinstance(task, _OF_ALL)
 
 
-def _without_ranks(file: SpaceFile) -> tuple[SpaceFile, tuple[str, ...]]:
-    """Return a space without the knobs of several processes, and a note on those that it had.
-
-    A portable space has them for other machines; otherwise a note names them.
-    """
-    lost = [name for name in file.offers if knob_named(name).of_ranks]
-    if not lost:
-        return file, ()
-    offers = {name: values for name, values in file.offers.items() if name not in lost}
-    notes = () if file.portable else (f"{', '.join(lost)}: left out, {ALONE}",)
-    return replace(file, offers=offers), notes
-
-
 def space_of_each(
     file: SpaceFile,
     options: SearchOptions,
@@ -131,43 +116,34 @@ def space_of_each(
     samples: int | None,
     held: int | None,
 ) -> tuple[SpaceFile, tuple[str, ...]]:
-    """Return the space that each of several processes may use, and notes on what it lost.
+    """Return the space that each process may use, and notes on what it lost.
 
-    Args:
-        file: the space as it was given.
-        options: they say how many processes there are.
-        machine: the machine that they share.
-        samples: those of the training set; None if not known.
-        held: samples of a step of each process; None if they may vary.
+    One process alone does without the knobs of several, which a portable space has for others.
+
+    They share the machine, and the training set's `samples`, if these are known. `held` are those
+    of a step of each process; None if they may vary.
     """
-    processes = options.resources.processes
+    processes, offers, notes = options.resources.processes, dict(file.offers), list[str]()
     if processes == 1:
-        return _without_ranks(file)
+        lost = [name for name in file.offers if knob_named(name).of_ranks]
+        if lost and not file.portable:
+            notes.append(f"{', '.join(lost)}: left out, {ALONE}")
+        offers = {name: values for name, values in file.offers.items() if name not in lost}
+        return replace(file, offers=offers), tuple(notes)
     cores = max(1, machine.host.usable_cores // processes)
-    notes: list[str] = []
     if held is not None:
         notes.append(
             f"{processes} processes: a step takes {processes * held} samples, {held} in each"
         )
-
-    def fits(most: int) -> Callable[[Value], bool]:
-        return lambda value: type(value) is not int or value <= most
-
-    share = f"each of {processes} processes has {cores} of the cores"
-    rules = [
-        ("num_threads", fits(cores), share),
-        ("num_workers", fits(cores), share),
-    ]
+    most = dict.fromkeys(("num_threads", "num_workers"), (cores, f"{cores} of the cores"))
     if samples is not None:
         each = samples // processes
-        rules.append(
-            ("batch_size", fits(each), f"each of {processes} processes has {each} samples")
-        )
-    offers = dict(file.offers)
-    for name, is_kept, why in rules:
-        offered = offers.get(name, ())
-        lost = [spelled(value) for value in offered if not is_kept(value)]
-        notes.extend(f"{name}={value} dropped: {why}" for value in lost)
-        if lost:
-            offers[name] = tuple(value for value in offered if is_kept(value))
+        most["batch_size"] = each, f"{each} samples"
+    for name, (limit, share) in most.items():
+        kept = [it for it in offers.get(name, ()) if type(it) is not int or it <= limit]
+        dropped = [it for it in offers.get(name, ()) if it not in kept]
+        why = f"each of {processes} processes has {share}"
+        notes += [f"{name}={spelled(value)} dropped: {why}" for value in dropped]
+        if dropped:
+            offers[name] = tuple(kept)
     return replace(file, offers=offers), tuple(notes)

@@ -290,11 +290,7 @@ def _known_maps(
 ) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
     """Return the maps of a script's preset that it has flags for, and a note on each other one.
 
-    `own` says of each of the user's own flags where it was named.
-
-    Raises:
-        UsageError: a map, or a flag of the user's own, names what the script does not have; all are
-            named.
+    `own` says of each of the user's own flags where it was named. Raise an error as `mapped` does.
     """
     called = {flag.name: flag for flag in script.flags if flag.call}
     words = called | {word: flag for flag in script.flags for word in flag.words}

@@ -164,7 +164,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     ranks.check_room(options.resources)
     file = search_space.read_space(search_space.find_space(options.sampling.space))
     file = with_preset(file, workload.called)
-    check_own_knobs(file, workload)
+    check_own_knobs(file.own.offers, file, workload)
     ranks.check_held(options)
     if folder is None:
         make_private(options.study.folder)

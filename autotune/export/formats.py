@@ -21,8 +21,6 @@ LR_FACTOR = "lr_factor"
 PROCESSES = "processes"
 """Name under which a form says that it cannot start the processes."""
 _FORMATS: dict[Value, str] = {"bfloat16": "BF16", "float16": "FP16"}
-# Defaults of other tools' readers that differ from the knob's: a DataLoader's batch size.
-_LEFT_ALONE: dict[str, Value] = {"batch_size": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def left_out(
         instead: what to do about a knob. Default: PyTorch's own call.
     """
     config, ways = best.training_config, instead or {}
-    own = {**_LEFT_ALONE, **(in_force or {})}
+    own: dict[str, Value] = {"batch_size": 1, **(in_force or {})}  # 1 is a DataLoader's own
     dropped = {
         knob.name: f"{knob.name}={spelled(value)}: {ways.get(knob.name, knob.call)}"
         for knob, value in config.items()
@@ -84,10 +82,10 @@ def is_half_on_cpu(best: BestConfig) -> bool:
     return best.machine.device == "cpu" and best.config.get("amp_dtype") == "float16"
 
 
-def ddp_arguments(config: TrainingConfig) -> dict[str, Any]:
-    """Return the arguments of DistributedDataParallel that are not its defaults."""
+def ddp_arguments(config: TrainingConfig) -> dict[str, tuple[str, Value]]:
+    """Return knob to the argument of DistributedDataParallel, with its value if not the default."""
     return {
-        argument: config[knob]
+        knob: (argument, config[knob])
         for knob, argument in DDP_ARGUMENTS.items()
         if config[knob] != KNOBS[knob].default
     }
@@ -98,11 +96,8 @@ def handler_fields(config: TrainingConfig) -> dict[str, tuple[str, str]]:
 
     Those at DistributedDataParallel's defaults are left out.
     """
-    arguments = ddp_arguments(config).items()
-    knobs = {argument: knob for knob, argument in DDP_ARGUMENTS.items()}
-    found = {knobs[name]: (name, repr(value)) for name, value in arguments}
-    dtype = config["ddp_comm_dtype"]
-    if dtype is not None:
+    found = {knob: (name, repr(it)) for knob, (name, it) in ddp_arguments(config).items()}
+    if (dtype := config["ddp_comm_dtype"]) is not None:
         found["ddp_comm_dtype"] = ("comm_hook", f"DDPCommunicationHookType.{_FORMATS[dtype]}")
     return found
 
@@ -153,27 +148,18 @@ def _words(best: BestConfig) -> dict[str, dict[str, Any]]:
     tf32 = config["float32_matmul_precision"] == "high" and not on_cpu
     if tf32 or config["float32_matmul_precision"] == "highest":
         words["float32_matmul_precision"] = {"tf32": True} if tf32 else {}
-    words |= _of_ranks(best)
+    if best.processes is not None:
+        # Else transformers looks for unused parameters in each step.
+        words["find_unused"] = {"ddp_find_unused_parameters": False}
+        given = ddp_arguments(config)
+        given.pop("gradient_as_bucket_view", None)  # for which it has no word
+        words |= {knob: {f"ddp_{name}": value} for knob, (name, value) in given.items()}
     if mode is not None:
         words["compile_mode"] |= {
             "torch_compile_backend": "inductor",
             "torch_compile_mode": mode,
             "tf32": tf32,  # else transformers switches it on by itself when it compiles
         }
-    return words
-
-
-def _of_ranks(best: BestConfig) -> dict[str, dict[str, Any]]:
-    """Return knob to fields, for several processes."""
-    config = best.training_config
-    if best.processes is None:
-        return {}
-    # Else transformers looks for unused parameters in each step.
-    words: dict[str, dict[str, Any]] = {"find_unused": {"ddp_find_unused_parameters": False}}
-    for argument, value in ddp_arguments(config).items():
-        if argument != "gradient_as_bucket_view":
-            (knob,) = (name for name, one in DDP_ARGUMENTS.items() if one == argument)
-            words[knob] = {f"ddp_{argument}": value}
     return words
 
 
@@ -275,14 +261,17 @@ def to_lightning(best: BestConfig) -> Exported:
         "optimizer": optimizer,
         "torch": {name: config[name] for name in _IN_TORCH if config[name] is not None},
     }
-    ranks = {} if best.processes is None else ddp_arguments(config)
+    ranks = {} if best.processes is None else dict(ddp_arguments(config).values())
     if best.processes is not None and not ranks:
         sections["trainer"]["strategy"] = "ddp"
     carried = {k.name for k in ALL_KNOBS if k.loader_kwargs(config[k.name])}
     carried |= {"accumulation_steps", "cudnn_benchmark", "deterministic", "optimizer_impl"}
     carried |= {*_IN_TORCH, *DDP_ARGUMENTS, PROCESSES}
     carried |= set() if silent else {"amp_dtype"}
-    instead = {"ddp_comm_dtype": _hook(best)}
+    hook = f"default_hooks.{COMM_HOOKS.get(str(config['ddp_comm_dtype']))}"
+    on_cpu = best.machine.device == "cpu"
+    no_hook = "Lightning registers no such hook on a CPU"
+    instead = {"ddp_comm_dtype": no_hook if on_cpu else f"DDPStrategy(ddp_comm_hook={hook})"}
     instead |= {"amp_dtype": _FLOAT16_ON_CPU} if silent else {}
     dropped = left_out(best, carried, instead=instead)
     use = (
@@ -306,14 +295,6 @@ def _trainer(best: BestConfig, precision: str) -> dict[str, Any]:
     if config["deterministic"]:
         found["deterministic"] = True
     return found
-
-
-def _hook(best: BestConfig) -> str:
-    """Return how Lightning's strategy exchanges gradients in another format."""
-    if best.machine.device == "cpu":
-        return "Lightning registers no such hook on a CPU"
-    hook = COMM_HOOKS.get(str(best.config.get("ddp_comm_dtype")))
-    return f"DDPStrategy(ddp_comm_hook=default_hooks.{hook})"
 
 
 _REASONS = {"TORCH_COMPILE_DISABLE": "  # trains without torch.compile (compile_mode: null)"}
@@ -348,37 +329,34 @@ def _beside(best: BestConfig) -> dict[str, Value]:
 
 def to_env(best: BestConfig) -> Exported:
     """Return lines that a shell reads with `. FILE`."""
+    variables, carried = _variables(best)
     exports = "".join(
         f"export {name}={shlex.quote(value)}{_REASONS.get(name, '')}\n"
-        for name, value in _variables(best).items()
+        for name, value in variables.items()
     )
     use = ". FILE, in the shell that starts training"
-    return Exported(exports, left_out(best, _carried(best)), use)
+    return Exported(exports, left_out(best, carried), use)
 
 
 def to_torchrun(best: BestConfig) -> Exported:
     """Return a shell script; its arguments are the training script and the script's arguments."""
-    pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(best).items())
+    variables, carried = _variables(best)
+    pairs = "".join(f"{name}={shlex.quote(value)} " for name, value in variables.items())
     words = "".join(f" {shlex.quote(word)}" for word in own_words(best))
     launcher = f"torchrun --standalone --nproc-per-node {best.processes or 1}"
     command = f'exec env {pairs}{launcher} "$@"{words}\n'
-    carried = _carried(best) | {PROCESSES} | {f"flags.{name}" for name in carried_flags(best)}
+    carried |= {PROCESSES, *(f"flags.{name}" for name in carried_flags(best))}
     return Exported(command, left_out(best, carried), "sh FILE train.py --its --arguments")
 
 
-def _variables(best: BestConfig) -> dict[str, str]:
-    """Return environment variable to value, for each setting that a variable can carry."""
+def _variables(best: BestConfig) -> tuple[dict[str, str], set[str]]:
+    """Return environment variable to value, and the names of the knobs that they carry."""
     config = best.training_config
     found = environ_of(config)
+    carried = {"num_threads", *(k.name for k, value in config.items() if k.environ(value))}
     if config["num_threads"] is not None:
         found = {"OMP_NUM_THREADS": str(config["num_threads"]), **found}
     if config["compile_mode"] is None:
         found["TORCH_COMPILE_DISABLE"] = "1"
-    return found
-
-
-def _carried(best: BestConfig) -> set[str]:
-    """Return the names of the knobs that `_variables` carries."""
-    config = best.training_config
-    names = {"num_threads", *(k.name for k, value in config.items() if k.environ(value))}
-    return names | ({"compile_mode"} if config["compile_mode"] is None else set())
+        carried.add("compile_mode")
+    return found, carried

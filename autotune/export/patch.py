@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from autotune.calling.flag import flag_from
@@ -29,7 +30,6 @@ _CALLS = {
 }
 _EVALUATES = re.compile(r"eval|valid|test|infer")
 _OF_OPTIM = re.compile(r"(torch\.)?optim\.[A-Z]\w*")
-_ASSIGNED = {"cudnn_benchmark": "torch.backends.cudnn.benchmark"}
 _KERNELS: Mapping[Value, Mapping[str, Value]] = {
     "fused": {"fused": True, "foreach": None},
     "foreach": {"fused": None, "foreach": True},
@@ -85,27 +85,22 @@ def _diff(old: str, new: str, name: str) -> str:
 
 def _place(source: _Source, best: BestConfig) -> set[str]:
     """Write each changed setting that has a place; return the names of those written."""
-    changed, placed = best.changed, set[str]()
-    device = best.machine.device.partition(":")[0]
     ways: dict[str, Callable[[Value], bool]] = {
-        **{name: _loader_argument(source, name) for name in _LOADER},
-        **{name: _call_of_torch(source, call) for name, call in _CALLS.items()},
-        **{name: _assignment(source, to) for name, to in _ASSIGNED.items()},
-        "optimizer_impl": lambda value: _optimizer_kernel(source, value),
-        "compile_mode": lambda value: _compilation(source, value),
+        **{name: partial(_loader_argument, source, name) for name in _LOADER},
+        **{name: partial(_call_of_torch, source, call) for name, call in _CALLS.items()},
+        "cudnn_benchmark": partial(_assignment, source, "torch.backends.cudnn.benchmark"),
+        "optimizer_impl": partial(_optimizer_kernel, source),
+        "compile_mode": partial(_compilation, source),
         "channels_last": lambda value: (
             value is True
             and source.before_optimizer("{model}.to(memory_format=torch.channels_last)")
         ),
-        "amp_dtype": lambda value: _autocast(source, value, device),
+        "amp_dtype": partial(_autocast, source, best.machine.device.partition(":")[0]),
     }
     for flag in map(flag_from, best.maps):
         if flag.only is None and flag.words:
-            ways[flag.knob] = _default_of(source, flag.words[0])
-    for name, value in changed.items():
-        if name in ways and ways[name](value):
-            placed.add(name)
-    return placed
+            ways[flag.knob] = partial(_default_of, source, flag.words[0])
+    return {name for name, value in best.changed.items() if name in ways and ways[name](value)}
 
 
 @dataclass
@@ -149,13 +144,19 @@ class _Source:
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of a function of one of these names, dotted or by its last part."""
-        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
-        return [node for node in found if _matches(_dotted(node.func), names)]
+        return [
+            call
+            for call in self.every_call()
+            if not {_dotted(call.func), _last_name(call)}.isdisjoint(names)
+        ]
+
+    def every_call(self) -> list[ast.Call]:
+        """Return all calls of the script."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
 
     def training_loaders(self) -> list[ast.Call]:
         """Return the DataLoaders outside of evaluations; none if the script has another kind."""
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        named = {_dotted(call.func).rpartition(".")[2] for call in calls}
+        named = set(map(_last_name, self.every_call()))
         if any(name.endswith("Loader") for name in named - {"DataLoader"}):
             return []
         functions = (n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef))
@@ -208,7 +209,7 @@ class _Source:
         imports = [n for n in ast.walk(self.tree) if isinstance(n, ast.ImportFrom)]
         imports = [node for node in imports if node.module == "torch.optim"]
         own = {alias.asname or alias.name for node in imports for alias in node.names}
-        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        calls = self.every_call()
         found = [c for c in calls if (n := _dotted(c.func)) in own or _OF_OPTIM.fullmatch(n)]
         return found[0] if len(found) == 1 else None
 
@@ -231,8 +232,8 @@ class _Source:
         return True
 
 
-def _matches(name: str, wanted: tuple[str, ...]) -> bool:
-    return name in wanted or name.rpartition(".")[2] in wanted
+def _last_name(call: ast.Call) -> str:
+    return _dotted(call.func).rpartition(".")[2]
 
 
 def _dotted(node: ast.expr) -> str:
@@ -244,17 +245,14 @@ def _dotted(node: ast.expr) -> str:
     return ""
 
 
-def _loader_argument(source: _Source, name: str) -> Callable[[Value], bool]:
-    def write(value: Value) -> bool:
-        loaders = source.training_loaders()
-        if any(len(one.args) > 2 for one in loaders):  # noqa: PLR2004 (the third one shuffles)
-            return False
-        if len(loaders) > 1:
-            loaders = [one for one in loaders if any(map(_shuffles, one.keywords))]
-        default = KNOBS[name].default
-        return len(loaders) == 1 and source.set_argument(loaders[0], name, value, default)
-
-    return write
+def _loader_argument(source: _Source, name: str, value: Value) -> bool:
+    loaders = source.training_loaders()
+    if any(len(one.args) > 2 for one in loaders):  # noqa: PLR2004 (the third one shuffles)
+        return False
+    if len(loaders) > 1:
+        loaders = [one for one in loaders if any(map(_shuffles, one.keywords))]
+    default = KNOBS[name].default
+    return len(loaders) == 1 and source.set_argument(loaders[0], name, value, default)
 
 
 def _shuffles(keyword: ast.keyword) -> bool:
@@ -262,32 +260,24 @@ def _shuffles(keyword: ast.keyword) -> bool:
     return keyword.arg == "shuffle" and not is_off
 
 
-def _call_of_torch(source: _Source, name: str) -> Callable[[Value], bool]:
-    def write(value: Value) -> bool:
-        own = [call for call in source.calls(name) if call.args]
-        if len(own) == 1:
-            source.replace(own[0].args[0], repr(value))
-        elif not own:
-            source.after_imports(f"{name}({value!r})")
-        return len(own) <= 1
-
-    return write
+def _call_of_torch(source: _Source, name: str, value: Value) -> bool:
+    own = [call.args[0] for call in source.calls(name) if call.args]
+    return _only_place(source, own, f"{name}({value!r})", value)
 
 
-def _assignment(source: _Source, target: str) -> Callable[[Value], bool]:
-    def write(value: Value) -> bool:
-        own = [
-            node
-            for node in ast.walk(source.tree)
-            if isinstance(node, ast.Assign) and target in map(_dotted, node.targets)
-        ]
-        if len(own) == 1:
-            source.replace(own[0].value, repr(value))
-        elif not own:
-            source.after_imports(f"{target} = {value!r}")
-        return len(own) <= 1
+def _assignment(source: _Source, target: str, value: Value) -> bool:
+    assignments = (node for node in ast.walk(source.tree) if isinstance(node, ast.Assign))
+    own = [node.value for node in assignments if target in map(_dotted, node.targets)]
+    return _only_place(source, own, f"{target} = {value!r}", value)
 
-    return write
+
+def _only_place(source: _Source, own: list[ast.expr], line: str, value: Value) -> bool:
+    """Write a value in its one place; a line of its own where the script has none."""
+    if len(own) == 1:
+        source.replace(own[0], repr(value))
+    elif not own:
+        source.after_imports(line)
+    return len(own) <= 1
 
 
 def _optimizer_kernel(source: _Source, value: Value) -> bool:
@@ -310,7 +300,7 @@ def _compilation(source: _Source, mode: Value) -> bool:
     return True
 
 
-def _autocast(source: _Source, dtype: Value, device: str) -> bool:
+def _autocast(source: _Source, device: str, dtype: Value) -> bool:
     """Put the statements of the training loop that call the model under autocast."""
     model, own = source.model(), source.calls("torch.autocast", "autocast")
     if own:
@@ -340,16 +330,12 @@ def _called(statement: ast.stmt) -> set[str]:
     return {_dotted(one.func) for one in ast.walk(statement) if isinstance(one, ast.Call)}
 
 
-def _default_of(source: _Source, flag: str) -> Callable[[Value], bool]:
+def _default_of(source: _Source, flag: str, value: Value) -> bool:
     """Write a setting as the default of the flag that carried it."""
-
-    def write(value: Value) -> bool:
-        for call in source.calls("add_argument"):
-            names = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
-            default = [keyword for keyword in call.keywords if keyword.arg == "default"]
-            if flag in names and default:
-                source.replace(default[0].value, repr(value))
-                return True
-        return False
-
-    return write
+    for call in source.calls("add_argument"):
+        names = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+        default = [keyword for keyword in call.keywords if keyword.arg == "default"]
+        if flag in names and default:
+            source.replace(default[0].value, repr(value))
+            return True
+    return False

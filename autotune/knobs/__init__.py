@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from autotune.knobs import model
 from autotune.knobs.base import Knob, OneOf, Value
 from autotune.knobs.compile import COMPILE_KNOBS
 from autotune.knobs.loader import LOADER_KNOBS
-from autotune.knobs.model import (
-    ATTENTION_KNOBS,
-    MEMORY_KNOBS,
-    MODEL_KNOBS,
-    OPTIMIZER_KNOBS,
-    PRECISION_KNOBS,
-)
 from autotune.knobs.own import own_knob, word_fault
 from autotune.knobs.process import PROCESS_KNOBS
 from autotune.knobs.ranks import RANK_KNOBS
@@ -26,13 +20,13 @@ from autotune.knobs.stepping import STEPPING_KNOBS
 
 ALL_KNOBS: tuple[Knob, ...] = (
     *LOADER_KNOBS,
-    *PRECISION_KNOBS,
+    *model.PRECISION_KNOBS,
     *COMPILE_KNOBS,
-    *MODEL_KNOBS,
-    *OPTIMIZER_KNOBS,
+    *model.MODEL_KNOBS,
+    *model.OPTIMIZER_KNOBS,
     *STEPPING_KNOBS,
-    *ATTENTION_KNOBS,
-    *MEMORY_KNOBS,
+    *model.ATTENTION_KNOBS,
+    *model.MEMORY_KNOBS,
     *PROCESS_KNOBS,
     *RANK_KNOBS,
 )

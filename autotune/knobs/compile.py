@@ -78,8 +78,12 @@ class CompileMode(Knob):
         if not torch_private.compiled_graphs():
             return None
         known = torch_private.compile_modes()
-        configs = [call.get_compiler_config() or {} for call in _compiled_calls(setup.model)]
-        modes = {_mode_with_options(config, known) for config in configs}
+        modes = set[Value]()
+        for call in _compiled_calls(setup.model):
+            config = (call.get_compiler_config() or {}).items()
+            fitting = [mode for mode, options in known.items() if options.items() <= config]
+            # Of those whose options are all set, the one with the most.
+            modes.add(max(fitting, key=lambda mode: len(known[mode]), default=None))
         return modes.pop() if len(modes) == 1 else None
 
 
@@ -200,18 +204,6 @@ def _compiled_calls(model: nn.Module) -> list[Any]:
     if torch_private.is_compiled_wrapper(model):
         return [model]
     return [torch_private.compiled_call(module) for module in compiled_modules(model)]
-
-
-def _mode_with_options(
-    config: Mapping[str, Any], modes: Mapping[str, Mapping[str, Any]]
-) -> str | None:
-    """Return the mode with the most options among those whose options are all in `config`."""
-    fitting = [
-        mode
-        for mode, options in modes.items()
-        if all(config.get(name) == value for name, value in options.items())
-    ]
-    return max(fitting, key=lambda mode: len(modes[mode]), default=None)
 
 
 def _compile(module: nn.Module, graphs: GraphGradients | None, **options: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
 from typing import Literal, get_args
@@ -162,7 +162,9 @@ def word_fault(kind: Kind, word: str) -> str | None:
     if not (_WORDS[kind].fullmatch(word) if kind in _WORDS else is_argument):
         return f"{word!r} cannot be the name of {_MEANT[kind][0]}"
     parts = [part.upper() for part in _PARTS.findall(word)]
-    if secrets := _secret_words(kind, parts):
+    passwords = {part for part in parts if _PASSWORD.fullmatch(part)}
+    ends = {*(parts if kind == "env" else parts[-1:])} & _SECRET_ENDS
+    if secrets := sorted({*parts} & _SECRETS | ends | passwords):
         return (
             f"{word} looks like a secret ({secrets[0]}), and studies, logs and best.yaml show "
             "the values of settings; set it outside"
@@ -172,10 +174,3 @@ def word_fault(kind: Kind, word: str) -> str | None:
     if kind == "env" and (places := sorted({*parts} & _PLACES)):
         return f"{word} names files or programs to use ({places[0]}): not a speed setting"
     return None
-
-
-def _secret_words(kind: Kind, parts: Sequence[str]) -> list[str]:
-    """Return the words of a name that suggest a secret."""
-    ends = parts if kind == "env" else parts[-1:]
-    passwords = {part for part in parts if _PASSWORD.fullmatch(part)}
-    return sorted({*parts} & _SECRETS | {*ends} & _SECRET_ENDS | passwords)

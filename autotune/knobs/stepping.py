@@ -191,18 +191,17 @@ def merged(optimizer: Optimizer) -> Sequence[Group]:
         values = (group.get(name) for name in optimizer.defaults)
         key = (value if isinstance(value, Hashable) else repr(value) for value in values)
         found[(kinds, *key)].append(group)
-    return [_one(same) for same in found.values()]
+    return [
+        {**same[0], "params": [weight for group in same for weight in group["params"]]}
+        if len(same) > 1
+        else same[0]
+        for same in found.values()
+    ]
 
 
 def has_equal_groups(optimizer: Optimizer) -> bool:
     """Return True if some groups of an optimizer could be one."""
     return len(merged(optimizer)) < len(optimizer.param_groups)
-
-
-def _one(groups: Sequence[Group]) -> Group:
-    if len(groups) == 1:
-        return groups[0]
-    return {**groups[0], "params": [weight for group in groups for weight in group["params"]]}
 
 
 STEPPING_KNOBS: tuple[Knob, ...] = (GarbageCollector(), MergeParamGroups())

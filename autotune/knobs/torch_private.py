@@ -7,7 +7,6 @@ tests each on the torch that is installed, `make test-oldest` on the oldest one.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -198,26 +197,19 @@ def checkpointed_calls() -> int:
         (checkpoint.CheckpointFunction, "forward"),
         (CheckpointHigherOrderVariable, "_call_function" if is_new else "call_function"),
     ):
-        original = getattr(kind, method)
-        if not hasattr(original, _COUNTS):
-            counting = _counting(original)
-            # The forward of an autograd function has no self.
-            setattr(kind, method, staticmethod(counting) if method == "forward" else counting)
+        if not hasattr(getattr(kind, method), _COUNTS):
+            replace(kind, method, _counted)
+            setattr(getattr(kind, method), _COUNTS, True)
     return _checkpointed
 
 
 _COUNTS = "counts_checkpointed_calls"
 
 
-def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        global _checkpointed  # noqa: PLW0603 (one count for the process)
-        _checkpointed += 1
-        return original(*args, **kwargs)
-
-    setattr(call, _COUNTS, True)
-    return call
+def _counted(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    global _checkpointed  # noqa: PLW0603 (one count for the process)
+    _checkpointed += 1
+    return original(*args, **kwargs)
 
 
 def watching_operators(

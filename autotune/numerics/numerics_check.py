@@ -16,7 +16,7 @@ import copy
 import itertools
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +56,11 @@ class TrainingLoops:
     def setup(self, state: State | None = None) -> TrainingSetup:
         """Return a training loop without dropout, with these weights if any are given."""
         setup = self.loaded.setup(self.dataset, self.loaded.job.seed)
-        without_dropout(setup.model.train())
+        for module in setup.model.train().modules():
+            if is_dropout(module):
+                module.p = 0.0  # type: ignore[assignment]  # mypy does not know the private class
+            elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+                module.dropout = 0.0
         if state is not None:
             setup.model.load_state_dict(state)
         return setup
@@ -67,15 +71,6 @@ class TrainingLoops:
         seed_everything(loaded.job.seed)
         config, workload, seed = loaded.config, loaded.workload, loaded.job.seed
         return endless(build_loader(config, workload, self.dataset, seed, loaded.world))
-
-
-def without_dropout(model: nn.Module) -> None:
-    """Switch off the dropout of all modules."""
-    for module in model.modules():
-        if is_dropout(module):
-            module.p = 0.0  # type: ignore[assignment]  # mypy does not know the private class
-        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
-            module.dropout = 0.0
 
 
 @contextmanager
@@ -118,14 +113,20 @@ def compare_splits(loops: TrainingLoops, whole: TrainingConfig, in_double: bool)
     samples = _samples(loops, whole)
     state = loops.store.put_all(loops.setup().model.state_dict())
     sides = (whole, loops.loaded.config)
-    sums = _sums_in_double(loops, sides, samples, state) if in_double else None
-    one, other = sums or [_sums(loops, side, samples, state) for side in sides]
+
+    def sums(compute: Callable[..., _Computed | None]) -> list[_Computed]:
+        found = (compute(loops, one, _collated(loops, one, samples), state) for one in sides)
+        return [one for one in found if one is not None]
+
+    exact = sums(_exact) if in_double else []
+    is_exact = len(exact) == len(sides)
+    one, other = exact if is_exact else sums(_sums)
     if not (one.is_finite and other.is_finite):
         raise NonFiniteLossError("a loss or a gradient of one batch is not finite")
     return Gated(
         loss_error=_loss_distance(other, one),
         gradient_error=_distance(other, one),
-        in_double=sums is not None,
+        in_double=is_exact,
     )
 
 
@@ -138,28 +139,27 @@ def _samples(loops: TrainingLoops, whole: TrainingConfig) -> list[Any]:
     return samples
 
 
-def _sums_in_double(
-    loops: TrainingLoops, sides: Sequence[TrainingConfig], samples: list[Any], state: State
-) -> list[_Computed] | None:
-    """Return the sums in float64, without autocast; None if that does not work."""
-    exact = [side.replace(amp_dtype=None) for side in sides]
+def _exact(
+    loops: TrainingLoops, config: TrainingConfig, batches: Iterator[Any], state: State
+) -> _Computed | None:
+    """Return `_sums` in float64, without autocast; None if that does not work."""
     try:
-        sums = [_sums(loops, side, samples, state, in_double=True) for side in exact]
+        found = _sums(loops, config.replace(amp_dtype=None), batches, state, in_double=True)
     # Code that was not written for float64 may raise anything; memory may run out.
     except Exception:
         return None
-    return sums if all(one.is_finite for one in sums) else None
+    return found if found.is_finite else None
 
 
 def _sums(
     loops: TrainingLoops,
     config: TrainingConfig,
-    samples: list[Any],
+    batches: Iterator[Any],
     state: State,
     in_double: bool = False,
 ) -> _Computed:
+    """Return mean loss and summed gradients of the batches of one step."""
     setup = replace(loops, loaded=replace(loops.loaded, config=config)).setup(state)
-    batches = _collated(loops, config, samples)
     if in_double:
         setup.model.double()
         batches = (map_leaves(doubled, batch) for batch in batches)
@@ -234,7 +234,8 @@ def _compared(loops: TrainingLoops, task: Gate) -> TrialOutcome:
     used = list(map(store.put_batch, itertools.islice(plain.batches(), trajectory.STEPS)))
     reference = _in_single(plain, used)
     if task.in_double:
-        exact = _compute_in_double(plain, used[0], reference.state)
+        single = plain.loaded.config.replace(accumulation_steps=1)
+        exact = _exact(plain, single, iter((used[0](),)), reference.state)
         reference = replace(reference, in_double=exact)
     end = trajectory.steps(plain.setup(reference.state), used, seed, store)
     loaded.settings.apply_to_process()
@@ -321,23 +322,6 @@ def _backward(
     computed = _Computed(float(loss.detach()), store.put_all(gradients))
     setup.model.zero_grad(set_to_none=True)
     return computed
-
-
-def _compute_in_double(
-    loops: TrainingLoops, load: trajectory.Load, state: State
-) -> _Computed | None:
-    """Return loss and gradients in float64, without autocast; None if that does not work."""
-    config = loops.loaded.config.replace(amp_dtype=None)
-    try:
-        exact = replace(loops, loaded=replace(loops.loaded, config=config)).setup(state)
-        exact.model.double()
-        with double_by_default():
-            batch = map_leaves(doubled, exact.transfer(load()))
-            computed = _backward(exact, batch, loops.loaded.job.seed, loops.store)
-    # Code that was not written for float64 may raise anything; memory may run out.
-    except Exception:
-        return None
-    return computed if computed.is_finite else None
 
 
 def _update(

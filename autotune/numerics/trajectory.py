@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -74,23 +75,11 @@ class DiskStore:
         return torch.empty_strided(shape, stride, dtype=dtype).copy_(dense)
 
 
-class _Stored(Mapping[str, Any]):
-    """A mapping that loads a value each time it is read."""
-
-    def __init__(self, loads: Mapping[str, Load]) -> None:
-        self._loads = loads
+class _Stored(UserDict[str, Any]):
+    """A mapping of `Load`s that loads a value each time it is read."""
 
     def __getitem__(self, name: str) -> Any:
-        return self._loads[name]()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._loads
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._loads)
-
-    def __len__(self) -> int:
-        return len(self._loads)
+        return self.data[name]()
 
 
 def _is_plain(leaf: Any) -> bool:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -296,10 +296,8 @@ class RunningChild:
         for log in self._files.logs:
             shorten(log, _MOST_BYTES_MEANWHILE)
         is_timed = self._files.phase in TIMED
-        self._meet(self._peak.look((math.inf if limit is None else limit) if is_timed else 0))
-
-    def _meet(self, pids: Sequence[int]) -> None:
-        """Record new processes with their start time, and ended ones: numbers may be reused."""
+        pids = self._peak.look((math.inf if limit is None else limit) if is_timed else 0)
+        # With their start time, because numbers may be reused.
         self._gone += [self._seen.pop(pid) for pid in set(self._seen) - set(pids)]
         for pid in pids:
             if pid not in self._seen:
@@ -318,10 +316,8 @@ def free_shared_memory(pids: Iterable[int], begun: Path) -> None:
     PyTorch creates a file `torch_PID_...` for a tensor, fills it with zeros, and removes its name.
     A DataLoader worker that is killed between the two leaves the file for good.
 
-    Args:
-        pids: the processes that have ended.
-        begun: a file written before they started; older tensors are of others with a reused PID.
-            Without it, nothing is removed.
+    The file `begun` was written before they started; older tensors are of others with a reused PID.
+    Without it, nothing is removed.
     """
     since = begun.stat().st_mtime if begun.exists() else math.inf
     for pid in pids:

@@ -196,10 +196,8 @@ class DeviceRunner:
 def device_locks(names: Iterable[str], check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Lock devices while the block runs; wait while another process has one of the locks.
 
-    Args:
-        names: names from `Device.locks`.
-        check: called about five times a second while waiting; an error that it raises ends the
-            wait.
+    The names are from `Device.locks`. `check` is called about five times a second while waiting; an
+    error that it raises ends the wait.
     """
     with ExitStack() as held:
         for name in names:

@@ -160,8 +160,11 @@ def outcome_of_ranks(files: TrialFolder, found: TrialOutcome | None) -> TrialOut
     for rank, code in codes.items():
         # A library may abort for a lost connection; nothing else kills a rank for another's fault.
         is_cause = code != -signal.SIGABRT or only_lost_peers
+        if -code == signal.SIGBUS:
+            return outcome.OutOfMemory("shared", f"rank {rank}: bus error: /dev/shm is full")
         if code < 0 and -code != signal.SIGTERM and is_cause:
-            return _killed(files.of_rank(rank), -code)
+            log = _log(files.of_rank(rank))
+            return Crashed(f"rank {rank} was killed by {signal_name(-code)}; {log}")
     untold = codes.keys() | ({one.rank for one in (files, *files.others)} if told else set())
     untold -= {one.rank for one in told}
     if untold and only_lost_peers:
@@ -183,12 +186,6 @@ def _told(files: TrialFolder) -> dict[TrialFolder, Failure]:
     outcomes = {one: outcome.outcome_from_json(read_some(one.outcome)) for one in found}
     failed = {one: out for one, out in outcomes.items() if not isinstance(out, outcome.Answer)}
     return {one: outcome.as_failure(out) for one, out in failed.items()}
-
-
-def _killed(rank: TrialFolder, number: int) -> Failure:
-    if number == signal.SIGBUS:
-        return outcome.OutOfMemory("shared", f"rank {rank.rank}: bus error: /dev/shm is full")
-    return Crashed(f"rank {rank.rank} was killed by {signal_name(number)}; {_log(rank)}")
 
 
 def _log(rank: TrialFolder) -> str:

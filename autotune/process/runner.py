@@ -127,7 +127,13 @@ class SubprocessRunner:
         files = TrialFolder(folder.resolve())
         make_private(files.path)
         files.remove_earlier()
-        job = _with_places(job, files, self._keep(files))
+        keep = self._keep(files)
+
+        def placed(script: Script) -> Script:
+            workdir = None if script.workdir is None else str(files.workdir_in(script.workdir))
+            return replace(script, keep=keep, workdir=workdir)
+
+        job = job.calling(placed)
         write_atomically(files.job, job_to_json(job))
         try:
             outcome = self._watched(job, files)
@@ -174,7 +180,11 @@ class SubprocessRunner:
             outcome = OutOfMemory("host", f"{outcome.detail} by the kernel", child.peak_bytes)
         if isinstance(outcome, OutOfMemory) and files.phase in (EVALUATION, NUMERICS_CHECK):
             return replace(outcome, during=files.phase)
-        return _with_tree_memory(outcome, job, child.peak_bytes)
+        if isinstance(outcome, Measured) and job.device == "cpu":
+            # The child has not looked at the time before its blocks.
+            peak = max(outcome.measurement.peak_memory_bytes, child.peak_bytes)
+            return Measured(replace(outcome.measurement, peak_memory_bytes=peak))
+        return outcome
 
     def _end(self, child: RunningChild, files: TrialFolder, hosts: frozenset[int]) -> None:
         """End all processes of a child, these hosts excepted, and shorten its logs."""
@@ -237,24 +247,6 @@ class SubprocessRunner:
         if job.host is None:
             return "asked for"
         return self._why_fresh or self._hosts.why_not_forked(job)
-
-
-def _with_places(job: Job, files: TrialFolder, keep: Keep | None) -> Job:
-    """Return the job with the folders of its script: a new one to run in, and one to keep files."""
-
-    def placed(script: Script) -> Script:
-        workdir = None if script.workdir is None else str(files.workdir_in(script.workdir))
-        return replace(script, keep=keep, workdir=workdir)
-
-    return job.calling(placed)
-
-
-def _with_tree_memory(outcome: TrialOutcome, job: Job, peak_bytes: int) -> TrialOutcome:
-    """Raise the peak memory on CPU to the parent's, which includes the time before the blocks."""
-    if not isinstance(outcome, Measured) or job.device != "cpu":
-        return outcome
-    own = outcome.measurement.peak_memory_bytes
-    return Measured(replace(outcome.measurement, peak_memory_bytes=max(own, peak_bytes)))
 
 
 class Forked:
@@ -455,8 +447,8 @@ class Hosts:
 
     def building(self, job: Job, files: TrialFolder) -> Building | None:
         """Let the job's host build the dataset; return None if there is nothing to build."""
-        has_dataset = job.model_path is not None and job.script is None
-        wanted = _dataset_of(job) if has_dataset and not self.why_not_shared(job) else None
+        is_shared = job.builds_dataset and not self.why_not_shared(job)
+        wanted = _dataset_of(job) if is_shared else None
         if job.host != self._name:
             self.close()
         self._name, host = job.host, self._hosts.get(_environ_of(job))

@@ -19,7 +19,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -127,7 +127,7 @@ class WrittenFiles:
         if (place := self._counting(path)) is None:
             return
         if not is_moved:
-            self._keeping(place, KeptFiles.keep_entry)
+            self._keeping(place, _files_below(Path(place)))
         if self._was_there(place):
             self.deleted[place] = None
 
@@ -142,9 +142,10 @@ class WrittenFiles:
             return
         self._keep_promise(place)
         if is_replaced:
-            self._keeping(place, KeptFiles.keep_entry)
-        else:
-            self._keeping(place, partial(KeptFiles.keep_content, is_emptied=is_emptied))
+            self._keeping(place, _files_below(Path(place)))
+        else:  # of a link, what it names
+            most_bytes = None if is_emptied else _MOST_BYTES_IN_PLACE
+            self._keeping(place, [Path(place).resolve()], most_bytes)
         if not self._is_temporary(place):
             self.folders[os.path.dirname(place)] = None  # noqa: PTH120 - it stays text
         if not os.path.lexists(place):
@@ -157,13 +158,14 @@ class WrittenFiles:
         if folder in self.promised and not os.path.lexists(folder):
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
 
-    def _keeping(self, place: str, keep: Callable[[KeptFiles, str], None]) -> None:
+    def _keeping(self, place: str, paths: Iterable[Path], most_bytes: int | None = None) -> None:
         """Keep what is there; end the process before it is lost."""
         if self._kept is None:
             return
         self._busy.is_keeping = True
         try:
-            keep(self._kept, place)
+            for path in paths:
+                self._kept.keep(path, most_bytes)
         except Exception as error:
             why = getattr(error, "strerror", None) or repr(error)
             self._refuse(_NOT_KEPT.format(place=place, why=why))
@@ -182,7 +184,9 @@ class WrittenFiles:
         if not os.path.lexists(place):
             self.writes(place)
             return
-        self._keeping(place, KeptFiles.keep_database)
+        # The copy is of two moments if another program writes meanwhile. It is made once: closing a
+        # database that this process has open elsewhere would drop SQLite's locks.
+        self._keeping(place, _database_files(place), _MOST_BYTES_IN_PLACE)
         if self._was_there(place):
             self._databases.setdefault(place, _changed_at(place))
 
@@ -230,10 +234,7 @@ def _changed_at(place: str) -> float:
 
 
 class KeptFiles:
-    """A folder of kept files, each below its own path; `NAME~2` is another one of that name.
-
-    The methods raise an OSError if a file cannot be kept.
-    """
+    """A folder of kept files, each below its own path; `NAME~2` is another one of that name."""
 
     def __init__(self, keep: Keep) -> None:
         self._folder, self._since = Path(keep.folder), keep.since
@@ -243,29 +244,14 @@ class KeptFiles:
         """The folder, or empty text if there is none yet, as nothing had to be kept."""
         return str(self._folder) if self._folder.is_dir() else ""
 
-    def keep_content(self, place: str, is_emptied: bool) -> None:
-        """Keep a file, or what a link names, whose content is about to change.
+    def keep(self, path: Path, most_bytes: int | None = None) -> None:
+        """Copy a file or link, unless a run of the script wrote it or it is kept already.
 
-        `is_emptied` is False if it is changed in place or appended to.
+        Larger files than `most_bytes` are not kept.
+
+        Raises:
+            OSError: it cannot be kept.
         """
-        self._keep(Path(place).resolve(), None if is_emptied else _MOST_BYTES_IN_PLACE)
-
-    def keep_entry(self, place: str) -> None:
-        """Keep a file or link, or all of a folder, that is about to be deleted or replaced."""
-        for path in _files_below(Path(place)):
-            self._keep(path)
-
-    def keep_database(self, place: str) -> None:
-        """Keep an SQLite database, and what SQLite writes beside it, as before a change in place.
-
-        The copy is of two moments if another program writes meanwhile. It is made once: to close a
-        database that this process has open elsewhere would drop SQLite's locks.
-        """
-        for path in _database_files(place):
-            self.keep_content(str(path), is_emptied=False)
-
-    def _keep(self, path: Path, most_bytes: int | None = None) -> None:
-        """Copy a file or link, unless a run of the script wrote it or it is kept already."""
         with suppress(FileNotFoundError):  # another process of the script was faster
             found = path.lstat()
             is_kind = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)

@@ -27,23 +27,9 @@ from autotune.knobs.model import mentions_attention
 from autotune.knobs.ranks import RANK_KNOBS
 from autotune.knobs.torch_private import compiled_call, set_compiled_call
 from autotune.process.common.imports import replace
+from autotune.scripting import wrappers
 from autotune.scripting.loaders import LOADER_KNOBS, TrainingLoaders
 from autotune.scripting.observed_training import ModelCalls, ObservedTraining, Stepper, Steps
-from autotune.scripting.wrappers import (
-    NO_DDP,
-    Wrappings,
-    change_compilation,
-    change_optimizers,
-    counted,
-    ddp_in,
-    is_eager,
-    keep,
-    or_eager,
-    under_autocast,
-    watch_autocast,
-    within,
-    within_ddp,
-)
 from autotune.training.apply_settings import Settings
 from autotune.values.outcome import SETTLED_STEP
 
@@ -99,7 +85,7 @@ class Interposition:
         self.loaders = TrainingLoaders(self.config, self.asked, self.observed, self.fail)
         self.loaders.may_fall_back = not self.is_trial
         parts = (self._lay_out, self.fail, self._replaces)
-        self.wrappings = Wrappings(self.config, self.asked, *parts)
+        self.wrappings = wrappers.Wrappings(self.config, self.asked, *parts)
 
     def install(self) -> None:
         """Set up the hooks and apply the process-wide settings, just after torch was imported."""
@@ -108,15 +94,19 @@ class Interposition:
                 KNOBS[name].on_process(self.config[name])
         for name in (name for name in _PROCESS if self._replaces(name)):
             with self._guarded(name):
-                keep(KNOBS[name])
+                wrappers.keep(KNOBS[name])
         with self._guarded(*LOADER_KNOBS):
             self.loaders.watch()
         with self._guarded("optimizer_impl"):
             replaces = self._replaces("optimizer_impl")
             if replaces or self._wants("optimizer_impl"):
-                change_optimizers(self._settings.optimizer_kwargs(), replaces, self.fail)
+                wrappers.change_optimizers(self._settings.optimizer_kwargs(), replaces, self.fail)
         with self._guarded(*ARGUMENTS):
-            self._change_compilation()
+            names = filter(self._replaces, ARGUMENTS)
+            changed = {ARGUMENTS[name]: self.config[name] for name in names}
+            if changed and self.own["compile_mode"] is not None:  # the script compiles by itself
+                failed = partial(self.fail, "compile_mode")
+                wrappers.change_compilation(changed, None if self.is_trial else failed)
         with self._guarded(*(knob.name for knob in RANK_KNOBS)):
             self.wrappings.watch(self.observed)
         with self._guarded(*_MODEL):
@@ -150,13 +140,6 @@ class Interposition:
             for name in self.asked.intersection(names) or names[:1]:
                 self.fail(name, error)
 
-    def _change_compilation(self) -> None:
-        """Let a script that compiles its model do so with other arguments."""
-        changed = {ARGUMENTS[name]: self.config[name] for name in filter(self._replaces, ARGUMENTS)}
-        if changed and self.own["compile_mode"] is not None:
-            failed = partial(self.fail, "compile_mode")
-            change_compilation(changed, None if self.is_trial else failed)
-
     def _watch_models(self) -> None:
         """Observe which modules the script calls directly, compiled ones included."""
         hook = nn.modules.module.register_module_forward_pre_hook(self._before_forward)
@@ -181,7 +164,7 @@ class Interposition:
         """See in which format the script's own autocast runs, and replace it if asked for."""
         is_replaced = self._replaces("amp_dtype") and self.own["amp_dtype"] is not None
         saw = partial(setattr, self.observed, "autocast_dtype")
-        undo = watch_autocast(saw, is_replaced, self.config["amp_dtype"])
+        undo = wrappers.watch_autocast(saw, is_replaced, self.config["amp_dtype"])
         if not is_replaced:
             self._restores.append(undo)
 
@@ -195,20 +178,17 @@ class Interposition:
             if module not in self._inside:
                 if not any(weight.requires_grad for weight in module.parameters()):
                     return
-                self._meet(module)
+                self._inside.update(module.modules())
+                if not self._models:
+                    self.observed.model = wrappers.within_ddp(module)
+                self._models[module] = None
+                self._lay_out(module)
             if module in self._models:
                 self._called[module] = None
                 self.calls.called(given)
                 device = next(weight.device.type for weight in module.parameters())
                 if torch.is_autocast_enabled(device):
                     self.observed.autocast_dtype = torch.get_autocast_dtype(device)
-
-    def _meet(self, module: nn.Module) -> None:
-        self._inside.update(module.modules())
-        if not self._models:
-            self.observed.model = within_ddp(module)
-        self._models[module] = None
-        self._lay_out(module)
 
     def _lay_out(self, module: nn.Module) -> None:
         """Set the memory layout before the first step, so that the optimizer's state has it."""
@@ -245,9 +225,9 @@ class Interposition:
         for restore in self._restores:
             restore()
         called = self._trained()
-        models = list(map(within_ddp, called))
+        models = list(map(wrappers.within_ddp, called))
         if models:
-            self.observed.models, self.observed.ddp = models, ddp_in(called[0])
+            self.observed.models, self.observed.ddp = models, wrappers.ddp_in(called[0])
         else:
             for name in self.asked.intersection(_MODEL):
                 self.failed.setdefault(name, _NO_MODEL)
@@ -259,17 +239,17 @@ class Interposition:
                 saw = partial(setattr, self.observed, "autocast_dtype")
                 for model in models:
                     failed = partial(self.fail, "amp_dtype")
-                    under_autocast(model, self._settings.autocast, saw, failed)
+                    wrappers.under_autocast(model, self._settings.autocast, saw, failed)
         if self._wants("sdpa_backend"):
             with self._guarded("sdpa_backend"):
                 # The first calls show which kernel of attention runs.
                 kernel, value = KNOBS["sdpa_backend"], self.config["sdpa_backend"]
                 for model in models:
                     if mentions_attention(model, ()):
-                        within(model, partial(kernel.forward_context, value, ""))
+                        wrappers.within(model, partial(kernel.forward_context, value, ""))
         if self._counts_samples and not self.loaders.gave:
             for model in called:
-                counted(model, self.calls)
+                wrappers.counted(model, self.calls)
 
     def _replaces(self, name: str) -> bool:
         """Return True if another value than the script's own is to be applied."""
@@ -282,11 +262,10 @@ class Interposition:
         return name in self.asked and bool(self.config[name])
 
     def _compile(self, models: Iterable[nn.Module]) -> None:
-        for model in filter(is_eager, models):
+        for model in filter(wrappers.is_eager, models):
             compiled(model, self.config.as_dict())
-            if not self.is_trial:
-                for module in compiled_modules(model):
-                    or_eager(module, partial(self.fail, "compile_mode"))
+            for module in [] if self.is_trial else compiled_modules(model):
+                wrappers.or_eager(module, partial(self.fail, "compile_mode"))
 
     def note(self, names: Iterable[str]) -> None:
         """Record the present values of these knobs, as far as they can be read."""
@@ -307,7 +286,7 @@ class Interposition:
             if knob.name in self.failed or not self._is_to_be_read(knob):
                 continue
             if knob in RANK_KNOBS and self.observed.ddp is None and wanted != knob.default:
-                self.failed[knob.name] = NO_DDP
+                self.failed[knob.name] = wrappers.NO_DDP
                 continue
             try:
                 values = [self.observed.read(knob)]

@@ -100,7 +100,7 @@ class TrainingLoaders:
         self._last_size = 0
         self._of: WeakKeyDictionary[Any, ref[DataLoader[Any]]] = WeakKeyDictionary()
         self._before: WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = WeakKeyDictionary()
-        self._iterator: Callable[[], Any] = _nothing
+        self._iterator: Callable[[], Any] = lambda: None
         """Reference to the iterator of the last batch."""
         self._feeds: ref[DataLoader[Any]] | None = None
         """The loader of that iterator, if it is one of torch's."""
@@ -211,9 +211,16 @@ class TrainingLoaders:
     def _give(self, loader: DataLoader[Any]) -> dict[str, Any]:
         """Apply the settings to a loader that may be a training loader; return what changed."""
         try:
-            self._let_go_of_outdated(loader)
+            if loader in self._staying and self._staying[loader] != _state_of_data(loader):
+                # Workers that persist by our setting would not see that the dataset has changed.
+                self._changes = True
+                del self._staying[loader]
+                vars(loader).update(persistent_workers=False, _iterator=None)
+                _, self.refused = self._settings_for(loader)
             persists = torch_private.has_iterator(loader)  # its workers run already
-            if persists or self._gave_up or not self._may_train(loader):
+            # After the first step, other loaders are those of evaluations.
+            may_train = self._feeding is None or self._is_training(loader)
+            if persists or self._gave_up or not (may_train and torch.is_grad_enabled()):
                 return {}
             self._observed.meet(loader)
             given, refused = self._settings_for(loader)
@@ -237,18 +244,6 @@ class TrainingLoaders:
         self._take_back(loader)
         for name in names:
             self._fail(name, error)
-
-    def _let_go_of_outdated(self, loader: DataLoader[Any]) -> None:
-        """End workers that persist by our setting if the script has changed its dataset since."""
-        if loader in self._staying and self._staying[loader] != _state_of_data(loader):
-            self._changes = True
-            del self._staying[loader]
-            vars(loader).update(persistent_workers=False, _iterator=None)
-            _, self.refused = self._settings_for(loader)
-
-    def _may_train(self, loader: DataLoader[Any]) -> bool:
-        """Return False for an evaluation's loader, as far as that is known."""
-        return torch.is_grad_enabled() and (self._feeding is None or self._is_training(loader))
 
     def _is_training(self, loader: DataLoader[Any]) -> bool:
         return loader in self._known or self._calls.get(loader) in self._training
@@ -282,10 +277,6 @@ class TrainingLoaders:
         hooks = (KNOBS[n].loader_kwargs(self._config[n]) for n in names if n not in refused)
         given = {name: value for kwargs in hooks for name, value in kwargs.items()}
         return given, refused
-
-
-def _nothing() -> None:
-    """Stand for a reference whose object is gone."""
 
 
 def _obstacle(loader: DataLoader[Any], own: int) -> str | None:
@@ -388,7 +379,7 @@ class BatchStream(Batches):
         self._reads: DataLoader[Any] | None = None
         """The loader of `_read`."""
         # The last iteration, with steps and backward passes, boundaries, and counts as it began.
-        self._begun_last: tuple[Any, int, int, dict[str, Any]] | None = None
+        self._begun_last: tuple[Any, tuple[int, int], int, dict[str, Any]] | None = None
         self._taken_ahead = (0, 0)
         """A batch that the loop has taken before it trains on it, as accelerate's do, and its
         samples. It counts with the step that trains on it."""
@@ -504,7 +495,8 @@ class BatchStream(Batches):
         if loader is self.loader:
             self._stand_still_until(start)
         counts = {name: vars(self)[name] for name in _COUNTS}
-        self._begun_last = (iterator, self._progress, len(self.boundary_seconds), counts)
+        progress = self.steps, self.calls.backwards
+        self._begun_last = (iterator, progress, len(self.boundary_seconds), counts)
         if loader is not self.loader:
             self._elsewhere = True
             return
@@ -561,14 +553,10 @@ class BatchStream(Batches):
             self._closing, self._has_ended = self._last - start, True
             self.epoch_batches = self._batches_in_epoch
 
-    @property
-    def _progress(self) -> int:
-        return self.steps + self.calls.backwards
-
     def _undo_evaluation(self) -> None:
         """Leave out the last iteration, with its time, if nothing was trained since it began."""
         begun, self._begun_last = self._begun_last, None
-        if begun is None or begun[1] != self._progress:
+        if begun is None or begun[1] != (self.steps, self.calls.backwards):
             return
         del self.boundary_seconds[begun[2] :]
         vars(self).update(begun[3])

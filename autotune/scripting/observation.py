@@ -135,9 +135,7 @@ class Observation:
             fixed=fixed,
             own=tuple(name for name in own if name not in fixed),
             scales=self._losses.recorder.scales,
-            workload=replace(
-                self._facts(settings), collections=collections, comm_dtypes=self._comm_dtypes()
-            ),
+            workload=self._facts(settings, collections),
             processes=world.size,
             # None if the script has left it as it was.
             visible_devices=None if cuda == at_start("CUDA_VISIBLE_DEVICES") else cuda,
@@ -178,7 +176,12 @@ class Observation:
             if isinstance(self._loader_dataset(), IterableDataset):
                 fixed["num_workers"] = STREAM
         else:
-            fixed |= dict.fromkeys(LOADER_KNOBS, _unfed())
+            own = {type(it) for it in gc.get_objects() if issubclass(type(it), DataLoader)}
+            kinds = sorted(
+                kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__
+            )
+            why = _OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER
+            fixed |= dict.fromkeys(LOADER_KNOBS, why)
         if not self._stream.counts_samples:
             fixed["batch_size"] = _NO_SAMPLES
         if self._observed.is_updated_by_hand:
@@ -214,10 +217,14 @@ class Observation:
     def _parts(self) -> Iterator[nn.Module]:
         return (part for model in self._observed.models for part in model.modules())
 
-    def _facts(self, settings: dict[str, Value]) -> WorkloadFacts:
+    def _facts(self, settings: dict[str, Value], collections: float) -> WorkloadFacts:
         job, models = self._trial.job, self._observed.models
         assert job.model_path is not None and job.script is not None  # noqa: PT018
-        path = Path(job.model_path)
+        path, formats = Path(job.model_path), None
+        if not self._trial.world.is_alone:
+            with self._interposition.stepping.aside():
+                formats = () if self._observed.ddp is None else comm_dtypes(self._observed.device)
+        is_by_hand = self._observed.is_updated_by_hand
         dataset, weights = self._loader_dataset(), self._observed.parameters
         sized = hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset)
         return WorkloadFacts(
@@ -232,21 +239,11 @@ class Observation:
             local_modules=own_modules(path, import_folder(path, job.script.module)),
             repeated_blocks=any(repeated_blocks(model) for model in models[:1]),
             attention=any(mentions_attention(model, [path]) for model in models),
-            equal_groups=self._has_equal_groups(),
+            equal_groups=not is_by_hand and has_equal_groups(self._observed.optimizer),
             fills_memory=fills_memory(),
+            collections=collections,
+            comm_dtypes=formats,
         )
-
-    def _comm_dtypes(self) -> tuple[str, ...] | None:
-        """Return the formats in which processes can exchange gradients; None for one process."""
-        if self._trial.world.is_alone:
-            return None
-        with self._interposition.stepping.aside():
-            return () if self._observed.ddp is None else comm_dtypes(self._observed.device)
-
-    def _has_equal_groups(self) -> bool:
-        if self._observed.is_updated_by_hand:
-            return False
-        return has_equal_groups(self._observed.optimizer)
 
     def _loader_dataset(self) -> Any:
         loader = self._stream.loader
@@ -256,10 +253,3 @@ class Observation:
 def timed_steps(step_seconds: float) -> int:
     """Return the steps over which the speed is measured, where one has taken so many seconds."""
     return max(_FEWEST, min(_STEPS, int(_LONG_SECONDS / max(step_seconds, 1e-9))))
-
-
-def _unfed() -> str:
-    """Return why no loader's settings can be applied."""
-    own = {type(thing) for thing in gc.get_objects() if issubclass(type(thing), DataLoader)}
-    kinds = sorted(kind.__name__ for kind in own if kind.__iter__ is not DataLoader.__iter__)
-    return _OWN_ITERATOR.format(kind=kinds[0]) if kinds else NO_LOADER

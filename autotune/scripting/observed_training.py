@@ -291,7 +291,11 @@ class Steps:
         def build(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
             original(*args, **kwargs)
             if not self._optimizer_built:
-                self._watch_optimizers()
+                self._optimizer_built = True
+                # Not compiled with a step that the script compiles.
+                apart: Callable[..., Any] = torch.compiler.disable
+                register_optimizer_step_pre_hook(apart(self._before_optimizer))
+                register_optimizer_step_post_hook(apart(self._after_optimizer))
 
         replace(Optimizer, "__init__", build)
         replace(torch.autograd, "backward", self._backward)
@@ -304,13 +308,6 @@ class Steps:
             yield
         finally:
             self._depth -= 1
-
-    def _watch_optimizers(self) -> None:
-        """Register the hooks, which are not compiled with a step that the script compiles."""
-        self._optimizer_built = True
-        apart: Callable[..., Any] = torch.compiler.disable
-        register_optimizer_step_pre_hook(apart(self._before_optimizer))
-        register_optimizer_step_post_hook(apart(self._after_optimizer))
 
     def _backward(
         self, original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any
@@ -371,7 +368,8 @@ class ModelCalls:
         """Record a call in training with these arguments."""
         self._are_seen = self._is_called = True
         if self._evaluated is not None:
-            self._leave_out()
+            self.aside_seconds += self._evaluated[1] - self._evaluated[0]
+            self._evaluated = None
         if not self._is_first:
             return
         given = tuple(arguments)
@@ -390,11 +388,6 @@ class ModelCalls:
             return
         first = start if self._evaluated is None else self._evaluated[0]
         self._evaluated = (first, time.perf_counter())
-
-    def _leave_out(self) -> None:
-        assert self._evaluated is not None
-        self.aside_seconds += self._evaluated[1] - self._evaluated[0]
-        self._evaluated = None
 
     def passed(self, in_closure: bool) -> None:
         """Record a backward pass.

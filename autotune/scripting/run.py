@@ -109,16 +109,19 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
 
     `interposition` is None if the script never imported torch.
     """
-    if interposition is None:
-        yield f"{_without_torch(plan)}: the script did not import torch"
+    if interposition is None:  # variables and its own flags reach it all the same
+        names = [plan.setting(n) for n in plan.told if knob_named(n).environ(plan.settings[n])]
+        names += [f"{plan.setting(name)} (by {flag})" for name, flag in plan.by_flag.items()]
+        applied = f"applied: {', '.join(names)}, and nothing else"
+        yield f"{applied if names else 'nothing was applied'}: the script did not import torch"
         return
     overridden, failed = interposition.overridden(), interposition.failed
     if interposition.steps == 0 and interposition.observed.batch_size is None:
         failed = dict.fromkeys(failed, "the script ended before its first step of training")
     fine = [n for n in (*plan.told, *plan.by_flag) if n not in overridden and n not in failed]
     by = {name: f" (by {flag})" for name, flag in plan.by_flag.items()}
-    applied = [f"{plan.setting(name)}{by.get(name, '')}" for name in fine]
-    yield f"applied: {', '.join(applied) or _DEFAULTS}"
+    names = [f"{plan.setting(name)}{by.get(name, '')}" for name in fine]
+    yield f"applied: {', '.join(names) or _DEFAULTS}"
     by_flag = {name: f"{plan.setting(name)} by {flag}" for name, flag in plan.by_flag.items()}
     for name, (wanted, found) in overridden.items():
         if name in by_flag:
@@ -133,14 +136,6 @@ def lines(plan: Plan, interposition: Interposition | None) -> Iterator[str]:
     is_told = plan.setting("batch_size") in plan.withheld
     if "batch_size" not in plan.by_flag and not is_told and own not in (None, wanted):
         yield f"batch_size={own} is the script's own; the result was measured with {wanted}"
-
-
-def _without_torch(plan: Plan) -> str:
-    """Return what reaches a script without torch: variables and its own flags."""
-    settings = plan.settings
-    found = [plan.setting(n) for n in plan.told if knob_named(n).environ(settings[n])]
-    found += [f"{plan.setting(name)} (by {flag})" for name, flag in plan.by_flag.items()]
-    return f"applied: {', '.join(found)}, and nothing else" if found else "nothing was applied"
 
 
 class Calls:

@@ -126,9 +126,7 @@ def is_heavy(name: str) -> bool:
     """Return whether an operator may compute much more than one operation an element.
 
     Some that do not are among them; a step that uses one and has no formula for it is not counted.
-
-    Args:
-        name: namespace.name.overload, as in aten.mkldnn_rnn_layer.default.
+    A name is namespace.name.overload, as in aten.mkldnn_rnn_layer.default.
     """
     words = _words(name)
     if name.partition(".")[0] not in _OWN or _is_convolution(words):
@@ -173,11 +171,8 @@ def matmul_rate(device: torch.device, number_format: str) -> float | None:
     """Return the FLOP/s of the fastest matrix product; None if the format has none here.
 
     The best of several blocks and sizes counts, because it is what the device can reach. Memory for
-    three matrices suffices; larger ones are left out if there is none.
-
-    Args:
-        device: the device that multiplies; on a CPU with the threads of the process.
-        number_format: as `count_flops` returns it.
+    three matrices suffices; larger ones are left out if there is none. A CPU multiplies with the
+    threads of the process. The format is one of `count_flops`.
     """
     inner = _INNER.get(number_format)
     dtype = torch.float32 if inner else getattr(torch, number_format)

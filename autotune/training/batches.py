@@ -78,13 +78,9 @@ class Batches:
         synchronize: Synchronize,
         per_step: int = 1,
     ) -> None:
-        """Begin the first epoch.
+        """Begin the first epoch; `loader` gives the batches of one each time that it is iterated.
 
-        Args:
-            loader: what gives the batches of an epoch, each time that it is iterated.
-            clock: seconds.
-            synchronize: waits until the device has done its work.
-            per_step: batches of an optimizer step.
+        An optimizer step takes `per_step` of them.
         """
         self._per_step = per_step
         self.loader: Any = loader
@@ -223,7 +219,8 @@ def boundaries(batches: Batches, seconds_per_sample: float) -> tuple[float, ...]
     return tuple(epochs.boundary_seconds)
 
 
-# Attribute of torch's iterators: looked up twice for each batch, where a dictionary costs more.
+# Attribute of torch's iterators: an epoch, and the samples of its batches that are not given yet.
+# It is looked up twice for each batch, where a dictionary costs more.
 _ASKED = "_asked_by_autotune"
 
 
@@ -242,8 +239,8 @@ class BatchSizes:
 
     def given(self, iterator: Any) -> None:
         """Record that an iterator gave a batch."""
-        asked = getattr(iterator, _ASKED, None)
-        self.last = asked.sizes.popleft() if asked is not None and asked.sizes else 0
+        _, sizes = getattr(iterator, _ASKED, (None, None))
+        self.last = sizes.popleft() if sizes else 0
 
     def of(self, batch: Any, loader: DataLoader[Any] | None = None) -> int:
         """Return the samples of the batch that was given last, by `loader` if that is known."""
@@ -254,20 +251,12 @@ class BatchSizes:
 
     def note(self, iterator: Any, epoch: object, index: Any, is_batch: bool) -> None:
         """Record the indices of a batch, or one index, that an iterator asked for."""
-        asked = getattr(iterator, _ASKED, None)
-        if asked is None or asked.epoch is not epoch:
-            asked = _Asked(epoch)
-            setattr(iterator, _ASKED, asked)
+        known, sizes = getattr(iterator, _ASKED, (None, deque[int]()))
+        if known is not epoch:
+            sizes = deque[int]()
+            setattr(iterator, _ASKED, (epoch, sizes))
         is_counted = (is_batch or isinstance(index, list)) and hasattr(index, "__len__")
-        asked.sizes.append(len(index) if is_counted else 0)
-
-
-class _Asked:
-    """Samples of the batches of one epoch that were asked for and are not given yet."""
-
-    def __init__(self, epoch: object) -> None:
-        self.epoch = epoch
-        self.sizes: deque[int] = deque()
+        sizes.append(len(index) if is_counted else 0)
 
 
 def samples_in(batch: Any) -> int:

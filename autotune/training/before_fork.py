@@ -82,7 +82,10 @@ class Traces:
 
     def obstacle(self, who: str) -> str | None:
         """Return why a fork would differ from a process that ran the code itself, or None."""
-        _end_progress_monitors()
+        for thread in threading.enumerate():
+            if type(thread).__module__ == "tqdm._monitor":  # the next progress bar starts another
+                with suppress(Exception):
+                    thread.exit()  # type: ignore[attr-defined]
         if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
             return f"{who} changed what happens when a child process ends"
         for child in psutil.Process().children():
@@ -107,14 +110,6 @@ class Traces:
             for number, target in _open_files().items()
             if self._files.get(number) != target and target not in mapped and _is_shared(number)
         )
-
-
-def _end_progress_monitors() -> None:
-    """End tqdm's monitor threads; tqdm starts a new one with the next progress bar."""
-    for thread in threading.enumerate():
-        if type(thread).__module__ == "tqdm._monitor":
-            with suppress(Exception):
-                thread.exit()  # type: ignore[attr-defined]
 
 
 def _open_files() -> dict[int, str]:

@@ -50,11 +50,11 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     assert isinstance(job.task, Inspect)
     if job.task.visible_devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.task.visible_devices
+    if job.model_path is None:
+        return _described(job)
     if prepared:
         torch.set_num_threads(prepared.default_threads)
         found = _described(job)
-        if job.model_path is None:
-            return found
         workload = prepared.take_over().as_today(job.task.baseline)
         facts = describe_workload(workload, prepared.own_settings)
         return replace(
@@ -64,8 +64,6 @@ def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
             dataset_seconds=prepared.dataset_seconds,
             is_shared=True,
         )
-    if job.model_path is None:
-        return _described(job)
     before, start = process_settings(), time.perf_counter()
     workload = load_workload(Path(job.model_path)).as_today(job.task.baseline)
     after, import_seconds = process_settings(), time.perf_counter() - start
@@ -268,21 +266,17 @@ def _matmul_precisions(device: str) -> tuple[str, ...]:
 
 
 def _compile_obstacle(host: Host, device: str) -> str:
+    """Return why nothing can be compiled for the device; "" if it can.
+
+    Triton needs a C compiler when it is first used, to build its link to the driver and a launcher
+    for each kernel. Without a compiler every compile mode would fail.
+    """
     if torch.device(device).type == "cpu":
         if host.compiler is None:
             return "torch.compile needs a C++ compiler on CPU; none was found (install g++)"
         if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
             return "torch.compile needs Python's headers on CPU; Python.h was not found"
         return ""
-    return _triton_obstacle()
-
-
-def _triton_obstacle() -> str:
-    """Return why Triton cannot compile for the GPU; "" if it can.
-
-    It needs a C compiler when it is first used, to build its link to the driver and a launcher for
-    each kernel. Without a compiler every compile mode would fail.
-    """
     if not has_triton_package():
         return "torch.compile needs Triton on this device; it is not installed"
     if not has_triton():
@@ -291,15 +285,12 @@ def _triton_obstacle() -> str:
         asked = os.environ.get("CC")
         found = "none was found" if asked is None else f"CC={asked} was not found"
         return f"torch.compile needs a C compiler on CUDA, for Triton; {found} (install gcc)"
-    if not (_triton_headers() / "Python.h").exists():
+    # Where Triton looks, which ignores Debian's own scheme.
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+    headers = Path(sysconfig.get_path("include", scheme))
+    if not (headers / "Python.h").exists():
         return (
             "torch.compile needs Python's headers on CUDA, for Triton; Python.h was not found in "
-            f"{_triton_headers()} (install python3-dev)"
+            f"{headers} (install python3-dev)"
         )
     return ""
-
-
-def _triton_headers() -> Path:
-    """Return the folder in which Triton looks for Python.h; it ignores Debian's own scheme."""
-    scheme = sysconfig.get_default_scheme()
-    return Path(sysconfig.get_path("include", scheme.replace("posix_local", "posix_prefix")))

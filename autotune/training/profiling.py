@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import profile, schedule
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autotune.configuration.job import Diagnose, MeasurePlan
@@ -58,12 +58,17 @@ def diagnose(loaded: LoadedJob, task: Diagnose) -> TrialOutcome:
     setup.model.train()
     raw = next(iter(setup.loader))
     batches = itertools.repeat(setup.transfer(raw))  # the same one for each step, without loading
-    compute, exchange = _seconds_of_training(setup, batches, plan), None
+    compute, exchange = _seconds(setup, setup.step, batches, plan, setup.batches_per_step), None
     if setup.ddp is not None:
-        step, each = step_apart(setup), setup.batches_per_step
-        exchange = max(0.0, compute - _seconds(setup, step, batches, plan, each))
+        apart = _seconds(setup, step_apart(setup), batches, plan, setup.batches_per_step)
+        exchange = max(0.0, compute - apart)
+    timer = timer_on(_batches(setup, batches), setup.device, setup.world)
+    each = setup.loader.batch_size or 1
+    stages = stages_of(timer, setup.device, None, each, setup.batches_per_step)
+    phases = drive(stages, partial(setup.step, batches))
+    assert phases is not None
     return replace(
-        _phases(setup, batches),
+        phases,
         compute_seconds=compute,
         processes=setup.world.size,
         exchange_seconds=exchange,
@@ -87,7 +92,7 @@ def _seconds(
 
     Several processes take such steps at the same time, each with batches of its own.
     """
-    batches = Batches(source, time.perf_counter, partial(synchronize, setup.device))
+    batches = _batches(setup, source)
     timer = timer_on(batches, setup.device, setup.world)
 
     def timing() -> StepRequests[tuple[Block, ...]]:
@@ -98,20 +103,8 @@ def _seconds(
     return setup.world.size * seconds_per_sample(drive(timing(), partial(step, batches)))
 
 
-def _seconds_of_training(setup: TrainingSetup, batches: Iterator[Any], plan: MeasurePlan) -> float:
-    """Return the seconds a batch of training steps."""
-    return _seconds(setup, setup.step, batches, plan, setup.batches_per_step)
-
-
-def _phases(setup: TrainingSetup, batches: Iterator[Any]) -> Diagnosed:
-    """Time the phases of a step on these batches, which are there without loading."""
-    source = Batches(batches, time.perf_counter, partial(synchronize, setup.device))
-    timer = timer_on(source, setup.device, setup.world)
-    size, per_step = setup.loader.batch_size or 1, setup.batches_per_step
-    requests = stages_of(timer, setup.device, None, size, per_step)
-    found = drive(requests, partial(setup.step, batches))
-    assert found is not None
-    return found
+def _batches(setup: TrainingSetup, source: Iterable[Any]) -> Batches:
+    return Batches(source, time.perf_counter, partial(synchronize, setup.device))
 
 
 def stages_of(
@@ -124,14 +117,8 @@ def stages_of(
     """Ask for steps and time their phases; None if one cannot be separated from the others.
 
     Each phase is timed within whole steps. On an accelerator, waiting for it before and after a
-    step separates the phases.
-
-    Args:
-        timer: a timer on the clock of the training.
-        device: its device.
-        loader: the loader that feeds training; None if getting batches is a part of computing.
-        batch_size: samples of a batch.
-        batches_per_step: batches of an optimizer step.
+    step separates the phases. Without the loader that feeds training, getting batches is a part of
+    computing.
     """
     begun = list[float]()
 
@@ -228,26 +215,19 @@ def _kernel_seconds(device: torch.device) -> StepRequests[tuple[float, float] | 
     """
     if device.type != "cuda":
         return None
+    # Without its warm-up it would time itself.
+    phases = schedule(wait=1, warmup=2, active=_PROFILED)
     try:
-        profiler = yield from _profiled(device)
+        with profile(schedule=phases) as profiler:
+            for _ in range(3 + _PROFILED):
+                yield 1
+                synchronize(device)
+                profiler.step()
     except RuntimeError:  # a container may lack the rights or the library
         return None
     events = list(profiler.events())
     busy = busy_seconds(events, _PROFILED)
     return None if busy is None else (copy_seconds(events, _PROFILED), busy)
-
-
-def _profiled(device: torch.device) -> StepRequests[Any]:
-    """Ask for steps, and return torch's profiler of some of them."""
-    cuda = [ProfilerActivity.CUDA] if device.type == "cuda" else []
-    # Without its warm-up it would time itself.
-    phases = schedule(wait=1, warmup=2, active=_PROFILED)
-    with profile(activities=[ProfilerActivity.CPU, *cuda], schedule=phases) as profiler:
-        for _ in range(3 + _PROFILED):
-            yield 1
-            synchronize(device)
-            profiler.step()
-    return profiler
 
 
 def busy_seconds(events: Iterable[Any], steps: int) -> float | None:
@@ -289,9 +269,8 @@ def _double(
     config = loaded.config.replace(batch_size=double, num_workers=0, accumulation_steps=1)
     try:
         loader = build_loader(config, loaded.workload, dataset, loaded.job.seed)
-        return _seconds_of_training(
-            setup, itertools.repeat(setup.transfer(next(iter(loader)))), plan
-        )
+        batches = itertools.repeat(setup.transfer(next(iter(loader))))
+        return _seconds(setup, setup.step, batches, plan, setup.batches_per_step)
     except (DatasetTooSmallError, StopIteration, RuntimeError, ValueError, TypeError):
         return None
 
@@ -311,7 +290,7 @@ def _loading(
 
 def _watched(setup: TrainingSetup, seconds: float) -> Profiled:
     """Watch the training with its loader, after some steps to warm up."""
-    batches = Batches(setup.loader, time.perf_counter, partial(synchronize, setup.device))
+    batches = _batches(setup, setup.loader)
     for _ in range(_WARM_UP):
         setup.step(batches)
     watch = Watch(batches, setup.device, setup.world)

@@ -13,21 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    Subset,
-    default_collate,
-)
+from torch.utils import data
 
 from autotune.configuration.job import Probe
 from autotune.knobs.torch_private import set_compiled_call
@@ -53,16 +46,12 @@ class NonFiniteLossError(Exception):
     """The loss became NaN or infinite."""
 
 
-@dataclass(frozen=True)
-class ProbeData:
-    """The data of a probe: the set to train on and, without `evaluate`, the held-out samples."""
-
-    training: Dataset[Any]
-    held_out: Dataset[Any] | None
+HeldOut = data.Dataset[Any] | None
+"""Samples that a probe evaluates on; None if the workload has a function that evaluates."""
 
 
 def probe(
-    setup: TrainingSetup, data: ProbeData, task: Probe, enter_phase: Callable[[str], None]
+    setup: TrainingSetup, held_out: HeldOut, task: Probe, enter_phase: Callable[[str], None]
 ) -> tuple[float, Reached | None]:
     """Train on exactly the task's number of samples, whatever the batch size, or until a loss.
 
@@ -79,9 +68,7 @@ def probe(
     reached = _train(setup, task)
     enter_phase(EVALUATION)
     whole_setup = replace(setup, ddp=None)
-    quality = setup.world.on_first(
-        lambda: _evaluate(whole_setup, data.held_out, task.evaluation_batch)
-    )
+    quality = setup.world.on_first(lambda: _evaluate(whole_setup, held_out, task.evaluation_batch))
     if not math.isfinite(quality):
         metric = "evaluate" if setup.workload.evaluate else "held_out_loss"
         raise NonFiniteLossError(f"{metric} is {quality} after {task.samples} samples")
@@ -127,12 +114,12 @@ def _steps(setup: TrainingSetup, samples: int) -> Iterator[tuple[int, Tensor]]:
         yield left, setup.step(iter((_batch_of(left, setup.loader),)), 1)
 
 
-def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:
+def _batch_of(samples: int, loader: data.DataLoader[Any]) -> Any:
     """Return one batch of `samples` samples, drawn from the dataset as the loader draws them."""
     dataset, generator, sampler = loader.dataset, loader.generator, None
-    if not isinstance(dataset, IterableDataset):
-        sampler = RandomSampler(dataset, num_samples=samples, generator=generator)  # type: ignore[arg-type]
-    single = DataLoader(
+    if not isinstance(dataset, data.IterableDataset):
+        sampler = data.RandomSampler(dataset, num_samples=samples, generator=generator)  # type: ignore[arg-type]
+    single = data.DataLoader(
         dataset,
         batch_size=samples,
         sampler=sampler,
@@ -144,15 +131,15 @@ def _batch_of(samples: int, loader: DataLoader[Any]) -> Any:
 
 
 @torch.no_grad()
-def _evaluate(setup: TrainingSetup, held_out: Dataset[Any] | None, batch_size: int) -> float:
+def _evaluate(setup: TrainingSetup, held_out: HeldOut, batch_size: int) -> float:
     setup.model.eval()
     workload = setup.workload
     if workload.evaluate is not None:
         return float(workload.evaluate(setup.model, setup.device))
     assert held_out is not None
     seed_everything(0)  # so that held-out samples are augmented in the same way each time
-    collate = workload.collate_fn or default_collate
-    loader = DataLoader(
+    collate = workload.collate_fn or data.default_collate
+    loader = data.DataLoader(
         held_out, batch_size, collate_fn=lambda samples: (len(samples), collate(samples))
     )
     # `map` keeps no batch, so that one is freed before the next is made; a loop variable keeps it.
@@ -172,8 +159,8 @@ def _sum_of_losses(setup: TrainingSetup, counted: tuple[int, Any]) -> tuple[floa
     return samples * float(loss), samples
 
 
-def probe_data(workload: Workload) -> ProbeData:
-    """Build the training set; without `evaluate`, hold out a slice of it.
+def probe_data(workload: Workload) -> tuple[data.Dataset[Any], HeldOut]:
+    """Return the training set and, without `evaluate`, a slice of it that is held out.
 
     The slice is a tenth, at most 2048 samples; of a stream it is the first 256.
 
@@ -182,11 +169,11 @@ def probe_data(workload: Workload) -> ProbeData:
     """
     dataset = build_dataset(workload)
     if workload.evaluate is not None:
-        return ProbeData(dataset, None)
-    if isinstance(dataset, IterableDataset):
+        return dataset, None
+    if isinstance(dataset, data.IterableDataset):
         first = _HELD_OUT_OF_STREAM
-        return ProbeData(StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first))
+        return StreamSlice(dataset, first, None), StreamSlice(dataset, 0, first)
     count = len(dataset)  # type: ignore[arg-type]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
     held_out = max(1, min(_HELD_OUT_MOST, int(_HELD_OUT_SHARE * count)))
-    return ProbeData(Subset(dataset, order[held_out:]), Subset(dataset, order[:held_out]))
+    return data.Subset(dataset, order[held_out:]), data.Subset(dataset, order[:held_out])

@@ -238,11 +238,8 @@ def _averages(name: str, device: torch.device) -> bool:
 def epochs_obstacle(batches: Sequence[int | None]) -> str:
     """Return which processes have fewer batches in an epoch than others; "" if all have as many.
 
-    In the user's own loop the others would wait for them for ever.
-
-    Args:
-        batches: those of each process in the last epoch that ended, by rank; None if none did in as
-            many steps.
+    In the user's own loop the others would wait for them for ever. The batches are those of the
+    last epoch that ended, by rank; None if none did in as many steps.
     """
     if len(set(batches)) == 1:
         return ""

@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nlargest
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
@@ -28,18 +27,12 @@ from autotune.configuration.job import Job, MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import spelled
 from autotune.process.common.trial_folder import TrialFolder
-from autotune.training import memory, quality
+from autotune.training import memory, quality, training_setup
 from autotune.training.apply_settings import Settings
 from autotune.training.batches import Batches
 from autotune.training.before_fork import Prepared
 from autotune.training.ranks import ALONE, World, device_of_rank, epochs_obstacle, join
 from autotune.training.timing import CompileClock, TimedTraining, drive, synchronize
-from autotune.training.training_setup import (
-    TrainingSetup,
-    apply,
-    build_dataset,
-    scale_learning_rates,
-)
 from autotune.training.workload import Workload, load_workload
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import LengthCount, Measurement
@@ -70,11 +63,13 @@ class LoadedJob:
         """The configuration in PyTorch's terms."""
         return Settings(self.config)
 
-    def setup(self, dataset: Dataset[Any], seed: int) -> TrainingSetup:
+    def setup(self, dataset: Dataset[Any], seed: int) -> training_setup.TrainingSetup:
         """Build a training loop under the job's configuration; see `apply`."""
         job = self.job
-        setup = apply(self.config, self.workload, job.device, seed, dataset, self.world)
-        scale_learning_rates(setup.optimizer, job.lr_factor)
+        setup = training_setup.apply(
+            self.config, self.workload, job.device, seed, dataset, self.world
+        )
+        training_setup.scale_learning_rates(setup.optimizer, job.lr_factor)
         return setup
 
 
@@ -120,7 +115,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     loaded.folder.enter_phase("build")
     compiler, prepared, job = CompileClock(), loaded.prepared, loaded.job
     start = time.perf_counter()
-    setup = loaded.setup(build_dataset(loaded.workload), job.seed)
+    setup = loaded.setup(training_setup.build_dataset(loaded.workload), job.seed)
     build_seconds = max(0.0, time.perf_counter() - start - compiler.seconds)
     setup.model.train()
     wait = partial(synchronize, setup.device)
@@ -147,7 +142,7 @@ def measure(loaded: LoadedJob, plan: MeasurePlan) -> outcomes.TrialOutcome:
     )
 
 
-def _fault(setup: TrainingSetup, batches: Batches) -> outcomes.Failure | None:
+def _fault(setup: training_setup.TrainingSetup, batches: Batches) -> outcomes.Failure | None:
     """Return why a timing does not count for the configuration; None if it does."""
     loss = float(setup.loss)
     if not math.isfinite(loss):  # a parameter that has become NaN stays NaN
@@ -159,7 +154,7 @@ def _fault(setup: TrainingSetup, batches: Batches) -> outcomes.Failure | None:
     return None
 
 
-def _take_worst_batch(setup: TrainingSetup) -> LengthCount | None:
+def _take_worst_batch(setup: training_setup.TrainingSetup) -> LengthCount | None:
     """Take a step on the longest samples together, so that the peak memory has them.
 
     A compiled model is left out: it would be compiled again for the batch's shape.
@@ -191,11 +186,12 @@ def probe(loaded: LoadedJob, task: Probe) -> outcomes.TrialOutcome:
 
 
 def _trained(
-    loaded: LoadedJob, data: quality.ProbeData, task: Probe, seed: int
+    loaded: LoadedJob, data: tuple[Dataset[Any], quality.HeldOut], task: Probe, seed: int
 ) -> tuple[float, Reached | None]:
     loaded.folder.enter_phase("build")
-    setup = loaded.setup(data.training, seed)
-    return quality.probe(setup, data, task, loaded.folder.enter_phase)
+    training, held_out = data
+    setup = loaded.setup(training, seed)
+    return quality.probe(setup, held_out, task, loaded.folder.enter_phase)
 
 
 def worst_batch(
@@ -242,7 +238,12 @@ def _told(dataset: Any) -> Sequence[float]:
 def _read(dataset: Any, clock: Callable[[], float]) -> dict[int, int]:
     """Return the lengths of samples in random order; empty if one is unknown."""
     start, lengths, differ = clock(), dict[int, int](), set[int]()
-    for number in _random_numbers(len(dataset)):
+    count, random = len(dataset), torch.Generator().manual_seed(0)
+    if count > _MOST_SAMPLES:
+        order = torch.randint(count, (_MOST_SAMPLES,), generator=random)
+    else:
+        order = torch.randperm(count, generator=random)
+    for number in order.tolist():
         length = sample_length(dataset[number])
         if length is None:
             return {}
@@ -252,14 +253,6 @@ def _read(dataset: Any, clock: Callable[[], float]) -> dict[int, int]:
         if len(lengths) > 1 and clock() - start > most:
             break
     return lengths
-
-
-def _random_numbers(count: int) -> Iterable[int]:
-    """Return numbers below `count`; all of them, in random order, if they are not too many."""
-    if count > _MOST_SAMPLES:
-        random = Random(0)  # noqa: S311 - no secret
-        return (random.randrange(count) for _ in range(_MOST_SAMPLES))
-    return torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
 
 
 def sample_length(sample: Any) -> int | None:

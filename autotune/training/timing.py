@@ -24,22 +24,7 @@ from autotune.process.common.trial_folder import TrialFolder
 from autotune.training import disturbance, memory
 from autotune.training.batches import Batches, boundaries
 from autotune.training.ranks import ALONE, Lap, World, slowest
-from autotune.values.measurement import (
-    NO_BOUNDARY,
-    QUIET,
-    STOPPED_EARLY,
-    UNEVEN,
-    UNSTEADY,
-    Block,
-    LengthCount,
-    Measurement,
-    Noise,
-    StepLog,
-    StepTimes,
-    seconds_per_sample,
-    step_times,
-    telling_blocks,
-)
+from autotune.values import measurement
 from autotune.values.outcome import Failure
 from autotune.values.statistics import Part, ratio_interval, ratio_of
 
@@ -108,7 +93,7 @@ class Timer:
     """
 
     batches: Batches
-    noise: Callable[[], Noise] = lambda: QUIET
+    noise: Callable[[], measurement.Noise] = lambda: measurement.QUIET
     """Function that returns the noise on the machine since its last call."""
     compilations: Callable[[], int] = lambda: 0
     """Function that returns the number of compilations begun plus those ended so far."""
@@ -118,7 +103,7 @@ class Timer:
     """The processes that take the steps together; rank 0 decides for all."""
     sees_steps: bool = False
     """True if the clock shows when each step has ended, as on a CPU; else only blocks are timed."""
-    log: StepLog = field(default_factory=StepLog)
+    log: measurement.StepLog = field(default_factory=measurement.StepLog)
     """Single steps of the blocks so far."""
 
     def together(self, requests: StepRequests[Result]) -> StepRequests[Result]:
@@ -175,7 +160,7 @@ class Timer:
 
     def timing_blocks(
         self, plan: MeasurePlan, step_seconds: float, step_samples: float
-    ) -> StepRequests[tuple[Block, ...]]:
+    ) -> StepRequests[tuple[measurement.Block, ...]]:
         """Ask for blocks of equally many steps until the interval of the mean is narrow enough.
 
         They end earlier if time is up or the trial is clearly slower than the incumbent. Disturbed
@@ -199,7 +184,7 @@ class Timer:
                     return tuple(blocks)
             seen = self._step_times(blocks)
             if plan.least_samples or (seen is not None and seen.is_uneven):
-                self.flags.add(UNEVEN)
+                self.flags.add(measurement.UNEVEN)
             late = self._is_late(plan, blocks, clock() - start)
             if late or self._is_beaten(plan, blocks) or self._is_narrow(plan, blocks):
                 break
@@ -209,7 +194,9 @@ class Timer:
             blocks.append((yield from self._block(steps, step_samples)))
         return tuple(blocks)
 
-    def _is_late(self, plan: MeasurePlan, blocks: Sequence[Block], passed: float) -> bool:
+    def _is_late(
+        self, plan: MeasurePlan, blocks: Sequence[measurement.Block], passed: float
+    ) -> bool:
         """Return whether a timing that took `passed` seconds has no more time."""
         if plan.block_samples is not None:
             return passed > _AT_MOST * plan.max_seconds
@@ -218,13 +205,15 @@ class Timer:
         seen = self._step_times(blocks)
         return _saw_least(plan, blocks) and (seen is None or seen.shows_slow_steps)
 
-    def _step_times(self, blocks: Sequence[Block]) -> StepTimes | None:
+    def _step_times(self, blocks: Sequence[measurement.Block]) -> measurement.StepTimes | None:
         """Return the seconds of single steps; where these are not known, of the blocks."""
-        return self.log.times() or step_times([(b.seconds, b.wait_seconds) for b in blocks])
+        return self.log.times() or measurement.step_times(
+            [(b.seconds, b.wait_seconds) for b in blocks]
+        )
 
     def _first_block(
         self, plan: MeasurePlan, step_seconds: float, step_samples: float
-    ) -> StepRequests[tuple[int, Block]]:
+    ) -> StepRequests[tuple[int, measurement.Block]]:
         """Find the number of steps of a block; return it with the first block.
 
         A first block that is much too short is replaced by a longer one: the warm-up's last steps
@@ -250,38 +239,40 @@ class Timer:
             steps = math.ceil(steps / multiple) * multiple
         return steps
 
-    def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+    def _is_hopeless(self, plan: MeasurePlan, blocks: Sequence[measurement.Block]) -> bool:
         """Return True if even the first blocks are far slower than the incumbent."""
         calm = [block.seconds_per_sample for block in blocks if not block.is_disturbed]
         return len(blocks) == len(calm) == _FEWEST_BLOCKS and self._is_slower(
             plan, blocks, min(calm) / _HOPELESS
         )
 
-    def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+    def _is_beaten(self, plan: MeasurePlan, blocks: Sequence[measurement.Block]) -> bool:
         """Return True if the faster end of the interval is clearly slower than the incumbent."""
         is_told = sum(not block.is_disturbed for block in blocks) >= plan.block_counts[0]
         optimistic, _ = ratio_interval(self._telling(blocks))
         return is_told and self._is_slower(plan, blocks, optimistic / _CLEARLY)
 
-    def _is_slower(self, plan: MeasurePlan, blocks: Sequence[Block], seconds: float) -> bool:
+    def _is_slower(
+        self, plan: MeasurePlan, blocks: Sequence[measurement.Block], seconds: float
+    ) -> bool:
         """Return True, and flag it, if the seconds of a sample are more than the incumbent's."""
         incumbent = plan.incumbent_seconds_per_sample
         if incumbent is None or seconds <= incumbent or not _saw_least(plan, blocks):
             return False
-        self.flags.add(STOPPED_EARLY)
+        self.flags.add(measurement.STOPPED_EARLY)
         return True
 
-    def _telling(self, blocks: Sequence[Block]) -> list[Part]:
+    def _telling(self, blocks: Sequence[measurement.Block]) -> list[Part]:
         """Return the seconds and samples of the blocks that count."""
-        counted = telling_blocks(tuple(blocks), self.flags)
+        counted = measurement.telling_blocks(tuple(blocks), self.flags)
         return [(block.seconds, block.counted_samples) for block in counted]
 
-    def _is_narrow(self, plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+    def _is_narrow(self, plan: MeasurePlan, blocks: Sequence[measurement.Block]) -> bool:
         parts = self._telling(blocks)
         low, high = ratio_interval(parts)
         return high - low <= 2 * plan.precision * ratio_of(parts)
 
-    def _block(self, steps: int, step_samples: float) -> StepRequests[Block]:
+    def _block(self, steps: int, step_samples: float) -> StepRequests[measurement.Block]:
         """Time a block; one in which something was compiled or the clock jumped is repeated."""
         for _ in range(_MOST_VOID_BLOCKS):
             lap = yield from self._time(steps)
@@ -290,9 +281,9 @@ class Timer:
                 break
             self.flags.add("recompiled" if lap.compilations else "clock")
         else:
-            self.flags.add(UNSTEADY)  # every repetition was void, too
+            self.flags.add(measurement.UNSTEADY)  # every repetition was void, too
         samples = max(1, round(lap.steps * step_samples))
-        block = Block(
+        block = measurement.Block(
             seconds=max(lap.seconds, 1e-9),
             samples=samples,
             wait_seconds=lap.wait_seconds,
@@ -421,10 +412,10 @@ class TimedTraining:
     compiler: CompileClock
     fault: Callable[[], Failure | None]
     """Function that returns why a timing does not count for the settings; None if it does."""
-    take_worst: Callable[[], LengthCount | None] = lambda: None
+    take_worst: Callable[[], measurement.LengthCount | None] = lambda: None
     """Function that takes a step on the longest samples, if it can, and returns among how many."""
 
-    def measuring(self, plan: MeasurePlan) -> StepRequests[Measurement | Failure]:
+    def measuring(self, plan: MeasurePlan) -> StepRequests[measurement.Measurement | Failure]:
         """Ask for steps to warm up and to time, and return what was measured.
 
         Seconds of starting and building are not known here.
@@ -433,7 +424,7 @@ class TimedTraining:
         timer = timer_on(batches, self.device, world)
         watch = timer.noise
 
-        def noise() -> Noise:
+        def noise() -> measurement.Noise:
             peak.look()  # before the watch, so that it is no noise of the next block
             return replace(watch(), memory_bytes=peak.in_use)
 
@@ -457,19 +448,19 @@ class TimedTraining:
         self,
         timer: Timer,
         warm_up: WarmUp,
-        blocks: tuple[Block, ...],
+        blocks: tuple[measurement.Block, ...],
         peak: memory.PeakWatch,
-    ) -> Measurement:
+    ) -> measurement.Measurement:
         """Return what was measured, after a step on the longest samples."""
         batches, world = self.batches, self.world
         retries, epochs = peak.retries, world.shares(batches.epoch_samples)
         longest_among = self.take_worst()
         peak.look()
-        between = boundaries(batches, seconds_per_sample(blocks) * world.size)
+        between = boundaries(batches, measurement.seconds_per_sample(blocks) * world.size)
         epoch_samples = None if None in epochs else sum(filter(None, epochs))
         if batches.workers and epoch_samples is None:
-            timer.flags.add(NO_BOUNDARY)
-        return Measurement(
+            timer.flags.add(measurement.NO_BOUNDARY)
+        return measurement.Measurement(
             blocks=blocks,
             boundary_seconds=tuple(map(max, zip(*world.shares(between), strict=False))),
             epoch_samples=epoch_samples,
@@ -492,7 +483,9 @@ class TimedTraining:
         return fmean(self.world.shares(self.batches.samples_per_step)) or 1.0
 
 
-def _of_samples(blocks: tuple[Block, ...], more: float) -> tuple[Block, ...]:
+def _of_samples(
+    blocks: tuple[measurement.Block, ...], more: float
+) -> tuple[measurement.Block, ...]:
     """Return blocks whose steps had `more` times as many samples as was known before."""
     counts = [max(1, round(more * block.samples)) for block in blocks]
     return tuple(
@@ -513,20 +506,20 @@ def _calm_steps(busy: Sequence[float]) -> int:
     )
 
 
-def _counted(blocks: Sequence[Block], plan: MeasurePlan) -> int:
+def _counted(blocks: Sequence[measurement.Block], plan: MeasurePlan) -> int:
     """Return the blocks that count towards a check; the first disturbed ones do not."""
     disturbed = sum(block.is_disturbed for block in blocks)
     return len(blocks) - min(disturbed, plan.most_disturbed)
 
 
-def _tell_enough(blocks: Sequence[Block], steps: int, plan: MeasurePlan) -> bool:
+def _tell_enough(blocks: Sequence[measurement.Block], steps: int, plan: MeasurePlan) -> bool:
     """Return True if blocks of so many slow steps are enough, or too many of them disturbed."""
     calm = sum(not block.is_disturbed for block in blocks)
     has_enough = calm >= _FEWEST_BLOCKS or len(blocks) >= 2 * _FEWEST_BLOCKS
     return has_enough and steps * len(blocks) >= plan.block_counts[0]
 
 
-def _saw_least(plan: MeasurePlan, blocks: Sequence[Block]) -> bool:
+def _saw_least(plan: MeasurePlan, blocks: Sequence[measurement.Block]) -> bool:
     """Return True if the undisturbed blocks have the least number of samples."""
     calm = (block.samples for block in blocks if not block.is_disturbed)
     return sum(calm) >= plan.least_samples

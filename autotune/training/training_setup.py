@@ -84,11 +84,8 @@ class TrainingSetup:
     def step(self, batches: Iterator[Any], count: int | None = None) -> Tensor:
         """Take one full training step on the next batches of the loader and return the mean loss.
 
-        The device is not waited for.
-
-        Args:
-            batches: batches from the loader, of which the step takes `count`.
-            count: batches whose gradients are added up; None: as configured.
+        The device is not waited for. The gradients of `count` batches are added up, by default of
+        as many as configured.
 
         Raises:
             WorkloadError: compute_loss returned no scalar tensor with a gradient.

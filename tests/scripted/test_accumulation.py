@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from autotune.configuration.job import MeasurePlan, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.training.batches import endless
-from autotune.training.quality import ProbeData, probe
+from autotune.training.quality import probe
 from autotune.training.training_setup import DatasetTooSmallError, apply, build_loader
 from autotune.training.workload import load_workload
 from children import WORKLOADS
@@ -124,8 +124,7 @@ def test_a_probe_trains_on_exactly_its_samples_however_a_step_is_split(samples, 
         return plain.compute_loss(model, batch)
 
     setup = set_up(replace(plain, compute_loss=compute_loss), size, count)
-    data = ProbeData(plain.build_dataset(), None)
-    probe(setup, data, Probe(samples, (0,)), lambda _: None)
+    probe(setup, None, Probe(samples, (0,)), lambda _: None)
     assert sum(seen) == samples
     assert max(seen) <= size + 1
 

@@ -15,7 +15,7 @@ from autotune.configuration.job import Job, Probe
 from autotune.configuration.training_config import TrainingConfig
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.training.batches import EmptyEpochError
-from autotune.training.quality import ProbeData, probe
+from autotune.training.quality import probe
 from autotune.training.tasks import LoadedJob, sample_length, worst_batch
 from autotune.training.tasks import probe as probe_seeds
 from autotune.training.training_setup import apply
@@ -84,7 +84,7 @@ def prepared(dataset, **settings):
 def trained_on(dataset, samples, **settings):
     """The batches of a probe, each a list of its samples' numbers."""
     setup = prepared(dataset, **settings)
-    probe(setup, ProbeData(dataset, None), Probe(samples, (0,)), lambda phase: None)
+    probe(setup, None, Probe(samples, (0,)), lambda phase: None)
     return setup.model.batches
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_compiled_for_the_last_batch_alone():
         return setup.model.forward(batch)
 
     setup.model._compiled_call_impl = compiled
-    probe(setup, ProbeData(setup.loader.dataset, None), Probe(100, (0,)), lambda phase: None)
+    probe(setup, None, Probe(100, (0,)), lambda phase: None)
     assert compiled_for == [64]
     assert sizes_of(setup.model.batches) == [64, 36]
 

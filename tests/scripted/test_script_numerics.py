@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import scripted_runner
-from autotune.accuracy.script_quality import ScriptProber
+from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.configuration.job import Probe, TakeFirstSteps
 from autotune.configuration.script import ScriptOptions
-from autotune.context.inspection import observation, observe
+from autotune.context.inspection import observe
+from autotune.context.options import Resources
+from autotune.context.script_ways import Wanted
 from autotune.context.search_context import survey
 from autotune.process.common.trial_folder import TrialFolder
 from autotune.scripting.losses import sums_of_gradients
@@ -151,7 +153,8 @@ def test_what_was_found_of_the_loss_holds_when_the_search_goes_on(tmp_path):
         return runner
 
     def doubt_of(found):
-        loss = observe(observing(found), observation(path, script, 10.0), folder, 6.0).loss
+        wanted, runner = Wanted(loss_seconds=6.0), observing(found)
+        loss = observe(script, path, Resources(), runner, folder, wanted).loss
         assert loss is not None
         return loss.doubt
 
@@ -383,7 +386,7 @@ def test_seeds_are_expected_where_no_check_can_spare_them(tmp_path, seed):
     context = survey(options, found)
     study = opened(context.options.study.storage, context.space)
     study.notes.probe_samples = 80
-    prober = ScriptProber(context, found, study)
+    prober = AccuracyProber(context, found, study)
     own = context.baseline
     fused, compiled = own.replace(optimizer_impl="fused"), own.replace(compile_mode="default")
     both = fused.replace(compile_mode="default")

@@ -16,7 +16,7 @@ from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.lines import plan_lines
 from autotune.searching.run.events import Planned
-from autotune.training.quality import ProbeData, probe
+from autotune.training.quality import probe
 from autotune.training.training_setup import apply
 from autotune.training.workload import load_workload
 from autotune.values.errors import UsageError
@@ -239,7 +239,7 @@ def short_training_of_a_model(**changes):
     setup, taken = apply(config, workload, "cpu", 0, dataset), []
     setup.model.register_forward_pre_hook(lambda model, given: taken.append(model.training))
     task = Probe(640, (0,), most=1280, **changes)
-    _, reached = probe(setup, ProbeData(dataset, dataset), task, lambda phase: None)
+    _, reached = probe(setup, dataset, task, lambda phase: None)
     return 32 * sum(taken), *reached[:2]
 
 

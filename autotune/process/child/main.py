@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from autotune.calling.target import import_folder
 from autotune.configuration import job as jobs
 from autotune.configuration.job import Job
-from autotune.process.common.child_ties import (
-    KNOWN,
-    TELLS,
-    hold_lifeline,
-    note_of,
-    stay_on_cores,
-    this_place,
-)
+from autotune.process.common import child_ties
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.trial_folder import TrialFolder, read_some, write_atomically
 from autotune.scripting.files import KeptFiles
@@ -54,8 +47,8 @@ STACKS_AT = 0.95
 def main() -> None:
     """Run the job that the command line of this new process names."""
     path, lifeline, start = sys.argv[1:]
-    hold_lifeline(lifeline)
-    stay_on_cores()
+    child_ties.hold_lifeline(lifeline)
+    child_ties.stay_on_cores()
     work(TrialFolder(Path(path)), float(start))
 
 
@@ -65,15 +58,17 @@ def _begun_by_launcher(job: Job, folder: TrialFolder) -> TrialFolder:
     Torch finds the place that a launcher of the user's has given. A script does by itself what it
     does under that launcher. The process ends if there are not as many as before.
     """
-    place = this_place()
+    place = child_ties.this_place()
     if place is None:
-        sys.exit(f"{TELLS}it sets no rank: none of {KNOWN} is in the environment")
+        sys.exit(
+            f"{child_ties.TELLS}it sets no rank: none of {child_ties.KNOWN} is in the environment"
+        )
     own = folder.of_rank(place.rank)
     print_to(own, keep=True)
-    write_atomically(own.place, note_of(place))
+    write_atomically(own.place, child_ties.note_of(place))
     if job.processes not in (0, place.size):
         sys.exit(1)  # the parent knows both numbers
-    if job.launch and job.script is None and job.model_path is not None:
+    if job.launch and job.builds_dataset:
         os.environ.update(place.torch_variables)
         absent = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if absent and place.size > 1:
@@ -145,7 +140,7 @@ def run(
 
 def _hide_arguments(job: Job, folder: TrialFolder) -> None:
     """Take the script's arguments out of the job's file, once all its processes have read it."""
-    place = this_place() if job.is_of_ranks else None
+    place = child_ties.this_place() if job.is_of_ranks else None
     size = 1 if place is None else place.size
     # A process that has read its job enters a phase.
     have_read = all(folder.of_rank(rank).phase_file.exists() for rank in range(size))

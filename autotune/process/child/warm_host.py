@@ -207,12 +207,8 @@ def sets_variables_before_torch(script: Path) -> bool:
 def _outer_imports(path: Path, script: Path, seen: set[Path]) -> Iterator[_Outer]:
     """Yield the imports of installed packages that a file makes when it is loaded, in order.
 
-    Each comes with its file: those of the user's own modules that it imports are among them.
-
-    Args:
-        path: the file.
-        script: the file beside which modules of the user's own lie.
-        seen: files that were looked into, which is changed.
+    Each comes with its file: those of the user's own modules that it imports are among them, which
+    lie beside `script`. Files that were looked into are added to `seen`.
 
     Raises:
         _SetsVariables: the next file may set environment variables.

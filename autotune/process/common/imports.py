@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial, wraps
 from importlib.abc import MetaPathFinder
@@ -17,7 +17,7 @@ from typing import Any
 _SITES = {"site-packages", "dist-packages"}
 _NAMED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 _LIBRARIES = tuple(f"{path}/" for named in _NAMED for path in (named, named.resolve()))
-_OURS = __name__.partition(".")[0]
+_NO_WORKLOADS = ("__main__", __name__.partition(".")[0], "torch")
 _PACKAGE = Path(__file__).resolve().parents[2]
 _UNDO: list[Callable[[], None]] = []
 
@@ -61,15 +61,6 @@ class AfterImport(MetaPathFinder):
         return spec
 
 
-def imported_files() -> Iterator[tuple[str, Path]]:
-    """Yield the modules that have a file, with it; reads no attribute, since some load on that."""
-    for name, module in list(sys.modules.items()):
-        with suppress(Exception):  # whatever a package puts there
-            place = object.__getattribute__(module, "__dict__").get("__file__")
-            if isinstance(place, str) and name.partition(".")[0] not in ("__main__", _OURS):
-                yield name, Path(place)
-
-
 def is_installed(place: Path) -> bool:
     """Return True if a file lies in a place for installed packages, or in the standard library."""
     return not _SITES.isdisjoint(place.parts) or str(place).startswith(_LIBRARIES)
@@ -93,8 +84,12 @@ def own_modules(main: Path, folder: Path | None = None) -> dict[str, str]:
     These are the Python files that lie in no place for installed packages, except `main` itself,
     and for torch, which has a version. Paths are relative to `folder`, by default that of `main`.
     """
-    folder = folder or main.resolve().parent
-    named = [path for name, path in imported_files() if name.partition(".")[0] != "torch"]
+    folder, named = folder or main.resolve().parent, list[Path]()
+    for name, module in list(sys.modules.items()):
+        with suppress(Exception):  # whatever a package puts there, which may load on an attribute
+            place = object.__getattribute__(module, "__dict__").get("__file__")
+            if isinstance(place, str) and name.partition(".")[0] not in _NO_WORKLOADS:
+                named.append(Path(place))
     # Modules without a file of their own have a relative path; one may be a link to elsewhere.
     paths = {path.resolve() for path in named if path.is_absolute() and not is_installed(path)}
     own = {

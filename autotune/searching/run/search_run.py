@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.accuracy.script_quality import ScriptProber
 from autotune.configuration.constraints import Objective
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import Clock
-from autotune.context.script_ways import ScriptTraits
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop
@@ -62,8 +60,7 @@ class SearchRun:
     @property
     def prober(self) -> AccuracyProber:
         """Judges accuracy by the checks and seeds that the study has, and runs missing ones."""
-        kind = ScriptProber if isinstance(self.context.traits, ScriptTraits) else AccuracyProber
-        return kind(self.context, self.runner, self.study)
+        return AccuracyProber(self.context, self.runner, self.study)
 
     @property
     def baseline(self) -> FinishedTrial:
