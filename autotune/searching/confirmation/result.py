@@ -467,7 +467,7 @@ def accuracy_evidence(
     words = tolerance.words(rule.metric, rule.baseline[: len(SEEDS)], untrained)
     split_error = prober.numerics.split_error(config)
     context, evidence = prober.context, prober.evidence(config)
-    changed = prober.training_equivalent(config).differences(context.baseline)
+    changed = prober.numerics.trained_as(config).differences(context.baseline)
     whole = {"epochs": context.facts.dataset_samples, "share_of_run": context.objective.run_samples}
     lengths = {name: float(f"{prober.most_samples / n:.3g}") for name, n in whole.items() if n}
     measured = prober.numerics.measured
