@@ -19,7 +19,6 @@ from autotune.configuration.constraints import AccuracyRule
 from autotune.configuration.evidence import UNCHANGED, EvidenceKind
 from autotune.configuration.job import Probe
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.script_ways import ScriptTraits
 from autotune.context.search_context import SearchContext
 from autotune.process.common.trial_folder import EVALUATION
 from autotune.process.runner import Runner
@@ -351,8 +350,8 @@ class AccuracyProber:
     @property
     def numerics(self) -> NumericsChecker:
         """Runs the numerical checks of this study."""
-        is_script = isinstance(self.context.traits, ScriptTraits)
-        kind = FirstLossChecker if is_script else NumericsChecker
+        compares = self.context.traits.compares_first_steps
+        kind = FirstLossChecker if compares else NumericsChecker
         return kind(self.context, self.runner, self.study)
 
     def _after(self, config: TrainingConfig, seeds: int) -> AccuracyVerdict | Failure:

@@ -165,7 +165,7 @@ def observe(
     stepped = TrialFolder(folder).phase == FIRST_STEPS
     message = (
         f"{job.model_path}, run as a training script: {_reason(outcome, job, stepped)}"
-        f"{_last_words(outcome, folder)}\n{_advice(outcome, job, stepped)}"
+        f"{_last_words(outcome, folder)}\n{_advice(outcome, job, script, stepped)}"
         f"Whole log: {folder / 'stderr.log'}"
     )
     limit = outcome.limit_seconds if isinstance(outcome, outcomes.TimedOut) else math.inf
@@ -185,7 +185,7 @@ def _last_words(outcome: outcomes.TrialOutcome, folder: Path) -> str:
     return ""
 
 
-def _advice(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
+def _advice(outcome: outcomes.TrialOutcome, job: Job, script: ScriptOptions, stepped: bool) -> str:
     """Return the line on what to do about a script that cannot be tuned; it ends in a newline."""
     match outcome:
         case outcomes.TimedOut() | outcomes.UserError(_, "") if not stepped and _starts_others(job):
@@ -204,7 +204,7 @@ def _advice(outcome: outcomes.TrialOutcome, job: Job, stepped: bool) -> str:
             return ""
         case outcomes.UserError(_, where) if where:
             ran = "It ran with the arguments after `--` and without terminal input"
-            if job.script is not None and job.script.workdir is not None:
+            if script.workdir is not None:
                 ran += ", in its own directory (--workdir), where relative paths start"
             return f"{ran}.\n"
         case _:

@@ -73,6 +73,7 @@ class ScriptTraits(Traits):
     """The traits of a script: its observed run says how each setting reaches it."""
 
     counts_flops = False
+    compares_first_steps = True
     settings_in = "it or its arguments"
 
     def with_flags(self, flags: Iterable[Flag]) -> ScriptTraits:

@@ -47,6 +47,8 @@ class Traits:
 
     counts_flops = True
     """True if a process can count the floating-point operations of its steps."""
+    compares_first_steps = False
+    """True if its numerics are checked by the first steps of its own loop."""
     settings_in = "the file or BASELINE"
     """Place of the user's own settings, for a message."""
 

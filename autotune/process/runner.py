@@ -356,7 +356,7 @@ class WarmHost:
         request = {
             "folder": str(files.path),
             "model_path": job.model_path,
-            "is_script": job.script is not None,
+            "imports_torch": not job.builds_dataset,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }

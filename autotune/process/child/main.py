@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from autotune.calling.target import import_folder
 from autotune.configuration import job as jobs
 from autotune.configuration.job import Job
+from autotune.configuration.script import Script
 from autotune.process.common import child_ties
 from autotune.process.common.imports import AfterImport
 from autotune.process.common.trial_folder import TrialFolder, read_some, write_atomically
@@ -127,7 +128,7 @@ def run(
     _hide_arguments(job, folder)
     try:
         if job.script is not None:
-            return _run_script(job, folder, process_start)
+            return _run_script(job, job.script, folder, process_start)
         from autotune.training import inspection, tasks
 
         if isinstance(job.task, jobs.Inspect):
@@ -161,7 +162,9 @@ def failed(job: Job, error: BaseException) -> outcomes.TrialOutcome:
     return failures.classify(error, Path(job.model_path) if job.model_path else None, peak)
 
 
-def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes.TrialOutcome:
+def _run_script(
+    job: Job, script: Script, folder: TrialFolder, process_start: float
+) -> outcomes.TrialOutcome:
     """Run the job's script; return its outcome if the script ends before the job is done.
 
     The hooks are set up when the script imports torch, not before. The process ends as soon as the
@@ -172,7 +175,7 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes
     Raises:
         BaseException: whatever the script raises.
     """
-    assert job.script is not None and job.model_path is not None  # noqa: PT018
+    assert job.model_path is not None
     trials: list[Trial] = []
 
     def cannot_keep(detail: str) -> NoReturn:
@@ -182,12 +185,12 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes
         finally:  # a full disk may take no outcome either
             os._exit(1)
 
-    imports_from = import_folder(Path(job.model_path), job.script.module)
-    keep = job.script.keep
-    record = Record(folder.path, None if keep is None else KeptFiles(keep), cannot_keep)
+    imports_from = import_folder(Path(job.model_path), script.module)
+    kept = None if script.keep is None else KeptFiles(script.keep)
+    record = Record(folder.path, kept, cannot_keep)
     if isinstance(job.task, jobs.Observe):
         record.watch()
-    calls = Calls(dict(job.script.calls))
+    calls = Calls(dict(script.calls))
     calls.watch()
 
     def added_to(outcome: outcomes.TrialOutcome) -> outcomes.TrialOutcome:
@@ -207,11 +210,11 @@ def _run_script(job: Job, folder: TrialFolder, process_start: float) -> outcomes
             traceback.print_exception(error)
             left(outcomes.Lost(f"internal error of autotune: {error!r}"))
 
-    os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(job.script.variables)})
+    os.environ.update({"AUTOTUNE_TRIAL": "1", **dict(script.variables)})
     folder.enter_phase("the script's start, before its first optimizer step")
     AfterImport("torch", begin)
     try:
-        run_call(job.script, job.model_path, folder)
+        run_call(script, job.model_path, folder)
     except SystemExit as end:
         if end.code not in (None, 0):
             raise

@@ -9,7 +9,7 @@ OF_SCRIPTS = (
     *("scripting/", "configuration/script.py", "context/script_", "commands/script_options.py"),
     *("console/", "report/", "configuration/answer_words.py"),
 )
-MOST = 18
+MOST = 11
 """Only ever lowered."""
 KINDS = {"script", "is_script", "is_of_script", "ScriptTraits"}
 
