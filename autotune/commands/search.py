@@ -27,8 +27,8 @@ from autotune.context.search_context import survey
 from autotune.process.devices import Device, devices_of
 from autotune.process.stop import Stop
 from autotune.sampling.samplers import AUTO, SAMPLERS
-from autotune.searching.confirmation.conclusion import path_so_far
 from autotune.searching.run.events import Answered, NothingFeasible
+from autotune.searching.search import path_so_far
 from autotune.searching.search import search as search_events
 from autotune.study.storage import check_storage, file_of, study_lock
 from autotune.values.errors import StudyMismatchError

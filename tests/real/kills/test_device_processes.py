@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from autotune.searching.confirmation.conclusion import NAME
+from autotune.searching.search import SO_FAR
 from children import nobody_is_left, start_hurried, stop, wait_until
 from covering import covers
 from held import CORES, FLAGS, LONG, TRIALS, held_on, hold, place, release, told, trials_in
@@ -131,7 +131,7 @@ def test_the_trial_in_which_one_signal_comes_is_kept(tmp_path):
     assert [trial.state.name for trial in trials_of(tmp_path)] == ["COMPLETE"] * (len(before) + 1)
     text = said(tmp_path)
     assert f"To continue:\n  autotune search waits.py --device cpu:{core}" in text
-    (so_far,) = tmp_path.rglob(NAME)
+    (so_far,) = tmp_path.rglob(SO_FAR)
     assert f"The fastest trial so far (not confirmed): {so_far.relative_to(tmp_path)}" in text
     assert "trial: 1\n" in so_far.read_text()
     assert not list(tmp_path.rglob("best.yaml"))
