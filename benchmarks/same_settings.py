@@ -23,6 +23,7 @@ from statistics import median
 
 from autotune.comparison.compare import ComparisonOptions, Side, compare
 from autotune.comparison.rounds import PairedComparison
+from autotune.context.options import WorkloadOptions
 from autotune.process.runner import SubprocessRunner
 
 DIGITS = Path(__file__).resolve().parent.parent / "studies" / "digits_cnn" / "model.py"
@@ -62,7 +63,8 @@ def main() -> None:
 def row(number: int, arguments: argparse.Namespace) -> PairedComparison:
     """Run one comparison and print it as a row of the table."""
     own = Side("your settings", None)
-    options = ComparisonOptions(arguments.model, own, own, arguments.rounds, seed=number)
+    workload = WorkloadOptions(arguments.model)
+    options = ComparisonOptions(workload, own, own, arguments.rounds, seed=number)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

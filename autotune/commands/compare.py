@@ -20,6 +20,7 @@ from autotune.configuration.training_config import render
 from autotune.console import lines
 from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import answer, kept_files, signs_of_life
+from autotune.context.options import Resources, WorkloadOptions
 from autotune.study import history
 from autotune.values.outcome import Observed
 
@@ -88,10 +89,12 @@ def compare(model: Path, as_json: bool, strict: bool, **flags: Any) -> None:
     for best in dict.fromkeys((*files, *([against] if against else []))):
         common.tell_mismatches(best, model, strict, flags["nproc_per_node"])
     a, b = (side_of(flags.pop(name)) for name in ("a", "b"))
-    flags["processes"], flags["launch"] = flags.pop("nproc_per_node"), flags.pop("launcher")
+    count, launch = flags.pop("nproc_per_node"), flags.pop("launcher")
+    resources = Resources(flags.pop("device"), processes=count, launch=launch)
+    workload = WorkloadOptions(model, script, fresh_data=flags.pop("fresh_data"))
     flags["against"] = against and read_best(against)
     unwind_on_sigterm()
-    options = ComparisonOptions(model, a, b, **flags, script=script)
+    options = ComparisonOptions(workload, a, b, resources=resources, **flags)
     sys.exit(0 if execute_comparison(options, as_json) else _NOT_FASTER)
 
 
@@ -106,7 +109,8 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     ):
 
         def tell(seen: Observed, notes: Sequence[str]) -> None:
-            if written := lines.written_lines(options, seen, options.processes):
+            processes = options.resources.processes
+            if written := lines.written_lines(options.workload, seen, processes):
                 write("\n".join([*written, *(f"  {note}" for note in notes)]))
 
         for now in states_of(options, runner, folder, tell):
@@ -115,7 +119,7 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     data = lines.comparison_result(options, comparison) if as_json else None
     answer([lines.comparison_line(options, comparison)], data)
     if (best := options.a.best) is not None:
-        _remember(best, options.model_path, comparison)
+        _remember(best, options.workload.model_path, comparison)
     return options.passes(comparison)
 
 

@@ -11,7 +11,6 @@ from autotune.comparison import rounds as paired
 from autotune.comparison.race import with_rounds
 from autotune.configuration.best_config import Baseline, BestConfig, Throughput, read_best
 from autotune.configuration.job import Job, Measure
-from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.inspection import Looked, look
 from autotune.context.options import Resources, WorkloadOptions
@@ -48,31 +47,19 @@ class Side:
 class ComparisonOptions:
     """Options of a comparison, as the user gave them."""
 
-    model_path: Path
+    workload: WorkloadOptions
     a: Side
     b: Side
     rounds: int = 9
-    device: str = "auto"
+    resources: Resources = field(default_factory=Resources)
+    """Device and processes of each timing."""
     seed: int = 0
-    fresh_data: bool = False
-    """True if each process builds its dataset itself."""
-    script: ScriptOptions | None = None
-    """Call of the script at `model_path`; None for a model.py."""
-    processes: int = 1
-    """Processes that train together; 0: as many as `launch` starts."""
-    launch: str | None = None
-    """Command of a launcher that starts them; None for those of this host."""
     require_faster: bool = False
     """True if A has to be as fast as was claimed, see `is_met`."""
     against: BestConfig | None = None
     """Result whose recorded rates those of now are compared with; None for no such result."""
     max_regression: float | None = None
     """Share by which A may be slower than `against` recorded, else than B; None for no limit."""
-
-    @property
-    def resources(self) -> Resources:
-        """Return the device and the processes of each timing."""
-        return Resources(self.device, processes=self.processes, launch=self.launch)
 
     def is_met(self, comparison: paired.PairedComparison) -> bool:
         """Return whether the comparison bears out A.
@@ -163,8 +150,8 @@ def compare(
         AutotuneError: a process was lost to a fault of the machine, and lost again.
     """
     check_room(options.resources)
-    workload = WorkloadOptions(options.model_path, options.script, fresh_data=options.fresh_data)
-    found = look(workload, options.resources, runner, folder / "inspect", _wanted(options))
+    place = folder / "inspect"
+    found = look(options.workload, options.resources, runner, place, _wanted(options))
     a, b, course = _prepare(options, found, runner, folder)
     taken = (
         f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
@@ -209,12 +196,12 @@ def _prepare(
         job = Job(
             task=Measure(conditions.plan),
             device=machine.device,
-            model_path=str(options.model_path.resolve()),
+            model_path=str(options.workload.model_path.resolve()),
             config=config.as_dict(),
             seed=conditions.seed,
             deadline_seconds=_DEADLINE_SECONDS,
             host=conditions.host,
-            fresh_data=options.fresh_data,
+            fresh_data=options.workload.fresh_data,
             # The script itself is left untouched under its own settings.
             script=found.traits.call(None if config == own else config),
         )
@@ -252,7 +239,7 @@ def _wanted(options: ComparisonOptions) -> Wanted:
 
 def _check_sides(options: ComparisonOptions, found: Looked, own: TrainingConfig) -> None:
     """Raise an error if settings cannot reach the workload; all are named."""
-    path, machine = options.model_path, found.inspected.machine
+    path, machine = options.workload.model_path, found.inspected.machine
     faults = [
         f"{side.label}: {fault}"
         for side in (options.a, options.b)

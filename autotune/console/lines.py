@@ -145,9 +145,7 @@ def _observed_lines(context: SearchContext) -> Iterator[str]:
         yield context.judge.name_a_metric
 
 
-def written_lines(
-    workload: WorkloadOptions | ComparisonOptions, seen: Observed, processes: int
-) -> list[str]:
+def written_lines(workload: WorkloadOptions, seen: Observed, processes: int) -> list[str]:
     """Return the lines on the command of a script and on where it was seen to write."""
     script = workload.script
     if script is None:

@@ -18,6 +18,7 @@ from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import read_best, write_best
 from autotune.configuration.job import Inspect, Job
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.options import WorkloadOptions
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.outcome import (
     Crashed,
@@ -55,9 +56,11 @@ class Timing:
         return self.outcome(int(job.config["batch_size"] or 0))
 
 
-def options(b=SMALL, rounds=6):
+def options(b=SMALL, rounds=6, fresh_data=False):
     return ComparisonOptions(
-        Path("model.py"), Side("large.yaml", LARGE), Side("small.yaml", b), rounds
+        WorkloadOptions(Path("model.py"), fresh_data=fresh_data),
+        *(Side("large.yaml", LARGE), Side("small.yaml", b)),
+        rounds,
     )
 
 
@@ -84,7 +87,7 @@ def test_both_take_turns_for_all_the_rounds(tmp_path):
 def test_each_process_builds_its_dataset_where_that_is_asked_for(tmp_path):
     compared(runner := Timing(), options(), tmp_path)
     assert not any(job.fresh_data for job in runner.jobs)
-    compared(runner := Timing(), replace(options(), fresh_data=True), tmp_path)
+    compared(runner := Timing(), options(fresh_data=True), tmp_path)
     assert all(job.fresh_data for job in runner.jobs)
 
 

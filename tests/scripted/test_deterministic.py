@@ -10,6 +10,7 @@ import pytest
 from autotune.comparison.compare import ComparisonOptions, Side, compare
 from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
+from autotune.context.options import WorkloadOptions
 from autotune.searching.run.events import Answered
 from autotune.values.errors import UsageError
 from autotune.values.outcome import Inspected, NotApplied, Rejected
@@ -187,6 +188,7 @@ def test_a_comparison_runs_your_settings_in_the_mode_of_the_answer(tmp_path):
     best = best_config(own.replace(batch_size=64), own).training_config
     model = written(tmp_path, "# trains\n", "model.py")
     runner = ScriptedRunner(inspected=Inspected(cpu_machine(), FACTS))
-    options = ComparisonOptions(model, Side("best.yaml", best), Side("your settings", None), 6)
+    sides = Side("best.yaml", best), Side("your settings", None)
+    options = ComparisonOptions(WorkloadOptions(model), *sides, 6)
     list(compare(options, runner, tmp_path))
     assert {job.config["deterministic"] for job in runner.jobs if job.config} == {True}
