@@ -266,56 +266,52 @@ class EventLines:
         self._timed: TrainingConfig | None = None
         """Settings of the last round, which those that follow do not repeat."""
 
-    def of(self, event: events.Event) -> list[str]:
-        """Return the lines of the next event; of a trial's two, the second is the state so far."""
-        self._note(event)
+    def of(self, event: events.Event) -> Iterator[str]:
+        """Yield the lines of the next event; of a trial's two, the second is the state so far."""
         match event:
             case events.Planned(context, finished_before):
+                self.context = context
                 before = [f"continuing after {finished_before} finished trials"]
-                return plan_lines(context) + before * (finished_before > 0)
+                yield from plan_lines(context) + before * (finished_before > 0)
             case events.StagesTimed(diagnosis, space):
                 known = () if self.context is None else self.context.space.notes
                 notes = [f"  {note}" for note in space.notes if note not in known]
                 remain = [f"  {space.size} configurations remain"] if notes else []
-                return [*stage_lines(diagnosis), *notes, *remain]
-            case events.TrialStarted() | events.Answered() | events.NothingFeasible():
-                return []  # shown when it ends; the result follows on stdout
-            case events.PhaseStarted("diagnosis", detail) | events.StepStarted(detail):
-                return [f"  {detail}"]
+                yield from (*stage_lines(diagnosis), *notes, *remain)
             case events.PhaseStarted(phase, detail):
-                return [f"\n{phase}: {detail}"]
+                self.doing = phase
+                yield f"  {detail}" if phase == "diagnosis" else f"\n{phase}: {detail}"
+            case events.StepStarted(detail):
+                self.doing = detail
+                yield f"  {detail}"
+            case events.TrialStarted(number, config):  # shown when it ends
+                self.doing = f"trial {number}: {self.differences(config)}"
             case events.TrialEnded(trial, baseline, best, elapsed_seconds, eta):
+                self.doing = "choosing the next trial"
+                yield self._trial_line(trial, baseline)
                 left = "" if eta is None else f", about {span(eta)} left"
-                return [
-                    self._trial_line(trial, baseline),
-                    f"      best so far: trial {best.number}, {gain_text(best, baseline).strip()}"
-                    f"   {span(elapsed_seconds)} elapsed{left}",
-                ]
+                best_so_far = f"trial {best.number}, {gain_text(best, baseline).strip()}"
+                elapsed = f"{span(elapsed_seconds)} elapsed{left}"
+                yield f"      best so far: {best_so_far}   {elapsed}"
             case events.RoundEnded(config, ratios, interval, disturbed=disturbed):
                 whose = "" if config == self._timed else f"  {self.differences(config)}"
                 self._timed = config
-                return [round_line(ratios, interval, disturbed) + whose]
-            case _:
-                return [_remark(event)]
+                yield round_line(ratios, interval, disturbed) + whose
+            case events.RoundVoid(number, disturbance):
+                yield void_line(number, disturbance)
+            case events.CandidateRefused(trial, reason):
+                yield f"  trial {trial.number} not confirmed: {reason}"
+            case events.Noted(text):
+                yield f"  {text}"
+            case events.TrialsEnded(reason):
+                yield f"stopping trials: {reason}"
+            case events.Warned(warning):
+                yield f"warning: {warning}"
 
     def differences(self, config: TrainingConfig) -> str:
         """Return the settings that differ from the user's, as text."""
         assert self.context is not None
         return render(config.differences(self.context.baseline)) or "your settings"
-
-    def _note(self, event: events.Event) -> None:
-        """Note what is searched, and the step that begins with an event."""
-        match event:
-            case events.Planned(context):
-                self.context = context
-            case events.PhaseStarted(phase):
-                self.doing = phase
-            case events.StepStarted(detail):
-                self.doing = detail
-            case events.TrialStarted(number, config):
-                self.doing = f"trial {number}: {self.differences(config)}"
-            case events.TrialEnded():
-                self.doing = "choosing the next trial"
 
     def _trial_line(self, trial: FinishedTrial, baseline: FinishedTrial) -> str:
         settings = self.differences(trial.config)
@@ -411,22 +407,6 @@ def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
     """Return the speed-up of a trial over the baseline, six characters wide."""
     value, reference = trial.verdict.value, baseline.verdict.value
     return f"{value / reference:5.2f}x" if value and reference else f"{'-':>6}"
-
-
-def _remark(event: events.Event) -> str:
-    """Return the line of an event that takes one."""
-    match event:
-        case events.CandidateRefused(trial, reason):
-            return f"  trial {trial.number} not confirmed: {reason}"
-        case events.Noted(text):
-            return f"  {text}"
-        case events.RoundVoid(number, disturbance):
-            return void_line(number, disturbance)
-        case events.TrialsEnded(reason):
-            return f"stopping trials: {reason}"
-        case events.Warned(warning):
-            return f"warning: {warning}"
-    raise AssertionError(f"no line for {event}")
 
 
 def answer_lines(event: events.Answered | events.NothingFeasible) -> list[str]:

@@ -243,7 +243,7 @@ class LiveProgress:
 
     def show(self, event: events.Event) -> None:
         """Note an event, and draw it unless the last drawing was too recent."""
-        lines = self._lines.of(event)
+        lines = list(self._lines.of(event))
         if isinstance(event, events.TrialEnded):  # its second line is the state, which is drawn
             width = self._console.width
             lines = [fill(lines[0], width, subsequent_indent=_INDENT, break_on_hyphens=False)]

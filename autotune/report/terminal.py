@@ -29,24 +29,22 @@ def headline(data: ReportData) -> str:
     """Return the result in one sentence, or how far the search is."""
     if data.best is not None:
         return answer_words.headline(data.best)
-    running = [trial for trial in data.archive.open if trial.state == "running"]
+    running = any(trial.state == "running" for trial in data.archive.open)
     state = "A trial is running, or was killed." if running else "The search can be continued."
-    if not data.trials:
-        return f"No result yet: no trial has ended. {state}"
-    incumbent = data.incumbent
-    if incumbent is None:
+    count, incumbent = len(data.trials), data.incumbent
+    if incumbent is None and count:
         return "No result: no trial is feasible, not even your own settings."
-    if len(data.trials) == 1:
-        return f"No result yet: only your own settings were measured. {state}"
-    if incumbent is data.baseline:
-        tried = f"none of {len(data.trials)} trials is faster than your settings"
-        return f"No result yet: {tried}. {state}"
-    ratio = data.ratio(incumbent)
-    factor = "" if ratio is None else f", {ratio:.2f}x your settings"
-    return (
-        f"No result yet: trial {incumbent.number} is the fastest of {len(data.trials)}{factor}. "
-        f"Nothing is confirmed. {state}"
-    )
+    if incumbent is None:
+        found = "no trial has ended"
+    elif count == 1:
+        found = "only your own settings were measured"
+    elif incumbent is data.baseline:
+        found = f"none of {count} trials is faster than your settings"
+    else:
+        ratio = data.ratio(incumbent)
+        factor = "" if ratio is None else f", {ratio:.2f}x your settings"
+        found = f"trial {incumbent.number} is the fastest of {count}{factor}. Nothing is confirmed"
+    return f"No result yet: {found}. {state}"
 
 
 def next_step(data: ReportData) -> tuple[str, list[str]]:

@@ -235,24 +235,16 @@ class Encoding:
 
         `rows` is changed in place.
         """
-        names = list(self.values)
-        for column, name in enumerate(names):
+        for column, name in enumerate(self.values):
             needs = knob_named(name).needs
             if needs is None:
                 continue
             idle = self.values[name].index(knob_named(name).idle)
-            off = self._is_off(rows, names, needs)
+            off = np.array([not value for value in self._settings(needs, rows)], dtype=bool)
             rows[off, column] = idle
             if idle >= self._sizes[column]:  # idle is no value of the space itself
                 rows[~off & (rows[:, column] == idle), column] = 0
         return rows.astype(np.intp)
-
-    def _is_off(self, rows: Indices, names: list[str], needed: str) -> NDArray[np.bool_]:
-        """Return a mask of the rows in which the knob `needed` is off."""
-        if needed not in names:
-            return np.full(len(rows), not self.space.domains[needed][0])
-        off = np.array([not value for value in self.values[needed]])
-        return off[rows[:, names.index(needed)]]
 
 
 def _expected(name: str) -> tuple[float, float]:

@@ -28,7 +28,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
-from autotune.knobs.base import Value
 from autotune.sampling.acquisition import (
     RAN_OUT,
     Acquisition,
@@ -117,7 +116,7 @@ class NoRepeatSampler(_OfConfigurations):
         with self._blamed():
             params = self._proposed(study, trial, search_space)
         fresh = self._nearest_unknown(config_of(params, self._space))
-        return params if fresh is None else {n: fresh.get(n, params[n]) for n in search_space}
+        return params if fresh is None else params_of(fresh, self._space.varied())
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Call the base sampler's hook."""
@@ -175,7 +174,7 @@ class NoRepeatSampler(_OfConfigurations):
                 "Correct it or choose another; the same search continues with what was measured."
             ) from error
 
-    def _nearest_unknown(self, config: TrainingConfig) -> dict[str, Value] | None:
+    def _nearest_unknown(self, config: TrainingConfig) -> TrainingConfig | None:
         """Return the nearest unknown configuration, breadth first over one-knob changes.
 
         It is None if the proposal itself is unknown, or if every configuration is known.
@@ -189,8 +188,7 @@ class NoRepeatSampler(_OfConfigurations):
             self._random.shuffle(ring)
             unknown = next((c for c in ring if not self._is_known(c)), None)
             if unknown is not None:
-                domains = self._space.domains.items()
-                return {name: unknown[name] for name, values in domains if unknown[name] in values}
+                return unknown
             seen.update(ring)
         return None
 
