@@ -31,7 +31,7 @@ import optuna
 from optuna.trial import TrialState
 
 from autotune.configuration.job import Inspect, Job, Measure
-from autotune.context.options import SearchOptions
+from autotune.context.options import SearchOptions, WorkloadOptions
 from autotune.process.devices import Device
 from autotune.process.stop import Stop
 from autotune.searching.search import search
@@ -179,10 +179,11 @@ def work(number: int, options: SearchOptions, seconds: float, together: Any, beg
     if number == 0:
         events = search(options, runner)
     else:
-        place, model = options.study, options.workload.model_path
+        place, workload = options.study, WorkloadOptions(options.workload.model_path)
         assert place.storage is not None
         folder = place.folder / f"host-{number}"
-        joined = WorkerOptions(place.name, place.storage, model, folder, Device(f"cuda:{number}"))
+        device = Device(f"cuda:{number}")
+        joined = WorkerOptions(place.name, place.storage, workload, folder, device)
         events = join(joined, runner, Stop())
     for _ in events:
         pass

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.configuration.job import Job
+from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import SearchSpace
-from autotune.context.options import SearchOptions
+from autotune.context.options import SearchOptions, WorkloadOptions
 from autotune.process.devices import Device
 from autotune.process.stop import Stop
 from autotune.searching.run.events import Event
@@ -59,12 +60,13 @@ def joined(
     number: int,
     runner: ScriptedRunner,
     stop: Stop | None = None,
+    script: ScriptOptions | None = None,
     **changes: Any,
 ) -> Iterator[Event]:
     """The events of a worker that joins this search on another host."""
-    place, model = options.study, options.workload.model_path
+    place, workload = options.study, WorkloadOptions(options.workload.model_path, script)
     folder, device = host_of(options, number), Device(runner.inspected.machine.device)
-    asked = WorkerOptions(place.name, place.storage or "", model, folder, device)
+    asked = WorkerOptions(place.name, place.storage or "", workload, folder, device)
     return join(replace(asked, **changes), runner, stop or Stop())
 
 

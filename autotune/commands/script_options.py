@@ -139,12 +139,9 @@ def script_options(
 ) -> tuple[Path, ScriptOptions | None]:
     """Return the file to train, and the options of a script; None if it is a model.py.
 
-    Args:
-        model: the file to train, the name of a module, or an installed command.
-        flags: flags of the command; those of scripts are removed.
-        arguments: the script's arguments. None: the file's content decides if it is a script.
-        known: further maps, for knobs that the flags do not map.
-        keeps_nothing: see `ScriptOptions`.
+    A model may also be the name of a module, or an installed command. Flags of scripts are removed
+    from `flags`. Without arguments, the file's content decides if it is a script. `known` has
+    further maps, for knobs that the flags do not map.
 
     Raises:
         UsageError: flags that do not fit the kind of file; all are named.

@@ -261,9 +261,7 @@ def search_options(
 ) -> tuple[SearchOptions, tuple[Device, ...]]:
     """Return the options that the command's flags give, and the devices that run trials at once.
 
-    Args:
-        flags: flags of the command by their names there, with "model".
-        arguments: the script's arguments. None: the file's content decides if it is a script.
+    The flags have the names that they have there, and one is "model".
 
     Raises:
         UsageError: a flag cannot be used.

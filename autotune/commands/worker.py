@@ -11,6 +11,7 @@ from autotune.commands import script_options as scripts
 from autotune.commands.execute import one_runner
 from autotune.console.interrupts import interrupts
 from autotune.console.progress import display, kept_files
+from autotune.context.options import WorkloadOptions
 from autotune.process.devices import Device, DeviceRunner, devices_of
 from autotune.process.stop import Stop
 from autotune.searching.trials.workers import WorkerOptions, join
@@ -49,7 +50,7 @@ def worker(study: str, storage: str, device: str, quiet: bool, **flags: Any) -> 
     if len(chosen) > 1:
         raise UsageError(f"--device {device}: a worker has one device. Start one worker for each.")
     folder, (own,) = common.study_folder(study), scripts.as_seen(chosen, script)
-    options = WorkerOptions(study, storage, model, folder, own, script)
+    options = WorkerOptions(study, storage, WorkloadOptions(model, script), folder, own)
     execute_worker(options, quiet)
 
 

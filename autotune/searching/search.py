@@ -288,7 +288,8 @@ def conclude(
     if back is None or "compile_mode" not in back.settings:
         costs = replace(costs, trials=(*costs.trials, won.trial))
     best = build_answer(search.prober, costs, won)
-    search.note_seconds()
+    noted = search.study.notes.phase_seconds
+    noted[WHOLE] = round(noted.get(WHOLE, 0.0) + max(0.0, search.clock.elapsed), 1)
     search.study.notes.answer = Answer(len(search.study.finished()), best)
     answered, options = emit(search, best), search.context.options
     with suppress(OSError):  # best.yaml could be written

@@ -127,7 +127,8 @@ def build_answer(
     prober: AccuracyProber, costs: ColdCosts, won: Confirmed
 ) -> best_config.BestConfig:
     """Build the content of best.yaml; counts the FLOPs of a step on the way."""
-    context, rate = prober.context, prober.context.traits.script.rate
+    context, machine = prober.context, prober.context.machine
+    rate = context.traits.script.rate
     answer = best_config.BestConfig(
         config=won.trial.config.as_dict(),
         evidence=_evidence(prober, costs, won),
@@ -142,7 +143,16 @@ def build_answer(
             value=None if rate is None else rate.value,
         ),
         processes=None if context.processes == 1 else context.processes,
-        machine=_machine(context),
+        machine=parts.MachineRecord(
+            device=machine.device_name if machine.has_accelerator else machine.device,
+            cpu=machine.host.cpu_name or platform.machine(),
+            cores=machine.host.usable_cores,
+            memory_bytes=machine.memory_bytes,
+            torch=machine.torch,
+            python=machine.python,
+            driver=machine.driver or None,
+            fingerprint=machine.fingerprint,
+        ),
         provenance=_provenance(context, won),
     )
     answer = answer.with_effects(context.space.effects)
@@ -317,20 +327,6 @@ def _seconds_per_sample(runs: Sequence[Measurement]) -> float:
 
 def _fixed_seconds(costs: ColdCosts, config: TrainingConfig, runs: Sequence[Measurement]) -> float:
     return median(costs.fixed_seconds(config, run) for run in runs)
-
-
-def _machine(context: SearchContext) -> parts.MachineRecord:
-    machine = context.machine
-    return parts.MachineRecord(
-        device=machine.device_name if machine.has_accelerator else machine.device,
-        cpu=machine.host.cpu_name or platform.machine(),
-        cores=machine.host.usable_cores,
-        memory_bytes=machine.memory_bytes,
-        torch=machine.torch,
-        python=machine.python,
-        driver=machine.driver or None,
-        fingerprint=machine.fingerprint,
-    )
 
 
 def _provenance(context: SearchContext, won: Confirmed) -> best_config.Provenance:

@@ -18,7 +18,7 @@ from autotune.process.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.time_budget import TimeBudget
-from autotune.study.facts import WHOLE, TrialDetails
+from autotune.study.facts import TrialDetails
 from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
@@ -85,11 +85,6 @@ class SearchRun:
         yield
         if not self.study.finished():
             self.study.notes.phase_seconds[phase] = round(time.monotonic() - start, 1)
-
-    def note_seconds(self) -> None:
-        """Add the seconds of this run to the study's notes."""
-        noted = self.study.notes.phase_seconds
-        noted[WHOLE] = round(noted.get(WHOLE, 0.0) + max(0.0, self.clock.elapsed), 1)
 
     def comparable(self, run: Measurement, machine_speed: float = 1.0) -> Measurement:
         """Return a run adjusted for comparison, so that neither forking nor drift matters.

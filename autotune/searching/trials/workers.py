@@ -70,12 +70,11 @@ class WorkerOptions:
 
     study: str
     storage: str
-    model_path: Path
+    workload: WorkloadOptions
+    """The file, and the script's arguments; its other options are the search's."""
     folder: Path
     """Folder of the study on this host."""
     device: Device
-    script: ScriptOptions | None = None
-    """The script's arguments; None for a model.py. Its other options are the search's."""
 
     @property
     def worker(self) -> str:
@@ -132,10 +131,10 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
     if "plan" not in facts.attributes:
         return None
     facts.check()
-    identity, plan, script = facts.identity, facts.plan, options.script
+    identity, plan, script = facts.identity, facts.plan, options.workload.script
     if plan is None or identity is None:
         return None
-    name, path = options.study, options.model_path
+    name, path = options.study, options.workload.model_path
     is_script = script is not None
     if ("script" in identity.facts) != is_script:
         other = "a script; to run {} as one, add --", "a model.py, and {} is run as a script."
@@ -156,7 +155,7 @@ def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None
     Raises:
         StudyMismatchError: the study was made for something else.
     """
-    own: dict[str, Any] = {"model_sha256": sha256_of(options.model_path)}
+    own: dict[str, Any] = {"model_sha256": sha256_of(options.workload.model_path)}
     if found is not None:
         own["machine"] = found.inspected.machine.fingerprint
         own["modules"] = found.traits.facts.local_modules or None
@@ -203,13 +202,13 @@ def join(options: WorkerOptions, runner: Runner, stop: Stop) -> Iterator[Event]:
             f"--storage {storages.masked(options.storage)} takes one writing process. Workers need "
             "a database server; on one host, `autotune search --device` needs none."
         )
-    files = WorkloadFiles(WorkloadOptions(options.model_path, options.script))
+    files = WorkloadFiles(options.workload)
     runner = UnchangedRunner(StoppableRunner(runner, stop), files)
     with storages.storage_errors(options.storage):
         make_private(options.folder)
         joined = yield from _wait(options, stop)
         _compare(options, joined)
-        workload = WorkloadOptions(options.model_path, joined.script)
+        workload = replace(options.workload, script=joined.script)
         resources, folder = Resources(options.device.torch_name), options.own_folder / "inspect"
         found = look(workload, resources, runner, folder, Wanted())
         check_device(found.traits.seen, options.device.torch_name)
@@ -241,7 +240,7 @@ def _context(options: WorkerOptions, joined: Joined, found: Looked) -> SearchCon
     told |= {_TOLERANCE: Tolerance(**told[_TOLERANCE]), _SCRIPT: joined.script}
     del told[_JUDGE]
     search = SearchOptions.of(
-        model_path=options.model_path,
+        model_path=options.workload.model_path,
         study=options.study,
         storage=options.storage,
         folder=folder,

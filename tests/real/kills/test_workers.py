@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.context.options import WorkloadOptions
 from autotune.process.common.trial_folder import make_private
 from autotune.process.stop import Stop
 from autotune.searching.run.events import TrialEnded
@@ -88,8 +89,9 @@ def test_only_the_same_model_on_the_same_kind_of_machine_may_join(
     list(search(options, OnDevice(0)))
     changes = {}
     if model is not None:
-        changes["model_path"] = tmp_path / "other.py"
-        changes["model_path"].write_text(model)
+        other = tmp_path / "other.py"
+        other.write_text(model)
+        changes["workload"] = WorkloadOptions(other)
     with pytest.raises(StudyMismatchError, match="another --study NAME"):
         list(joined(options, number, OnDevice(number, machine), **changes))
 
