@@ -370,11 +370,6 @@ class FirstLossChecker(NumericsChecker):
     def _is_lower(self, tested: TrainingConfig) -> bool:
         return any(tested[name] != self.context.baseline[name] for name in PRECISION)
 
-    def gated(self, config: TrainingConfig) -> Gated | Failure | None:
-        """Return the measured errors of all numerics of `config`; None if no check is needed."""
-        tested, reference = self._compared(config)
-        return None if tested == reference else self._found(tested, reference)
-
     def _found(self, tested: TrainingConfig, reference: TrainingConfig) -> Gated | Failure | None:
         """Return by how much the losses differ; None if they cannot be read."""
         own = self._untouched(0.0)

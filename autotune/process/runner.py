@@ -17,6 +17,7 @@ import re
 import select
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -33,7 +34,7 @@ from autotune.configuration.training_config import TrainingConfig, environ_of, o
 from autotune.knobs.base import Value
 from autotune.process import children
 from autotune.process.children import RunningChild, ended_within
-from autotune.process.common.child_ties import channel, lifeline, receive, send
+from autotune.process.common.child_ties import lifeline, receive, send
 from autotune.process.common.trial_folder import (
     EVALUATION,
     NUMERICS_CHECK,
@@ -314,7 +315,7 @@ class WarmHost:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.built: _Dataset | None = None
         """The dataset that its forks share; None if none was built."""
-        self._end, other_end = channel()
+        self._end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._end.settimeout(HOST_PATIENCE_SECONDS)
         descriptor = other_end.fileno()
         program = ["-m", "autotune.process.child.warm_host", str(descriptor), lifeline()]

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.configuration.job import Inspect, Job
@@ -203,6 +203,9 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
     weights = list(model.parameters())
     dimensions = {one.dim() for one in tensors_in(batch)} & {one.dim() for one in weights}
     modules, folder = own_modules(workload.path), workload.path.resolve().parent
+    has_equal = False
+    with suppress(Exception):  # the baseline says what is wrong with it
+        has_equal = has_equal_groups(workload.build_optimizer(model.parameters()))
     return WorkloadFacts(
         dataset_samples=samples,
         image_batches=bool(dimensions & set(IMAGE_DIMENSIONS)),
@@ -216,16 +219,10 @@ def describe_workload(workload: Workload, own_settings: Mapping[str, Value]) -> 
         repeated_blocks=bool(repeated_blocks(model)),
         has_checkpoint=workload.checkpoint is not None,
         attention=mentions_attention(model, [workload.path, *(folder / name for name in modules)]),
-        equal_groups=_has_equal_groups(workload, model),
+        equal_groups=has_equal,
         fills_memory=fills_memory(),
         signatures=workload.signatures(),
     )
-
-
-def _has_equal_groups(workload: Workload, model: nn.Module) -> bool:
-    with suppress(Exception):  # the baseline says what is wrong with it
-        return has_equal_groups(workload.build_optimizer(model.parameters()))
-    return False
 
 
 def _native_dtypes(device: str) -> tuple[str, ...]:

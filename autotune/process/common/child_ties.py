@@ -86,11 +86,6 @@ def stay_on_cores() -> None:
         os.sched_setaffinity(0, map(int, cores.split(",")))
 
 
-def channel() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a message socket; each process closes its own."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 def send(end: socket.socket, message: dict[str, Any]) -> None:
     """Send an object.
 
