@@ -1,6 +1,6 @@
 """List the texts of the package that a user may see, to be read in one go: `python docs/texts.py`.
 
-Strings of two words or more, but for docstrings and patterns. Holes are shown as `{expression}`.
+Strings of two words or more, except docstrings and patterns. Holes are shown as `{expression}`.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class AccuracyProber:
 
     @property
     def most_samples(self) -> int:
-        """The same, or where a probe ends at a loss, the samples after which it is given up."""
+        """Samples after which a probe ends, or is given up if it was to reach a loss."""
         return self.samples * (_PATIENCE if self.context.objective.to_loss else 1)
 
     @property
@@ -228,7 +228,7 @@ class AccuracyProber:
         return found
 
     def needs_probe(self, config: TrainingConfig) -> bool:
-        """Return whether `config` may train to another quality than the baseline."""
+        """Return True if `config` may train to another quality than the baseline."""
         return self.training_of(config) != self._own
 
     def unknown(self, configs: Sequence[TrainingConfig]) -> list[bool]:
@@ -308,7 +308,7 @@ class AccuracyProber:
         return tuple(pair for pair in pairs if pair[0] < self.most_samples)
 
     def misses(self, training: str) -> bool:
-        """Return whether a training was given up before it reached the loss."""
+        """Return True if a training was given up before it reached the loss."""
         needed = self.study.notes.needed.get(training, ())
         return any(samples >= self.most_samples for samples in needed)
 

@@ -210,11 +210,10 @@ class NumericsChecker:
         return numerics_fault(gated, lower_precision)
 
     def _compared(self, config: TrainingConfig) -> tuple[TrainingConfig, TrainingConfig]:
-        """Return the tested configuration and its reference.
+        """Return the tested configuration and its reference, which train in one process.
 
         The reference is eager, in the baseline's precision if `config` has that, else in the
-        default one. All knobs but those of numerics have the baseline's values in both. Both train
-        in one process.
+        default one. Knobs that are not of numerics have the baseline's values in both.
         """
         baseline = self.context.baseline.replace(num_workers=0).alone
         tested = baseline.replace(**{name: config[name] for name in _IN_ONE})
@@ -269,7 +268,7 @@ def numerics_fault(
         "gradients": f"gradients differ from {exact}",
         "loss": f"the loss differs from {exact}",
         "path": "the weights after the first steps differ",
-        "reach": "how far the first steps move the weights differs",
+        "reach": "the length of the first steps differs",
         "buffers": "the buffers after the first steps differ",
         **words,
     }
@@ -308,16 +307,16 @@ _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
 _UNTOUCHED = "untouched"
 _UNJUDGED = (
-    "accuracy: the gradients differ from the unchanged script's by {off:.3g} %, and there is "
-    "no quality metric to compare by"
+    "accuracy: the gradients differ from the unchanged script's by {off:.3g} %, and without "
+    "--metric-regex nothing shows whether it trains as well"
 )
 _UNTOLD = (
-    "accuracy: the gradients of the first steps do not show whether it trains as well, and there "
-    "is no quality metric to compare by"
+    "accuracy: the gradients of the first steps cannot be compared, and without --metric-regex "
+    "nothing else shows whether it trains as well"
 )
 _WORDS = {
     "loss": "the first losses differ from the unchanged script's",
-    "reach": "how far the first steps move the weights differs from the unchanged script's",
+    "reach": "the length of the first steps differs from the unchanged script's",
 }
 # Knobs that take effect in the first step, such as those that replace the script's own values. All
 # other settings of a model take effect by the third.

@@ -1,8 +1,7 @@
 """A script's arguments and the config files that they name: digests, and changed copies of files.
 
-Arguments may hold secrets, so studies and best.yaml have a digest in their place. A key of a config
-file is changed in a copy. In YAML, comments, tags, anchors and the spelling of other values stay as
-they are.
+Arguments may hold secrets, so studies and best.yaml hold a digest of them. A key of a config file
+is changed in a copy, which keeps YAML's comments, tags, anchors and spellings.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def arguments_digest(arguments: Sequence[str], mapped: Sequence[Flag]) -> str:
 def digest_of_each(arguments: Sequence[str], mapped: Sequence[Flag]) -> dict[str, str]:
     """Return four hex digits of the values of each argument that `arguments_digest` counts.
 
-    They show which argument differs, and are too few to give a value away. Positional arguments
-    have the name "".
+    They show which argument differs without giving its value away. "" is for positional ones.
     """
     return {name: _digest(values)[:4] for name, values in _by_name(arguments, mapped).items()}
 

@@ -110,8 +110,7 @@ def is_script(path: Path) -> bool:
     """Return True if a file defines no part of a model.py, or trains by itself and lacks a part.
 
     A file that cannot be parsed counts as a model.py, so that its error is reported as usual. So
-    does one that imports all names of a module beside it, unless it trains by itself and defines no
-    part.
+    does one that imports all names of a module beside it, unless it trains and defines no part.
     """
     try:
         tree = ast.parse(path.read_bytes())

@@ -52,7 +52,8 @@ DEVICE = option(
 )
 SPACE = option(
     "--space",
-    "Use this search space: a name from `autotune spaces`, or a YAML file.",
+    "Use this search space: a name from `autotune spaces`, or a YAML file. Settings that it does "
+    "not name keep your values.",
     default="default",
     metavar="NAME|FILE",
 )

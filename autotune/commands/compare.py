@@ -27,32 +27,15 @@ from autotune.values.outcome import Observed
 _NOT_FASTER = 8
 
 
-@click.command(
-    cls=scripts.ScriptCommand,
-    params=[
-        common.MODEL,
-        click.Argument(["a"], type=common.PATH, required=False),
-        click.Argument(["b"], type=common.PATH, required=False),
+FRONT = ("rounds", "against", "max_regression", "require_faster", "as_module", "as_json")
+"""Names of the options that most people need, which `-h` shows."""
+SECTIONS: scripts.Sections = {
+    "The comparison": [
         common.option(
             "--rounds",
             f"Time both this many times; a 95 % interval needs at least {FEWEST_ROUNDS}.",
             click.IntRange(min=FEWEST_ROUNDS),
             9,
-        ),
-        common.DEVICE,
-        common.option(
-            "--nproc-per-node",
-            "Train in this many processes on this host. Default: as A says.",
-            click.IntRange(min=1),
-        ),
-        common.LAUNCHER,
-        common.FRESH_DATA,
-        *scripts.CALLED,
-        common.JSON,
-        common.flag(
-            "--require-faster",
-            "Exit with 8 if A no longer has its confirmed speed-up, or, if B is given or A was "
-            "edited, if A is not faster.",
         ),
         common.option(
             "--against",
@@ -66,8 +49,37 @@ _NOT_FASTER = 8
             "than --against recorded, else than B, else than MODEL's own settings.",
             flag_types.share,
         ),
-        common.STRICT,
+        common.flag(
+            "--require-faster",
+            "Exit with 8 unless A keeps its confirmed speed-up, or, if B is given or A was edited, "
+            "unless A is faster.",
+        ),
+        *(common.STRICT, common.JSON),
     ],
+    "A training script": scripts.CALLED,
+    "A model.py": [common.FRESH_DATA],
+    "Devices and processes": [
+        common.DEVICE,
+        common.option(
+            "--nproc-per-node",
+            "Train in this many processes on this host. Default: as A says.",
+            click.IntRange(min=1),
+        ),
+        common.LAUNCHER,
+    ],
+}
+"""Options of the command by the sections of its help."""
+
+
+@click.command(
+    cls=scripts.ScriptCommand,
+    params=[
+        common.MODEL,
+        click.Argument(["a"], type=common.PATH, required=False),
+        click.Argument(["b"], type=common.PATH, required=False),
+    ],
+    sections=SECTIONS,
+    front=FRONT,
 )
 def compare(model: Path, as_json: bool, strict: bool, **flags: Any) -> None:
     """Time the settings of A against those of B, or against MODEL's own, alternately.

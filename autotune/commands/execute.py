@@ -59,8 +59,7 @@ def search_runners(
 ) -> Iterator[tuple[Runner, dict[Device, Runner]]]:
     """Open the runner of the search and those of extra devices.
 
-    If a device is named, or others may run trials on the same host, each runner waits until its
-    device is free.
+    Each runner waits for its device if one is named, or if others may run trials on this host.
     """
     folder = options.study.folder
     check_storage(options.study.storage)

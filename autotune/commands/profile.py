@@ -26,10 +26,13 @@ _WATCH_SECONDS = 8.0
 
 @click.command(
     cls=scripts.ScriptCommand,
-    params=[
-        *(common.MODEL, common.SPACE, common.DEVICE),
-        *(common.BASELINE, common.PROCESSES, *scripts.CALLED, common.JSON),
-    ],
+    params=[common.MODEL],
+    sections={
+        "The profile": [common.SPACE, common.JSON],
+        "A training script": scripts.CALLED,
+        "A model.py": [common.BASELINE],
+        "Devices and processes": [common.DEVICE, common.PROCESSES],
+    },
 )
 def profile(model: Path, as_json: bool, **flags: Any) -> None:
     """Show what MODEL's training waits for, how to fix it, and settings that cannot matter.
@@ -68,7 +71,8 @@ def execute_profile(options: SearchOptions, as_json: bool) -> None:
                 f"{describe(as_failure(stages))}\nWhole log: {log}"
             )
     if not seen.steps:
-        raise WorkloadError(f"{options.workload.model_path} ended too early: let it train longer")
+        path = options.workload.model_path
+        raise WorkloadError(f"{path} ended before its steps were timed. Let it train longer.")
     _tell(context, stages, seen, as_json)
 
 

@@ -33,8 +33,8 @@ _FORMS = {"html": page, "csv": csv_text, "json": json_text}
 def report(study: str | None, name: str | None, force: bool, **outputs: str | None) -> None:
     """Report the results of STUDY: a name, directory, study.db, best.yaml or storage URL.
 
-    STUDY may be left out if there is only one here. Without an option, print a table. A search may
-    run at the same time.
+    STUDY may be left out if there is only one here. Without an option, print a table. A search
+    may be running.
     """
     wanted = {form: target for form, target in outputs.items() if target is not None}
     piped = [f"--{form} -" for form, target in wanted.items() if target == _STDOUT]

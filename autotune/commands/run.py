@@ -80,7 +80,7 @@ class _BeforeTheScript(click.Command):
             "Run SCRIPT in this many processes, started by torchrun. Default: in this process.",
             click.IntRange(min=1),
         ),
-        common.flag("--print-command", "Print environment and command, and run nothing."),
+        common.flag("--print-command", "Print the command that would run SCRIPT, and stop."),
         common.flag("--json", "Let --print-command print JSON, with what is left out and why."),
     ],
     context_settings={"allow_interspersed_args": False},
@@ -103,7 +103,8 @@ def run(best: Path, command: tuple[str, ...], as_module: bool, **flags: Any) -> 
     allow = flags["allow_numerics"] or (not doubt and answer.judged_numerics)
     known = () if measured is None else _known_maps(answer, flags["maps"], allow or not doubt)
     maps = [flag_from(text) for text in (*flags["maps"], *known)]
-    faults = [f"--map {one.text}: best.yaml names it" for one in maps if one.knob == LEARNING_RATE]
+    rates = [one.text for one in maps if one.knob == LEARNING_RATE]
+    faults = [f"--map {text}: best.yaml names the flag. Leave it out." for text in rates]
     if faults := [*faults, *check_files(maps, arguments)]:
         raise UsageError("\n".join(faults))
     plan = _planned(answer, maps, allow, is_measured=measured is not None)
@@ -156,7 +157,7 @@ def _start_lines(
         named = [f"{name} by {way}" for name, way in flags if knob_named(name).effect != "exact"]
         kept = f" and {', '.join(named)}" if named else ""
         yield f"{doubt}: applying only settings that preserve results{kept}{others}"
-    told = [plan.setting(name) for name in plan.told]
+    told = [plan.replacing(name) for name in plan.told]
     for flag in maps:
         value = plan.settings.get(flag.knob)
         if flag.knob not in plan.by_flag or not flag.carries(value):
@@ -181,8 +182,8 @@ def _compiled_code(answer: BestConfig, plan: Plan) -> dict[str, str]:
     folder = common.study_folder(answer.provenance.study) / common.COMPILED
     same_torch = answer.machine.torch.partition("+")[0] == (torch_version() or "").partition("+")[0]
     if not (folder.is_dir() and same_torch):
-        why = "is not here" if same_torch else f"is of torch {answer.machine.torch}"
-        common.say(f"compiling anew: what the search compiled ({folder}) {why}")
+        why = "is not here" if same_torch else f"is for torch {answer.machine.torch}"
+        common.say(f"compiling again: the code that the search compiled ({folder}) {why}")
         return {}
     common.say(f"looking for compiled code in {folder}")
     return {_CACHE: str(folder.resolve())}
@@ -232,7 +233,7 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
             way = f"needs {_ALLOW}" if is_measured else f"needs --map {flag.text}"
             plan.withheld[setting] = way
     if (factor := answer.lr_scaling.factor) != 1 and answer.lr_scaling.flag is None:
-        plan.withheld[f"learning rate x {factor:g}"] = "the script sets its own"
+        plan.withheld[f"learning rate x {factor:g}"] = "the script sets it: multiply it there"
     return plan
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from autotune.process.common.trial_folder import TEMPORARY
 from autotune.process.devices import Device, seen_alone
 from autotune.values.errors import UsageError
 
-_ARGUMENTS = "autotune.arguments"
+_ARGUMENTS, _IS_FRONT = "autotune.arguments", "autotune.is_front"
 EXACT_ONLY = common.flag(
     "--exact-only",
     "Try only settings that preserve results, such as workers: no compile, no bfloat16.",
@@ -72,10 +72,61 @@ JUDGED = (METRIC_REGEX, METRIC_MODE, EXACT_ONLY)
 _SPELLED = {str(one.name): one.opts[0] for one in (*CALLED, *JUDGED)}
 
 
+Sections = Mapping[str, Sequence[click.Option]]
+"""Options of a command by the sections of its help."""
+
+
+def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        ctx.meta[_IS_FRONT] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_SHORT_HELP = common.flag(
+    "-h short_help",
+    "Show the options that most people need.",
+    is_eager=True,
+    expose_value=False,
+    callback=_show_front,
+)
+
+
 class ScriptCommand(click.Command):
-    """A command that keeps the words after the first `--`, unchanged, for the script."""
+    """A command that keeps the words after the first `--`, unchanged, for the script.
+
+    Its options may come in sections. If `front` names some of them, `-h` shows only these.
+    """
 
     allow_extra_args = True
+
+    def __init__(
+        self,
+        *,
+        params: Sequence[click.Parameter],
+        sections: Sections | None = None,
+        front: Sequence[str] = (),
+        **more: Any,
+    ) -> None:
+        self.sections, self.front = sections or {}, front
+        options = [one for part in self.sections.values() for one in part]
+        short_help = [_SHORT_HELP] if front else []
+        super().__init__(params=[*params, *options, *short_help], **more)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section; for `-h` those of the front page."""
+        placed = [one for part in self.sections.values() for one in part]
+        known = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        rest = "Help" if placed else "Options"
+        parts = {**self.sections, rest: [one for one in known if one not in placed]}
+        if _IS_FRONT in ctx.meta:
+            parts = {"Options": [one for one in placed if one.name in self.front]}
+        for title, options in parts.items():
+            with formatter.section(title):
+                records = (one.get_help_record(ctx) for one in options)
+                formatter.write_dl([record for record in records if record is not None])
+        if _IS_FRONT in ctx.meta:
+            formatter.write(f"\nAll options: {ctx.command_path} --help\n")
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the parts of the usage line, with the script's arguments at its end."""
@@ -182,7 +233,7 @@ def script_options(
     )
     faults = [*_faults(options), *_misplaced(flags)]
     if rates and flags.get("lr_scaling", "none") == "none":
-        faults.append(f"--map {rates[-1].flag.text} needs --lr-scaling, which a search has.")
+        faults.append(f"--map {rates[-1].flag.text} works with --lr-scaling of a search only.")
     if faults:
         raise UsageError(
             "\n".join(f"{model} is run as a training script: {fault}" for fault in faults)
@@ -191,7 +242,7 @@ def script_options(
 
 
 def as_seen(devices: Sequence[Device], script: ScriptOptions | None) -> tuple[Device, ...]:
-    """Return the devices of trials, of which the processes of a script see one alone."""
+    """Return the devices of trials; the processes of a script see only their own."""
     return tuple(devices if script is None else map(seen_alone, devices))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -42,7 +42,7 @@ FRONT = (
 )
 """Names of the options that most people need, which `-h` shows."""
 POSITIVE = click.IntRange(min=1)
-SECTIONS: Mapping[str, Sequence[click.Option]] = {
+SECTIONS: scripts.Sections = {
     "Search": [
         common.SPACE,
         option(
@@ -72,8 +72,8 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         flag(
             "--dry-run",
-            "Show the space, the plan and the estimated time, and stop. A script is started once "
-            "or twice for its first steps.",
+            "Show what a search would try and about how long it takes, then stop. This starts a "
+            "script once or twice for its first steps.",
         ),
     ],
     "A training script": [*scripts.CALLED, *scripts.JUDGED],
@@ -173,59 +173,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
 """Options of the command by the sections of its help."""
 
 
-class SearchCommand(scripts.ScriptCommand):
-    """The command, whose help has a front page and sections."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section."""
-        placed = [one for options in SECTIONS.values() for one in options]
-        known = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        others = [one for one in known if one not in placed]
-        for title, options in {**SECTIONS, "Help": others}.items():
-            _write_section(ctx, formatter, title, options)
-
-    def front_page(self, ctx: click.Context) -> str:
-        """Return the help with the options that most people need."""
-        formatter = ctx.make_formatter()
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        named = {one.name: one for one in self.params}
-        _write_section(ctx, formatter, "Options", [named[name] for name in FRONT])
-        return f"{formatter.getvalue()}\nAll options: {ctx.command_path} --help"
-
-
-def _write_section(
-    ctx: click.Context,
-    formatter: click.HelpFormatter,
-    title: str,
-    options: Iterable[click.Parameter],
-) -> None:
-    records = (one.get_help_record(ctx) for one in options)
-    with formatter.section(title):
-        formatter.write_dl([record for record in records if record is not None])
-
-
-def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    if is_asked and isinstance(ctx.command, SearchCommand):
-        click.echo(ctx.command.front_page(ctx))
-        ctx.exit()
-
-
-@click.command(
-    cls=SearchCommand,
-    params=[
-        common.MODEL,
-        *(one for options in SECTIONS.values() for one in options),
-        flag(
-            "-h front",
-            "Show the options that most people need.",
-            is_eager=True,
-            expose_value=False,
-            callback=_show_front,
-        ),
-    ],
-    context_settings={"help_option_names": ["--help"]},
-)
+@click.command(cls=scripts.ScriptCommand, params=[common.MODEL], sections=SECTIONS, front=FRONT)
 def search(
     dry_run: bool, as_json: bool, progress: Mode, quiet: bool, new_study: bool, **flags: Any
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from autotune.commands import common, execute
+from autotune.configuration.search_space import shipped_spaces
 from autotune.console import tables
 from autotune.console.progress import signs_of_life
 from autotune.context.inspection import inspect, inspection
@@ -37,6 +38,9 @@ def settings(model: Path | None, device: str, as_json: bool) -> None:
 def spaces(as_json: bool) -> None:
     """List the shipped search spaces."""
     _show("spaces", tables.space_rows(), as_json)
+    if not as_json:
+        place = shipped_spaces()["default"].parent
+        click.echo(f"\nTo leave a setting out, delete it from your own copy of a file in {place}.")
 
 
 @click.command(params=[common.DEVICE, common.JSON])

@@ -74,8 +74,7 @@ class ComparisonOptions:
     def speed(self, comparison: paired.PairedComparison) -> tuple[float, Interval]:
         """Return A's speed over the one that `against` recorded, else over B's, with an interval.
 
-        The interval has the noise of both measurements. The machine's own changes between the two
-        days are not in it.
+        The interval has the noise of both measurements, not the machine's changes in between.
         """
         if self.against is None:
             return comparison.ratio, comparison.interval

@@ -76,11 +76,11 @@ class Without:
     """A configuration that lacks settings of the candidate, over its rounds."""
 
     own: PairedComparison
-    """It against the baseline."""
+    """Its comparison with the baseline."""
     gain: PairedComparison
-    """The candidate against it, which shows what the settings give."""
+    """Comparison of the candidate with it, which shows what the settings give."""
     fault: str = ""
-    """Why it could not be timed; empty if it could."""
+    """Reason why it could not be timed; empty if it could."""
 
     @property
     def is_over(self) -> bool:
@@ -105,9 +105,9 @@ class Standing:
     without: Mapping[Participant, Without] = field(default_factory=dict)
     """Configurations that lack settings of the candidate."""
     fault: str = ""
-    """Why the candidate failed in this round; empty if it did not."""
+    """Reason why the candidate failed in this round; empty if it did not."""
     beaten: str = ""
-    """Why the candidate can hardly win any more; empty if it can."""
+    """Reason why the candidate can hardly win any more; empty if it can."""
     has_won: bool = False
     """True if the rounds show that the candidate is faster than the baseline."""
     void: str = ""
@@ -219,9 +219,9 @@ def fault_in(results: Results, course: Course, candidate: Participant) -> str:
         peak = size(timed.peak_memory_bytes)
         return f"memory: {peak} in a fresh process is over the limit {size(limit)}"
     if timed is not None and timed.allocator_retries:
-        return "memory: the allocator had to free cached memory in a fresh process, at its limit"
+        return "memory: at the limit in a fresh process, torch had to free its cache"
     if timed is not None and not timed.can_win:
-        return "speed never steady in a fresh process"
+        return "its speed never settled in a fresh process"
     if reference is not None and not isinstance(reference, Measurement):
         return f"your settings failed in the same round: {describe(reference)}"
     return ""

@@ -53,7 +53,7 @@ def facts(best: BestConfig) -> Iterator[Fact]:
         spans = f"{span(run.baseline_seconds)} -> {span(run.best_seconds)}"
         yield "run", f"{spans} for {run.samples} {evidence.counted} (predicted)"
     if (text := _learning_rate_text(best)) is not None:
-        yield "learning rate", text
+        yield "lr", text
     if best.constraints.accuracy.needs_full_run:
         yield "check", f"one full training before you rely on it: {_course_changes(best)} changed"
     yield from _open_facts(best)
@@ -72,7 +72,7 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
     yield "throughput", f"{rates} {best.measured_in}"
     yield from _gains(evidence)
     if evidence.time_to_loss is not None:
-        yield "time to loss", evidence.time_to_loss.in_words
+        yield "to the loss", evidence.time_to_loss.in_words
     if steps is not None and steps.remark is not None:
         yield "your steps", steps.remark
     if (joules := evidence.joules_per_sample) is not None:
@@ -82,15 +82,16 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
 def _gains(evidence: Evidence) -> Iterator[Fact]:
     """Yield facts on what the settings of a result give, and on those that were taken back."""
     if evidence.gains:
-        yield "each gives", "; ".join(map(_gain_text, evidence.gains))
+        yield "each gives", "; ".join(map(gain_text, evidence.gains))
     if evidence.taken_back is not None:
-        yield "left out", f"{_gain_text(evidence.taken_back)}, not beyond the noise"
+        yield "left out", f"{gain_text(evidence.taken_back)}, not beyond the noise"
     if evidence.not_tried_without:
         left = ", ".join(evidence.not_tried_without)
         yield "together", f"the result was not timed without {left}"
 
 
-def _gain_text(gain: parts.Gain) -> str:
+def gain_text(gain: parts.Gain) -> str:
+    """Return settings, and the speed-up that they give with its interval."""
     return f"{render(gain.settings)} {gain.ratio:.2f}x ({gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
 
 
@@ -107,7 +108,7 @@ def _quality(accuracy: parts.AccuracyEvidence) -> Iterator[Fact]:
     if accuracy.split_text:
         yield "gradients", accuracy.split_text
     if accuracy.probe_text:
-        yield "short trainings", accuracy.probe_text
+        yield "trainings", accuracy.probe_text
 
 
 def searched_facts(searched: parts.Searched | None, changed: Mapping[str, Value]) -> Iterator[Fact]:
@@ -213,8 +214,8 @@ def _learning_rate_text(best: BestConfig) -> str | None:
     if new == own:
         return None
     if factor != 1:
-        return f"times {factor:g}; batch {own} -> {new}"
-    return f"unchanged; batch {own} -> {new}: check it, or --lr-scaling"
+        return f"times {factor:g}, for a batch of {new} instead of {own}"
+    return f"unchanged, for a batch of {new} instead of {own}: check it, or use --lr-scaling"
 
 
 def pays_back_text(best: BestConfig, seconds: float | None) -> str | None:

@@ -146,14 +146,14 @@ def _judge_measured(
             f"memory: {size(peak)} is {100 * memory:.3g} % over the limit {size(memory_limit)}"
         )
     elif measurement.allocator_retries:
-        reasons.append(f"memory: the allocator had to free cached memory, at {size(memory_limit)}")
+        reasons.append(f"memory: at the limit {size(memory_limit)}, torch had to free its cache")
     if measurement.allocator_retries:
         memory = max(memory, _LEAST_EXCESS)
     if accuracy is not None and accuracy > 0:
         reasons.append(objection)
     unsteady = UNSTEADY in measurement.flags
     if unsteady:
-        reasons.append("speed never steady: torch.compile keeps recompiling, or the clock jumps")
+        reasons.append("its speed never settled: torch.compile recompiles, or the clock jumps")
     ran = _FAILED if unsteady else -1.0
     margins = _margins(memory=memory, accuracy=UNKNOWN if accuracy is None else accuracy, ran=ran)
     return margins, "; ".join(reasons)

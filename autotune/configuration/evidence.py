@@ -64,7 +64,7 @@ class MemoryGrowth(Part):
     """Under the user's settings; None if it did not grow, or would not reach the limit within three
     days or the length of the run."""
     best: float | None = None
-    """Under the result's settings; None as above."""
+    """Under the result's settings; None for the same reasons."""
 
 
 class MemoryEvidence(Part):
@@ -92,7 +92,7 @@ class MemoryEvidence(Part):
         text = f"{size(self.peak_bytes)} of {size(self.limit_bytes)}"
         if self.longest_of is not None:
             looked_at = f"{self.longest_of} of {self.dataset_samples} samples"
-            text += f", in a batch of the longest of {looked_at}"
+            text += f", with a batch of the longest among {looked_at}"
         if (own := self.device) is not None:
             text += (
                 f" (tensors {size(own.allocated)}, outside the allocator {size(own.context)}, "
@@ -112,8 +112,8 @@ class MemoryEvidence(Part):
         left = span(3600 * max(0, self.limit_bytes - self.peak_bytes) / growth.best)
         own = f" ({own} with your settings)" if own and growth.best != growth.baseline else ""
         return (
-            f"; it grows by {size(round(growth.best))} per hour{own}, to the limit in {left}: the "
-            "training keeps tensors, or fills a cache"
+            f"; it grows by {size(round(growth.best))} per hour{own}, and reaches the limit in "
+            f"{left}: the training keeps tensors, or fills a cache"
         )
 
 
@@ -254,7 +254,7 @@ class Searched(Part):
     tried: dict[str, tuple[Annotated[Value, pydantic.SkipValidation], ...]]
     """Measured values of each varied setting, the baseline's value included."""
     never_varied: tuple[str, ...]
-    """Settings that have several values in the space, of which only one was measured."""
+    """Settings with several values in the space, only one of which was measured."""
 
 
 class LearningRate(Part):
@@ -281,15 +281,14 @@ class GateEvidence(Part):
     gradient_error: float | None = None
     """None for a script with a quality metric; otherwise from sums over its gradients."""
     update_error: float | None = None
-    """Relative error of the optimizer's first update from equal gradients; None in recorded checks
-    without it."""
+    """Relative error of the optimizer's first update from equal gradients; None if not recorded."""
     path_error: float | None = None
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved; None for a script."""
     reach_error: float | None = None
     """Relative difference in the distance that the weights moved; None for a script."""
     buffer_error: float | None = None
-    """As `path_error`, of the buffers; None in recorded checks without it."""
+    """Like `path_error`, for the buffers; None in recorded checks without it."""
 
 
 class AccuracyEvidence(Part):
@@ -324,9 +323,9 @@ class AccuracyEvidence(Part):
     until_loss: bool | None = None
     """True if `samples` is the limit, because each training ended at the loss."""
     epochs: float | None = None
-    """The same in epochs; None for a stream without a length."""
+    """These samples in epochs; None for a stream without a length."""
     share_of_run: float | None = None
-    """The same as a share of the run of --target-samples or --target-epochs; None without one."""
+    """Their share of the run of --target-samples or --target-epochs; None without one."""
     smallest_shown: float | None = None
     """Smallest difference that the seeds could have shown: half the width of the interval."""
     seeds: int

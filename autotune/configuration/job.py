@@ -101,7 +101,7 @@ class CountFlops:
     machine_threads: int = 1
     """Threads with which a CPU reaches its rate of matrix products."""
     known_formats: tuple[str, ...] = ()
-    """Number formats of which that rate is known and is not measured again."""
+    """Number formats whose rate is known and is not measured again."""
     kind: Literal["count_flops"] = "count_flops"
 
 
@@ -137,8 +137,7 @@ class TakeFirstSteps:
     """Relative change of the weights by which the steps begin, with other random numbers from then
     on. It shows what rounding and random numbers do to the losses."""
     draws_as_eager: bool = False
-    """True if compiled code is to draw the random numbers of eager mode, as for dropout; it is then
-    compiled again."""
+    """True if code is to be compiled again so that it draws eager mode's random numbers."""
     kind: Literal["take_first_steps"] = "take_first_steps"
 
 
@@ -188,8 +187,7 @@ class Job:
     processes: int = 1
     """Processes that carry out the task together; 0: as many as `launch` starts."""
     launch: tuple[str, ...] = ()
-    """Command that starts the processes, put before that of each. Without it, torch's launcher
-    starts several."""
+    """Command that starts the processes, put before theirs; None: torch's launcher does."""
 
     @property
     def is_of_ranks(self) -> bool:

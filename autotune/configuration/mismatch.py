@@ -83,7 +83,7 @@ def edited(best: BestConfig) -> list[str]:
     ]
     factor, samples = best.lr_scaling.factor, best.as_measured().training_config.effective_batch
     if factor != 1 and best.training_config.effective_batch != samples:
-        found.append(f"learning rate: the factor {factor:g} is for {samples} samples a step")
+        found.append(f"learning rate: the factor {factor:g} belongs to {samples} samples a step")
     return found
 
 

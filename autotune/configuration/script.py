@@ -85,7 +85,7 @@ class RateFlag:
     """Rate of each group of the optimizer there."""
 
     def scaled(self, arguments: Sequence[str], factor: float) -> tuple[str, ...]:
-        """Return the arguments with the rate that they give, else that of then, times `factor`."""
+        """Return the arguments with `factor` times their learning rate, or the observed one."""
         given = self.flag.given(arguments) or self.value
         try:
             own = float(given)
@@ -128,7 +128,7 @@ class Judge:
 
     @property
     def name_a_metric(self) -> str:
-        """Why only settings that preserve results are tried; empty if others are too."""
+        """Reason why only settings that preserve results are tried; empty if others are too."""
         if not self.doubt:
             return ""
         if self.doubt == _AS_ASKED:
@@ -254,7 +254,7 @@ class Plan:
     calls: dict[str, Value] = field(default_factory=dict)
     """Arguments of classes and functions, each with the value to pass."""
     own: dict[str, Value] = field(default_factory=dict)
-    """Settings of the untouched script; what it sets itself gives way to other values."""
+    """Settings of the untouched script that differ: what it sets itself gives way to `settings`."""
     told: tuple[str, ...] = ()
     """Knobs of `asked` that are worth reporting."""
 
@@ -262,14 +262,24 @@ class Plan:
         """Return a setting as text: num_workers=2."""
         return f"{name}={spelled(self.settings[name])}"
 
+    def replacing(self, name: str) -> str:
+        """Return a setting as text, with the script's own value if it has one that is replaced."""
+        own = self.own.get(name)
+        if own in (None, knob_named(name).default):
+            return self.setting(name)
+        return f"{self.setting(name)} instead of {spelled(own)}"
+
     def to_json(self) -> str:
-        """Return the plan as one line of JSON."""
-        return json.dumps(asdict(self))
+        """Return the plan as one line of JSON, without empty parts and PyTorch's defaults."""
+        changed = {n: v for n, v in self.settings.items() if v != knob_named(n).default}
+        parts = {**asdict(self), "settings": changed}
+        return json.dumps({name: part for name, part in parts.items() if part})
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Read back the output of `to_json`."""
-        return TypeAdapter(cls).validate_json(text)
+        plan = TypeAdapter(cls).validate_json(text)
+        return replace(plan, settings=TrainingConfig.of(plan.settings).every())
 
 
 def with_flags(
@@ -359,7 +369,7 @@ def plan_run(
         withheld,
         edits_of(flags, settings),
         calls_of(flags, settings) | own_calls(TrainingConfig.of(settings)),
-        own=dict(baseline),
+        own={name: own for name, own in baseline.items() if own != settings.get(name, own)},
         told=tuple(name for name in asked if not _says_nothing(name, settings, baseline)),
     )
 
@@ -374,7 +384,7 @@ def _says_nothing(name: str, settings: Mapping[str, Value], baseline: Mapping[st
 def _own_obstacle(name: str, is_allowed: bool) -> str | None:
     """Return why a knob of the user's own cannot be applied to a script, or None."""
     if not name.startswith(("env.", "flags.", "calls.")):
-        return "only a program that calls build_model or build_dataset can pass it: autotune.load"
+        return "an argument of build_model or build_dataset: pass it by autotune.load"
     return None if is_allowed else "it may change the trained model: needs --allow-numerics"
 
 

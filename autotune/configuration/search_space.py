@@ -485,7 +485,7 @@ def _dividing(
     baseline: TrainingConfig,
     effective_batch: int,
 ) -> tuple[int, ...]:
-    """Return the batch sizes in ascending order of which several make an effective batch.
+    """Return the batch sizes, in ascending order, that divide an effective batch.
 
     A portable file that varies the batch size gets multiples of the baseline's, up to eight times
     as much, and its halves, down to an eighth: they fit where memory is short.

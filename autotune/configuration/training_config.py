@@ -138,8 +138,7 @@ class TrainingConfig:
     def departures(self, other: TrainingConfig) -> frozenset[tuple[str, Value]]:
         """Return what changes the course of training from `other`'s, except the batch size.
 
-        What only rounds differently is no part of it. Knobs of the user's own are, as in
-        `quality_key`.
+        Rounding is no part of it. Knobs of the user's own are, as in `quality_key`.
         """
         names = dict.fromkeys((*_COURSE, *(name for name, _ in (*self.own, *other.own))))
         return frozenset((name, self[name]) for name in names if self[name] != other[name])

@@ -1,7 +1,6 @@
 """Render a search in lines: its plan, its events, its result; and the result of a comparison.
 
-Arguments of a script that look like secrets are masked. Results are one JSON object for programs,
-too.
+Secrets among a script's arguments are masked. Programs get each result as one JSON object.
 """
 
 from __future__ import annotations
@@ -395,12 +394,11 @@ def void_line(number: int, disturbance: str) -> str:
 def verdict_text(trial: FinishedTrial) -> str:
     """Return the verdict on a trial, with remarks on its timing."""
     if not trial.verdict.feasible:
-        return f"infeasible: {trial.verdict.reason}"
+        return f"rejected: {trial.verdict.reason}"
     run = trial.details.measurement
     stopped = run is not None and STOPPED_EARLY in run.flags
-    return ", ".join(
-        ["stopped early, clearly slower" if stopped else "ok", *conditions(trial.details)]
-    )
+    verdict = "stopped early, clearly slower" if stopped else "ok"
+    return "; ".join([verdict, *conditions(trial.details)])
 
 
 def gain_text(trial: FinishedTrial, baseline: FinishedTrial) -> str:
@@ -413,7 +411,8 @@ def answer_lines(event: events.Answered | events.NothingFeasible) -> list[str]:
     """Return the result of a search in a few lines."""
     if isinstance(event, events.NothingFeasible):
         reasons = [f"  {count} x {reason}" for reason, count in event.reasons.items()]
-        return ["Nothing is feasible, not even your settings; best.yaml was not written:", *reasons]
+        first = "Every trial was rejected, your own settings included; best.yaml was not written:"
+        return [first, *reasons]
     best = event.best
     searched = answer_words.searched_facts(best.evidence.searched, best.changed)
     return [
@@ -495,8 +494,8 @@ def _regression(options: ComparisonOptions, comparison: PairedComparison) -> Ite
             own, _ = over_recorded(comparison.baseline, evidence.baseline)
             yield f"your settings run at {own:.2f}x their recorded rate"
     if options.max_regression is not None:
-        state = "more" if options.has_regressed(comparison) else "not shown to be more"
-        yield f"the regression is {state} than {100 * options.max_regression:g} %"
+        state = "is slower" if options.has_regressed(comparison) else "was not shown to be slower"
+        yield f"it {state} by more than {100 * options.max_regression:g} %"
 
 
 def comparison_result(options: ComparisonOptions, comparison: PairedComparison) -> str:

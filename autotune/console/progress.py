@@ -1,12 +1,10 @@
 """Report running work on stderr: in plain lines, or in a state that is redrawn on a terminal.
 
-The result is not progress: it goes to stdout. Lines have a sign of life after every silent ten
-seconds. On a terminal a search's lines are followed by its state: the fastest trials, the current
-step and the time. Each event draws it while the search waits, so that no child is being timed.
-Parallel trials may be timed all the same: then events draw at most once a second, and the next
-drawing shows what was skipped. A thread redraws after every ten seconds without an event, to show
-that the search still works. Clock times are shown beside elapsed and remaining time, because they
-stay true while nothing is redrawn.
+The result goes to stdout. After every ten silent seconds, a line or a new drawing shows that the
+work goes on. On a terminal, a search's lines are followed by its state: the fastest trials, the
+current step and the time. Each event draws it while the search waits, so that no child is being
+timed. With parallel trials one may be: then events draw at most once a second. Clock times stand
+beside elapsed and remaining time, because they stay true while nothing is redrawn.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class BudgetedRunner:
     clock: Clock
     _longest_timing: float = 0.0
     _cut_off: dict[str, float] = field(default_factory=dict)
-    """By task and configuration, the deadline that was too short."""
+    """Deadlines that were too short, by task and configuration."""
 
     def run(self, job: Job, folder: Path) -> TrialOutcome:
         """Run `job` for no longer than the budget allows."""

@@ -127,7 +127,7 @@ def space_of_each(
     if processes == 1:
         lost = [name for name in file.offers if knob_named(name).of_ranks]
         if lost and not file.portable:
-            notes.append(f"{', '.join(lost)}: left out, {ALONE}")
+            notes.append(f"{', '.join(lost)}: left out, because {ALONE}")
         offers = {name: values for name, values in file.offers.items() if name not in lost}
         return replace(file, offers=offers), tuple(notes)
     cores = max(1, machine.host.usable_cores // processes)

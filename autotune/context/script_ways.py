@@ -39,6 +39,10 @@ _SCALED = "float16"
 _NOT_TOLD = "the phases of this script's steps cannot be separated"
 _NUMBER = re.compile(r"\d*\.?\d+(e[-+]?\d+)?", re.ASCII)
 _NEEDS_METRIC = "the training loss cannot compare that, so it needs --metric-regex"
+_NOT_SEEN = (
+    "no DataLoader shows it; if it is {}, the first dimension of the model's input, name its flag "
+    "with --map batch_size=--FLAG"
+)
 _TRAINER = ".TrainingArguments."
 # Names of flags, without dashes and what stands before the last dot.
 _NAMES: Mapping[str, re.Pattern[str]] = {
@@ -107,8 +111,7 @@ class ScriptTraits(Traits):
         """Return the knobs that autotune applies itself.
 
         These are the reachable knobs for which the script has no flag. A switch for another value,
-        such as --fp16 for bfloat16, does not count. A value that the script sets itself is left to
-        it.
+        such as --fp16 for bfloat16, does not count, nor does a value that the script sets itself.
         """
         values = ((flag, config[flag.knob]) for flag in self.script.flags)
         # The flag, or its absence, sets the knob.
@@ -171,7 +174,8 @@ class ScriptTraits(Traits):
             if not (processes == 1 and name in KNOBS and KNOBS[name].of_ranks)
         }
         own = TrainingConfig.of(seen.workload.baseline)
-        return replace(file, offers=offers), (*taken, *_kept(worth_a_note, own))
+        is_seen = bool(seen.training_loader)
+        return replace(file, offers=offers), (*taken, *_kept(worth_a_note, own, is_seen))
 
     def _obstacles(self, file: SpaceFile) -> Iterator[tuple[str, str]]:
         for knob in ALL_KNOBS:
@@ -207,10 +211,9 @@ class ScriptTraits(Traits):
         if way := next((flag.described for flag in self.proposed if flag.knob == knob.name), None):
             return f"it could go through {way}, but changes training: {self._unjudged}"
         if knob.effect == "statistics" and not knob.of_ranks:
-            needed = f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
             if knob.name == "batch_size" and not self.seen.training_loader:
-                return f"{needed}, the first dimension of the model's input"
-            return needed
+                return _NOT_SEEN.format(self.seen.workload.baseline[knob.name])
+            return f"it changes the course of training, so it needs --map {knob.name}=--FLAG"
         if knob.name in BY_FLAG_ONLY:
             return f"only the script can apply it: --map {knob.name}=--FLAG"
         return knob.script_obstacle or f"it changes rounding: {self._unjudged}"
@@ -391,7 +394,7 @@ def _doubt(
     if knob == "batch_size" and not is_fed:  # a map of it would be read back as something else
         return (
             f"{name} is {flag.value}, but the first dimension of the model's input is "
-            f"{spelled(value)}: only a batch in the first dimension can be searched"
+            f"{spelled(value)}: the batch size can be varied only where that is the batch"
         )
     return (
         f"{name} is {flag.value}, but training runs with {knob}={spelled(value)}: use --map "
@@ -435,11 +438,15 @@ def _unscaled(observed: Observed) -> tuple[Value, ...]:
     return () if observed.scales and "amp_dtype" in observed.own else (_SCALED,)
 
 
-def _kept(obstacles: Mapping[str, str], own: TrainingConfig) -> Iterator[str]:
-    """Yield a note for each reason for which settings stay as they are."""
+def _kept(obstacles: Mapping[str, str], own: TrainingConfig, is_fed: bool) -> Iterator[str]:
+    """Yield a note for each reason for which settings stay as they are.
+
+    `is_fed` is True if a torch DataLoader feeds training; else its batch size is not known.
+    """
     for why, names in by_reason(obstacles).items():
         if len(names) > 1:
             yield f"not varying {', '.join(names)}: {why.replace('it ', 'each ', 1)}"
         else:
-            value = spelled(own[names[0]]) if names[0] in KNOBS else "as it is"
+            is_known = names[0] in KNOBS and (is_fed or names[0] != "batch_size")
+            value = spelled(own[names[0]]) if is_known else "as it is"
             yield f"{names[0]} stays {value}: {why}"

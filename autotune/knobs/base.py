@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 Value = bool | int | float | str | None
 Effect = Literal["exact", "numerics", "statistics"]
-"""Effect on the trained model: nothing (exact), rounding (numerics), the course of training
-(statistics)."""
+"""Effect on the trained model: none (exact), rounding (numerics), another course (statistics)."""
 _MOST_INTEGER = 1 << 63
 
 
@@ -178,7 +177,7 @@ class Knob:
 
     def stays(self, setup: Setup) -> str:
         """Return the reason why a script's own value cannot be replaced; empty if it can."""
-        return "" if self.setters() else "the script does so itself"
+        return "" if self.setters() else "the script sets it itself"
 
     def on_model(self, value: Value, model: nn.Module) -> nn.Module:
         """Return the model to train; `model` is on its device."""

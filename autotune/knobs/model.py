@@ -314,8 +314,7 @@ class Float32MatmulPrecision(Knob):
 class Deterministic(Knob):
     """torch's deterministic mode: a constraint, which `--deterministic` makes part of all settings.
 
-    cuBLAS and torch read the variable when a process first uses CUDA, so that it can be set in the
-    process itself.
+    It can be set in the process: cuBLAS and torch read the variable at the first use of CUDA.
     """
 
     name = "deterministic"
@@ -362,7 +361,7 @@ class Deterministic(Knob):
 
 
 class FillUninitializedMemory(Knob):
-    """Whether torch's deterministic mode fills uninitialized memory.
+    """Filling of uninitialized memory in torch's deterministic mode.
 
     A script may be in a mode that only warns, which `deterministic` does not count.
     """
@@ -408,7 +407,7 @@ def fills_memory() -> bool:
 
 
 def _deterministic_flags() -> Any:
-    """Return the module that has the flag, of which type checkers do not know."""
+    """Return the module that has the flag, which type checkers do not know."""
     from torch.utils import deterministic
 
     return deterministic
@@ -429,7 +428,7 @@ _SDPA_NAMES = ("scaled_dot_product_attention", "sdpa")
 # The first forward pass may be the one in which the model is compiled.
 _PASSES = 2
 _operators_seen: dict[Value, list[frozenset[str]]] = {}
-"""By value, the operators of attention in each of the first forward passes under it."""
+"""Operators of attention in each of the first forward passes, by the value in force."""
 _permitted_before: dict[str, bool] = {}
 """Kernels that were permitted before one was chosen."""
 

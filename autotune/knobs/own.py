@@ -170,7 +170,7 @@ def word_fault(kind: Kind, word: str) -> str | None:
             "the values of settings; set it outside"
         )
     if kind == "env" and (word in _NEEDED or word.startswith(_PREFIXES)):
-        return f"{word} is needed by Python, the launcher or autotune itself"
+        return f"{word} is needed by Python, the launcher or autotune itself; set it outside"
     if kind == "env" and (places := sorted({*parts} & _PLACES)):
-        return f"{word} names files or programs to use ({places[0]}): not a speed setting"
+        return f"{word} names files or programs to use ({places[0]}); set it outside"
     return None

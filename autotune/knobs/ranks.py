@@ -13,7 +13,7 @@ from autotune.values.outcome import WorkloadFacts
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-ALONE = "one process trains alone"
+ALONE = "only one process trains"
 """Reason why knobs of several processes stay as they are."""
 _DDP = (
     "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"

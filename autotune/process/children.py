@@ -1,9 +1,8 @@
 """Start, watch and end children, with all processes that they start, in any session.
 
 A child is a new interpreter or a fork of a warm host. Either way it has a session and log files of
-its own, and nothing on stdin. A session can be killed as a whole, but a program may
-leave it, as daemons do. It keeps its environment, which has a random mark that no other process
-has.
+its own, and nothing on stdin. A session can be killed as a whole. A program that leaves it, as
+daemons do, is found by a random mark in its environment that no other process has.
 """
 
 from __future__ import annotations
@@ -290,8 +289,7 @@ class RunningChild:
     def _look(self, limit: int | None) -> None:
         """Record the child's processes and their memory, and limit its logs.
 
-        While blocks are timed, memory is only read if it may pass the limit: the child reads its
-        own between two blocks.
+        While blocks are timed, memory is read only near its limit; the child reads it in between.
         """
         for log in self._files.logs:
             shorten(log, _MOST_BYTES_MEANWHILE)

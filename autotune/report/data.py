@@ -40,7 +40,7 @@ _FAILURES = {
     "user_error": "model.py raised an error",
     "memory": "over the memory limit",
     "accuracy": "trains worse than allowed",
-    "ran": "speed never steady, or a short training failed",
+    "ran": "its speed never settled, or a short training failed",
     "lost": "did not complete, or was interrupted",
 }
 
@@ -156,7 +156,7 @@ class ReportData:
         for trial in self.trials[1:]:
             seconds, run = trial.details.seconds or 0.0, trial.details.measurement
             parts = {"trials that failed": seconds} if run is None else _parts(run)
-            parts["trials: starting, quality, drift"] = max(0.0, seconds - sum(parts.values()))
+            parts["trials: start, quality, drift checks"] = max(0.0, seconds - sum(parts.values()))
             for name, part in parts.items():
                 spent[name] += part
         confirmation = self.archive.notes.confirmation

@@ -17,6 +17,7 @@ from typing import Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from autotune import __version__
+from autotune.configuration.answer_words import gain_text
 from autotune.configuration.training_config import render
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
@@ -245,7 +246,7 @@ class Change:
     own: str
     chosen: str
     why: str
-    """Sentence on when such a change pays or hurts."""
+    """The speed-up that it gives, if that was timed, and a sentence on when it pays or hurts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +311,8 @@ def _changes(data: ReportData) -> list[Change]:
     own = data.baseline_config
     if config is None or own is None:
         return []
+    gains = (data.best and data.best.evidence.gains) or ()
+    told = {name: f"Measured here: {gain_text(gain)}. " for gain in gains for name in gain.settings}
     changed, found = config.differences(own), []
     for name, value in changed.items():
         knob, before = knob_named(name), own[name]
@@ -319,6 +322,7 @@ def _changes(data: ReportData) -> list[Change]:
         why = f"More can hurt: {knob.hurts}" if is_less else knob.pays
         if knob.needs in changed and value in (knob.default, knob.idle):
             why = knob.summary
+        why = f"{told.get(name, '')}{why}"
         found.append(Change(name, spelled(before), spelled(value), why))
     return found
 

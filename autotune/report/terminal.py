@@ -20,7 +20,7 @@ _NUMBERS = (0, 1, 3, 4)
 _MARKS: dict[str, str] = {
     "answer": "the result",
     "refused": "not confirmed",
-    **dict.fromkeys(("memory", "accuracy", "failed"), "infeasible"),
+    **dict.fromkeys(("memory", "accuracy", "failed"), "rejected"),
 }
 _UNKNOWN = "-"
 
@@ -33,7 +33,7 @@ def headline(data: ReportData) -> str:
     state = "A trial is running, or was killed." if running else "The search can be continued."
     count, incumbent = len(data.trials), data.incumbent
     if incumbent is None and count:
-        return "No result: no trial is feasible, not even your own settings."
+        return "No result: every trial was rejected, your own settings included."
     if incumbent is None:
         found = "no trial has ended"
     elif count == 1:
@@ -48,7 +48,7 @@ def headline(data: ReportData) -> str:
 
 
 def next_step(data: ReportData) -> tuple[str, list[str]]:
-    """Return what to do now: a sentence, and commands of which one follows it."""
+    """Return what to do now: a sentence, and the commands to choose from, if any."""
     best, path = data.best, data.path
     if best is None:
         return "Run the same autotune search command again: it continues.", []
@@ -79,7 +79,7 @@ def show_report(data: ReportData) -> None:
         ]
         print_rows(rows, headers, len(_NUMBERS))
     if hidden := len(data.trials) - len(shown):
-        answer([f"{hidden} slower or infeasible trials are not shown; --csv has them all."])
+        answer([f"{hidden} slower or rejected trials are not shown; --csv has them all."])
     answer(_after_table(data))
 
 
@@ -90,7 +90,7 @@ def _after_table(data: ReportData) -> list[str]:
     if running:
         lines.append(f"unfinished (running or killed): trial {', '.join(running)}")
     if data.failures:
-        lines.append("\nfailed and infeasible trials:")
+        lines.append("\nfailed and rejected trials:")
         lines += [f"  {len(one.trials)} x {one.label}: {one.example}" for one in data.failures]
     if data.phases:
         lines.append("\ntime spent:")

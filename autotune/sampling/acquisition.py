@@ -158,9 +158,8 @@ _OFF_TREND = 0.3
 class MemoryModel:
     """A surrogate of the logarithm of the peak memory over its limit, about a trend in the batch.
 
-    Whether a trial fitted says little of one with twice its batch; how much of the limit it took
-    says much. A trial that ran out of memory has no peak. It gets the mean of what the others
-    predict above the limit.
+    How much of the limit a trial took says more of twice its batch than that it fitted. A trial
+    that ran out of memory has no peak: it gets the mean prediction above the limit.
     """
 
     def __init__(self, encoding: Encoding, rows: Indices, peaks: Array) -> None:
@@ -392,8 +391,7 @@ def trials_without_gain(seen: Observations) -> int:
 def times_tried(rows: Indices, best: Indices, seen: Observations) -> Array:
     """Return how often the value in which each row differs from `best` was tried, shape (rows,).
 
-    The least tried value counts if there are several. A row equal to `best` gets the number of all
-    trials.
+    The least tried of several values counts. A row equal to `best` gets the number of trials.
     """
     counts = np.full(len(rows), float(len(seen.rows)))
     for column in range(rows.shape[1]):

@@ -209,8 +209,7 @@ class Encoding:
         """Return the prior gain of each value as a logarithm, whatever the order of the values.
 
         Batch sizes gain as the diagnosis shows, or linearly with their logarithm. Threads gain by
-        Amdahl's law (1967), as far as the diagnosis says that they pay. Other knobs gain by not
-        being at their default.
+        Amdahl's law (1967) where the diagnosis says so, other knobs by leaving their default.
         """
         gain, rates = _expected(name)[0], self.space.batch_rates
         if name == "batch_size" and rates.keys() >= set(values):

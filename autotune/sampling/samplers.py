@@ -52,8 +52,7 @@ SAMPLERS = (
     *("BruteForceSampler", "GPSampler", "NSGAIIISampler", "NSGAIISampler", "QMCSampler"),
     *("RandomSampler", "TPESampler"),
 )
-"""Optuna's samplers that a seed is enough to make, but CmaEsSampler, which unpickles what the
-database holds."""
+"""Samplers of Optuna's that need only a seed; CmaEsSampler unpickles what the database holds."""
 
 
 def sampler_named(name: str, seed: int) -> BaseSampler:

@@ -104,7 +104,8 @@ class Interposition:
         with self._guarded(*ARGUMENTS):
             names = filter(self._replaces, ARGUMENTS)
             changed = {ARGUMENTS[name]: self.config[name] for name in names}
-            if changed and self.own["compile_mode"] is not None:  # the script compiles by itself
+            own_mode = self.own.get("compile_mode", self.config["compile_mode"])
+            if changed and own_mode is not None:  # the script compiles by itself
                 failed = partial(self.fail, "compile_mode")
                 wrappers.change_compilation(changed, None if self.is_trial else failed)
         with self._guarded(*(knob.name for knob in RANK_KNOBS)):

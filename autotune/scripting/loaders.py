@@ -469,9 +469,8 @@ class BatchStream(Batches):
     def samples_per_step(self) -> float:
         """Mean samples per optimizer step; several batches if gradients are accumulated.
 
-        The first steps are left out. A gradient scaler skips some while it looks for its scale. An
-        optimizer that is not fused does not report them, so the next step is credited with their
-        batches.
+        The first steps are left out, because a gradient scaler skips some while it looks for its
+        scale. An optimizer that is not fused hides them: the next step gets their batches.
         """
         batches, samples, steps = self._use.settled()
         if self.is_fed:

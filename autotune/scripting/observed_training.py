@@ -1,8 +1,7 @@
 """Record what a script trains with, so that knobs can be read back from it; tell its steps.
 
-References are weak, so that models of a script that trains several can be freed. A step is a torch
-optimizer's step. A script without one updates its weights itself, so each outermost backward pass
-is a step.
+References are weak, so that models can be freed. A step is a torch optimizer's, or in a script
+without one, which updates its weights itself, each outermost backward pass.
 """
 
 from __future__ import annotations

@@ -269,8 +269,7 @@ def run_call(script: Script, path: str, folder: TrialFolder) -> None:
 def run_script(path: str, arguments: Sequence[str]) -> None:
     """Run the file `path` as `__main__`.
 
-    Side effects: replaces `sys.modules["__main__"]` and `sys.argv`; puts the file's folder in front
-    of `sys.path`.
+    Side effects: replaces `sys.modules["__main__"]` and `sys.argv`; puts the folder in `sys.path`.
     """
     place = str(Path(path).absolute())
     module = ModuleType("__main__")

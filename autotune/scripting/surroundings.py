@@ -127,7 +127,7 @@ class ScriptFlags:
         self._actions: list[argparse.Action] = []
         self._found: dict[tuple[str, ...], ScriptFlag] = {}
         self.refused: set[str] = set()
-        """Kinds of words, "--" and "=", of which a parser refuses those that it does not know."""
+        """Kinds of words, "--" and "=", that a parser refuses if it does not know them."""
 
     def watch(self) -> None:
         """Note the flags of each parser that runs from now on."""

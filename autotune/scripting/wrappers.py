@@ -2,8 +2,7 @@
 
 A script gets a model's results in float32, as without autocast. An optimizer gets arguments such as
 `fused=True`. Settings of the model are put on the module that DDP wraps. Torch compiles it while
-DDP calls it, and cuts the graph where buckets of gradients are exchanged, whichever of the two the
-script compiles.
+DDP calls it, and cuts the graph at the buckets of gradients, whichever the script compiles.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class ProfiledTraining:
             more = used[-1] - used[0]
             each = size(more // max(1, self.seen.steps))
             full = self.seen.seconds * max(0, self.memory_limit_bytes - used[-1]) / more
-            told.insert(0, f"by {each} a step, to the limit in {span(full)}")
+            told.insert(0, f"by {each} a step, reaching the limit in {span(full)}")
         if told:
             change = "keep loss.item() or loss.detach() instead of the loss, and empty lists"
             yield Finding("memory that grows", None, "; ".join(told), change)

@@ -177,12 +177,13 @@ def _measured_baseline(
         return runs
     search = baseline.with_package_seconds(search, runs)
     if disturbance := disturbance_of(runs):
-        yield events.Warned(f"{disturbance} while your settings were timed: a result is less sure")
+        when = "while your settings were timed, so the result is less certain"
+        yield events.Warned(f"{disturbance} {when}")
     if uneven := uneven_text(runs):
         yield events.Warned(f"your settings: {uneven}")
     is_new = not search.study.finished()
     if is_new:
-        yield events.StepStarted("accuracy")
+        yield events.StepStarted("quality of your settings")
     with search.noting_seconds(ACCURACY):
         rule = baseline.first_rule(search, runs)
     if isinstance(rule, str):
@@ -309,7 +310,7 @@ def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:
     rule, numbers = prober.rule, {one.number for one in named}
     found = not_proven(prober, rule, search.baseline)
     found = [one for one in found if one.trial not in numbers]
-    more = f"; likewise {len(found) - 1} more" if len(found) > 1 else ""
+    more = f"; {len(found) - 1} more are inconclusive" if len(found) > 1 else ""
     return undecided_text(rule.metric, found[0]) + more if found else ""
 
 

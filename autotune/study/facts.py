@@ -43,7 +43,7 @@ Rate = Annotated[FiniteFloat, Field(ge=0)]
 _JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 ACCURACY, DIAGNOSIS = "accuracy", "diagnosis"
-"""Phases of which a study has the seconds: the baseline's first seed, and the stages."""
+"""Phases whose seconds a study keeps: the baseline's first seed, and the stages."""
 WHOLE = "search"
 """Also kept so: the runs of the search that came to their end."""
 OWN = "own"
@@ -152,7 +152,7 @@ class Fact(Generic[T]):
 
 
 class Entries(Fact[MutableMapping[str, T]]):
-    """A mapping, of which each entry is an attribute `KEY:NAME`; setting one writes it."""
+    """A mapping whose entries are attributes `KEY:NAME`; setting one writes it."""
 
     def read(self, study: StudyFacts) -> MutableMapping[str, T]:
         """Return the entries."""
@@ -297,8 +297,7 @@ class TrialDetails:
     outcome: str | None = None
     """Kind of the trial's outcome, such as measured or out_of_memory."""
     seconds: float | None = None
-    """Seconds of the whole trial, its accuracy probes included; of the baseline, those of all its
-    processes."""
+    """Seconds of the whole trial, its accuracy probes included; of all the baseline's processes."""
     foreseen: bool = False
     """True if the trial was not run, because its batches would not fit into /dev/shm."""
     not_applied: str | None = None

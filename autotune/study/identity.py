@@ -23,7 +23,7 @@ FORMAT = 5
 ALIKE = 0.01
 """Relative difference up to which two memory limits count as one machine's."""
 _LONGEST = 60
-# Facts of which a study has only digests, in words; modules that the file imports have their name.
+# Facts that a study has only as digests, in words; modules that the file imports have their name.
 _HASHED = {
     "model_sha256": "the contents of the file that trains",
     "script.arguments_sha256": "the script's arguments or maps",

@@ -167,8 +167,7 @@ class TuningStudy:
     ) -> tuple[int, TrainingConfig] | None:
         """Start a trial; None if finished and running ones reach `total`, or the study is closed.
 
-        Queued configurations come first, which were interrupted, then those in `wanted`, then the
-        sampler's proposals.
+        Interrupted configurations, which are queued, come first, then `wanted`, then the sampler's.
         """
         wanted = tuple(wanted)
         while True:

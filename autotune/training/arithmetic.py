@@ -81,9 +81,8 @@ def count_flops(
     """Take training steps in eager mode; return their FLOPs, and the format of their products.
 
     A multiplication and an addition are two. The format is a dtype of torch, "tf32", or "float32
-    (bf16)" where a CPU multiplies float32 as bfloat16. If steps mix formats, it is the narrowest,
-    which is the fastest. None if a step fails, or uses an operator that may compute much and has no
-    formula.
+    (bf16)" where a CPU multiplies float32 as bfloat16; of several, the narrowest and fastest.
+    None if a step fails, or uses an operator that may compute much and has no formula.
     """
     seen = _Seen(device)
     counter = FlopCounterMode(display=False)

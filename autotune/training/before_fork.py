@@ -1,8 +1,7 @@
 """A workload whose import and dataset are done once, before the process is forked.
 
 The warm host imports model.py and calls `build_dataset`; each trial is a fork of it, as DataLoader
-workers are forks of a training process. The host computes on one thread, because a pool of threads
-does not survive a fork.
+workers are forks of a training process. It has one thread, because thread pools do not survive.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ def fork_obstacle(who: str = "an import") -> str | None:
     """Return why a fork of this process could hang or fail, or None.
 
     Side effect: forks a child that exits at once if there are threads. Threads of libraries that
-    support forks (such as OpenBLAS) end then and restart when needed. Threads that are left would
-    be missing in a fork.
+    support forks (OpenBLAS) end then and restart when needed; others would be missing in a fork.
     """
     used = sorted(name for name in _open_files().values() if name.startswith(_ACCELERATORS))
     if used:

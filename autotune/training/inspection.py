@@ -44,8 +44,7 @@ _TF32_CAPABILITY = (8, 0)
 def inspect(job: Job, prepared: Prepared | None = None) -> TrialOutcome:
     """Describe the machine and, if the job names one, the workload.
 
-    The workload is imported before a device is asked for, because it may choose those that CUDA
-    sees.
+    The workload is imported before a device is asked for: it may choose those that CUDA sees.
     """
     assert isinstance(job.task, Inspect)
     if job.task.visible_devices is not None:

@@ -1,9 +1,8 @@
 """The processes that train together: their meeting and their messages.
 
 Those of a model.py meet here, a script's by themselves. Rank 0 decides: it tells the others how
-many steps a block has, and when a timing ends. All of it goes through a group of its own (gloo), so
-that it never mixes with the gradients. A process that trains alone is a world of one, in which
-nothing is sent.
+many steps a block has, and when a timing ends. Messages have a group of their own (gloo), apart
+from the gradients. A process that trains alone is a world of one, in which nothing is sent.
 """
 
 from __future__ import annotations
@@ -247,6 +246,6 @@ def epochs_obstacle(batches: Sequence[int | None]) -> str:
     short = " and ".join(f"rank {rank}" for rank, count in enumerate(batches) if count == fewest)
     told = ", ".join(f"rank {n}: {'more' if c is None else c}" for n, c in enumerate(batches))
     return (
-        f"{short} has fewer batches in an epoch than others ({told}), which would wait for ever. "
+        f"{short} has fewer batches in an epoch than others ({told}), which would wait forever. "
         "Give each process equally many samples"
     )

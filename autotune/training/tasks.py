@@ -199,10 +199,9 @@ def worst_batch(
 ) -> tuple[Any, LengthCount] | None:
     """Return a batch of the longest samples of a loader's dataset, and among how many they are.
 
-    None if they are equally long, if their lengths are unknown, or for a stream. A dataset gives
-    the lengths of all by an attribute `lengths`. Otherwise samples are read in random order, for
-    half a second and 100,000 at most. The longest are repeated where fewer were read than a batch
-    holds.
+    None if they are equally long, if their lengths are unknown, or for a stream. The dataset's
+    attribute `lengths` has all of them. Else samples are read in random order, for half a second
+    and 100,000 at most. If fewer than a batch were read, the longest are repeated.
     """
     size = loader.batch_size
     if size is None or isinstance(loader.dataset, IterableDataset):

@@ -341,9 +341,8 @@ class Timer:
     def _from_stock(self, lap: Lap, ready: int | None, left: int | None) -> float:
         """Return the steps on batches from the stock beyond those loaded meanwhile.
 
-        The number is 0 if the stock is unknown or an epoch ended in the lap. If training waits,
-        workers deliver in bursts. A lap that ends just before a burst has loaded more than it took;
-        its number is negative.
+        0 if the stock is unknown or an epoch ended in the lap. Workers deliver in bursts while
+        training waits: a lap that ends before one has loaded more than it took, which is below 0.
         """
         if ready is None or left is None or lap.has_boundary:
             return 0
@@ -497,8 +496,7 @@ def _of_samples(
 def _calm_steps(busy: Sequence[float]) -> int:
     """Return the number of steps since the last stall, given the seconds of each one's own work.
 
-    The first step may be a stall, too, as the later ones show. In steps without time the clock
-    jumped.
+    The first step, too, may be a stall. If steps took no time, the clock jumped.
     """
     fastest = max(min((each for each in busy if each > 0), default=math.inf), _SHORTEST_STEP)
     return next(

@@ -54,7 +54,7 @@ class Workload:
     checkpoint: Callable[[nn.Module], object] | None = None
     """Function that wraps the parts of a model whose activations are to be computed again."""
     settings: Mapping[str, Value] = field(default_factory=dict)
-    """Settings of which those of the user's own knobs are arguments of the build functions."""
+    """Settings; the user's own knobs among them are arguments of the build functions."""
 
     def under(self, settings: Mapping[str, Value] | None) -> Workload:
         """Return the workload as it is built under settings."""
@@ -155,8 +155,7 @@ def _import(path: Path) -> ModuleType:
 def _checkpoint(module: ModuleType) -> Callable[[nn.Module], object] | None:
     """Return the file's own function checkpoint(model), or None.
 
-    It is no fault to have another one: files import torch's function of this name, and save models
-    by one.
+    Another one is no fault: files import torch's of this name, or save models by one.
     """
     function = getattr(module, "checkpoint", None)
     if not inspect.isfunction(function) or function.__module__.startswith("torch."):

@@ -191,8 +191,7 @@ class Noise:
     clock_mhz: int | None = None
     """Clock of the GPU's processors at the end of the block; None if NVML does not report it."""
     joules: float | None = None
-    """Energy of the GPU in the block, or of the CPU packages where the CPU trains; None where
-    nothing measures it."""
+    """Energy of the GPU in the block, or of the CPU that trains; None if nothing measures it."""
     memory_bytes: int | None = None
     """Memory in use at the end of the block: of tensors on an accelerator, else what no file holds
     of the process and its workers; None if unknown."""
@@ -287,8 +286,7 @@ class Measurement:
     epoch_samples: int | None
     """Samples in one epoch; None if no epoch ended and the dataset has no length."""
     warmup_step_seconds: tuple[float, ...]
-    """Seconds of the untimed first steps, each synchronised; compilation and cuDNN's search happen
-    here."""
+    """Seconds of the untimed first steps, each synchronised, in which compilation happens."""
     compile_seconds: float
     """Seconds that torch.compile reports as its own, in the first steps and later; those of the
     user's building are counted here, not in `build_seconds`."""
@@ -303,8 +301,7 @@ class Measurement:
     longest_among: LengthCount | None = None
     """Samples whose longest are in the peak memory as one batch; None if no such batch ran."""
     allocator_retries: int = 0
-    """Number of times in the timed blocks that the device allocator freed its cache to avoid
-    OOM."""
+    """Times in the timed blocks that the device allocator freed its cache to avoid running out."""
     steps: StepTimes | None = None
     """Seconds of single steps of the undisturbed blocks; None where only blocks were timed."""
     warmup_samples: int = 0

@@ -47,7 +47,7 @@ class Surroundings:
 
     flags: tuple[ScriptFlag, ...] = ()
     refused: tuple[str, ...] = ()
-    """Kinds of words, "--" for flags and "=" for keys, of which unknown ones end the script."""
+    """Kinds of words that end the script if unknown: "--" for flags, "=" for keys."""
     folders: tuple[str, ...] = ()
     """Folders in which it wrote files."""
     overwritten: tuple[str, ...] = ()
@@ -127,15 +127,13 @@ def no_fall(steps: int, seconds: float | None) -> str:
 class FirstSums:
     """Sums that identify tensors of a script's first steps; each empty where it is not known.
 
-    Their distance from another run's, relative to their size, estimates how far the tensors are
-    apart.
+    Their distance from another run's, relative to their size, estimates that of the tensors.
     """
 
     gradients: tuple[float, ...] = ()
     """Gradients of the first step, in which only settings of the start have taken effect."""
     update: tuple[float, ...] = ()
-    """Changes that the optimizer makes to the parameters in the first of three steps that moves
-    them."""
+    """Changes of the parameters in the first of three optimizer steps that moves them."""
     settled_gradients: tuple[float, ...] = ()
     """Gradients of step `SETTLED_STEP`."""
 
@@ -152,9 +150,9 @@ class ObservedLoss:
     doubt: str = ""
     """Reason why it cannot judge a training; empty if it can."""
     moves: tuple[float, ...] = ()
-    """As that of `FirstLosses`."""
+    """See `FirstLosses`."""
     sums: FirstSums = FirstSums()
-    """As those of `FirstLosses`; empty if the loss cannot be compared."""
+    """See `FirstLosses`; empty if the loss cannot be compared."""
     fell_after: int | None = None
     """Samples after which it was seen to have fallen; None if it was not."""
 
@@ -295,7 +293,7 @@ class Inspected:
     device_uuid: str = ""
     """Identity of the accelerator, independent of its index; empty if torch gives none."""
     rank_uuids: tuple[str, ...] = ()
-    """The same for each process of a trial; empty if one trains alone or on CPUs."""
+    """Identity for each process of a trial; empty if one trains alone or on CPUs."""
     device_free_bytes: int | None = None
     """Free memory of the accelerator; None on a CPU, or if the device does not report it."""
     import_seconds: float = 0.0
@@ -321,8 +319,7 @@ class Gated:
     gradient_error: float | None = None
     """L2 norm of the difference of all gradients, relative to the standard's norm."""
     update_error: float | None = None
-    """Relative error of the optimizer's first update from equal gradients, against the reference's
-    optimizer."""
+    """Relative error of the optimizer's first update from equal gradients."""
     path_error: float | None = None
     """Distance of the weights after the first steps from the reference's, divided by the distance
     that the reference's moved."""

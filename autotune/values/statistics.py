@@ -31,7 +31,7 @@ and halving it once more would take 36 more.
 ONE_CONFIDENCE = 0.95
 """One-sided confidence of one decision on the values."""
 EACH_CONFIDENCE = 0.98
-"""The same at each of `SEED_COUNTS`. Tests on the same seeds agree: three have 95 %, not 94."""
+"""Confidence at each of `SEED_COUNTS`. Tests on the same seeds agree: three have 95 %, not 94."""
 # One seed alone, which has no spread, rejects a loss above this many times the allowed one. After
 # that, only seeds better than the baseline's, by half of the allowed on average, could accept.
 _FAR_OFF = 5
@@ -191,7 +191,7 @@ class LossCurve:
 
 
 def resolution(qualities: Sequence[float]) -> float:
-    """Return the greatest step of which all differences between the qualities are multiples.
+    """Return the greatest step that divides all differences between the qualities.
 
     An accuracy over 360 samples moves by steps of 1/360. Of a continuous quality the step is
     negligible; it is 0 if all qualities are the same. By Euclid's algorithm.
@@ -213,9 +213,8 @@ def bounds(
 
     `step` is the resolution of the quality. A value rounded to steps has an error spread evenly
     over one step, whose standard deviation is step/sqrt(12). A loss is the difference of two such
-    values, so that its own deviation is at least step/sqrt(6), however equal the losses look. This
-    one is known and not estimated from the losses: it takes the quantile of the normal
-    distribution.
+    values, so its deviation is at least step/sqrt(6), however equal the losses look. As this one
+    is known and not estimated, it takes the quantile of the normal distribution.
     """
     if len(losses) < 2:  # noqa: PLR2004
         return -math.inf, math.inf

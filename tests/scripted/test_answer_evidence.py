@@ -149,7 +149,8 @@ def test_an_answer_says_by_how_much_it_grows_and_when_the_limit_is_reached(tmp_p
                 8 in growing,
                 64 in growing,
             )
-        assert ("; it grows by " in line and "to the limit in " in line) == (64 in growing), line
+        grows = "; it grows by " in line and " reaches the limit in " in line
+        assert grows == (64 in growing), line
         assert ("with your settings" in line) == (8 in growing), line
         assert ("; with your settings it grows by " in line) == (growing == [8])
 

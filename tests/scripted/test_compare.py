@@ -193,7 +193,7 @@ def test_noise_seldom_fails_a_job_and_a_loss_mostly_does():
 
 
 NOT_FASTER, USAGE, WORKLOAD = 8, 2, 4
-SEEN = replace(scripted_runner.SEEN, fixed={"channels_last": "the script does so itself"})
+SEEN = replace(scripted_runner.SEEN, fixed={"channels_last": "the script sets it itself"})
 
 
 class Sides(ScriptedRunner):
@@ -356,7 +356,7 @@ def test_settings_that_cannot_reach_the_script_are_all_named(folder, monkeypatch
     assert "best.yaml: batch_size=64 cannot be applied to train.py: " in done.err
     assert "it needs --map batch_size=--FLAG." in done.err
     assert "best.yaml: amp_dtype=float16 cannot be applied" in done.err
-    assert "channels_last=true cannot be applied to train.py: the script does so" in done.err
+    assert "channels_last=true cannot be applied to train.py: the script sets it" in done.err
     assert not runner.timings
 
 

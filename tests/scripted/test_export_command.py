@@ -210,7 +210,7 @@ def test_python_hears_of_it_once_and_strict_refuses(tmp_path, found):
 
 def test_a_learning_rate_that_was_scaled_for_another_batch_is_named(tmp_path, found):
     scaled = found.model_copy(update={"lr_scaling": LearningRate(rule="linear", factor=2.0)})
-    with pytest.warns(autotune.MismatchWarning, match="the factor 2 is for 16 samples a step"):
+    with pytest.warns(autotune.MismatchWarning, match="the factor 2 belongs to 16 samples a step"):
         autotune.load(saved(tmp_path, edited(scaled, batch_size=64)))
 
 

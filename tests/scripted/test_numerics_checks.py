@@ -59,7 +59,7 @@ def test_rounding_passes(found):
         # Rounding may lead anywhere, but not less far.
         (
             agreeing(path_error=0.6, reach_error=0.38, rounding_path_error=0.5),
-            "accuracy: how far the first steps move the weights differs by 38 %",
+            "accuracy: the length of the first steps differs by 38 %",
         ),
     ],
     ids=str,

@@ -59,7 +59,7 @@ def test_one_process_is_told_in_one_note(tmp_path):
     runner = ScriptedRunner()
     started = events_of(unstored_in(tmp_path, OFFERED), runner)[0]
     assert started.context.space.notes[-1:] == (
-        "ddp_bucket_mb, ddp_comm_dtype: left out, one process trains alone",
+        "ddp_bucket_mb, ddp_comm_dtype: left out, because only one process trains",
     )
 
 

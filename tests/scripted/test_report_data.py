@@ -218,7 +218,10 @@ def test_every_output_is_there_of_an_answer_alone(tmp_path):
     [
         ("nothing", "No result yet: no trial has ended."),
         ("only the baseline", "No result yet: only your own settings were measured."),
-        ("only infeasible trials", "No result: no trial is feasible, not even your own settings."),
+        (
+            "only infeasible trials",
+            "No result: every trial was rejected, your own settings included.",
+        ),
         ("lost and running", "trial 1 is the fastest of 2, 1.20x your settings."),
         ("keep your settings", "Keep your settings: nothing was faster beyond the noise."),
         ("an answer", "1.50x faster than your settings (1.45 to 1.55, 6 rounds): amp_dtype="),
@@ -293,4 +296,4 @@ def test_one_trial_that_beats_all_others_is_no_choice(url):
     source = stored(url, [CHOICES[0], taking(1.0, 1, 150.0, batch_size=32)])
     words = " ".join(as_page(source).text.split())
     assert "Pareto-best" not in words
-    assert "No feasible trial is faster than trial 1, and none takes less memory." in words
+    assert "No allowed trial is faster than trial 1, and none takes less memory." in words

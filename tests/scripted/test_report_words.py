@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.configuration.evidence import Gain
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS, KNOBS
 from factories import best_config
@@ -59,6 +60,16 @@ def test_a_change_says_when_it_pays_and_taking_it_back_what_more_would_cost(url)
     assert why["amp_dtype"] == KNOBS["amp_dtype"].pays
     for name in ("batch_size", "channels_last"):
         assert why[name] == f"More can hurt: {KNOBS[name].hurts}"
+
+
+def test_a_change_that_was_timed_by_itself_says_what_it_gives_here(url):
+    own = TrainingConfig.of({"batch_size": 32})
+    best = best_config(own.replace(amp_dtype="bfloat16"), own)
+    gain = Gain(settings={"amp_dtype": "bfloat16"}, ratio=1.52, ci95=(1.4, 1.63), rounds=6)
+    evidence = best.evidence.model_copy(update={"gains": (gain,)})
+    why = reasons(stored(url, [], best.model_copy(update={"evidence": evidence})))
+    given = "Measured here: amp_dtype=bfloat16 1.52x (1.40 to 1.63). "
+    assert why["amp_dtype"] == given + KNOBS["amp_dtype"].pays
 
 
 def test_failures_are_counted_by_kind_with_the_first_line_of_the_first(url):
@@ -120,7 +131,7 @@ def test_a_large_study_shows_the_fastest_in_the_terminal(url):
     shown = report(stored(url, trials))
     numbers = re.findall(r"^ *(\d+) +\d+\.\d  ", shown, re.MULTILINE)
     assert [int(number) for number in numbers] == [0, *range(49, 30, -1)]
-    assert "\n30 slower or infeasible trials" in shown
+    assert "\n30 slower or rejected trials" in shown
 
 
 LEADS = pytest.mark.parametrize(

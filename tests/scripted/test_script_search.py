@@ -37,7 +37,7 @@ SPACE = "batch_size: [16, 64]\nnum_workers: [0, 2]\namp_dtype: [null, bfloat16, 
 SEEN = replace(
     scripted_runner.SEEN,
     loaders=("train.py:9#0", "train.py:10#0"),
-    fixed={"channels_last": "the script does so itself"},
+    fixed={"channels_last": "the script sets it itself"},
 )
 
 
@@ -85,6 +85,15 @@ def test_settings_that_are_not_tried_are_named_by_their_reasons(tmp_path):
     assert note.startswith("not varying amp_dtype, compile_mode: each changes rounding")
     why = "batch_size stays 16: it changes the course of training, so it needs --map"
     assert why in "\n".join(notes)
+
+
+def test_a_batch_that_no_loader_shows_is_told_as_a_guess(tmp_path):
+    seen = replace(SEEN, training_loader="", loaders=())
+    options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=1)
+    planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=seen))
+    (note,) = (note for note in planned.context.space.notes if "batch_size" in note)
+    assert note.startswith("batch_size stays as it is: no DataLoader shows it; if it is 16, the")
+    assert note.endswith("name its flag with --map batch_size=--FLAG")
 
 
 def test_every_child_gets_the_scripts_own_arguments_and_the_knobs_to_put_into_force(tmp_path):
@@ -411,7 +420,7 @@ def test_a_script_that_ends_too_soon_in_the_search_has_no_baseline_to_correct(tm
 def test_the_answer_names_settings_that_are_the_script_s_own(tmp_path):
     _, answered, _ = search(tmp_path, ScriptOptions(()))
     own = spelled(answered.best.evidence.baseline.config["channels_last"])
-    told = f"  not varied  channels_last={own}: the script does so itself"
+    told = f"  not varied  channels_last={own}: the script sets it itself"
     assert told in answer_lines(answered)
 
 

@@ -82,11 +82,14 @@ def test_a_search_of_the_script_confirms_what_it_emits(tuned):
 def test_the_whole_script_runs_with_the_confirmed_settings(tuned):
     told = [line for line in tuned.run.stderr.splitlines() if line.startswith("autotune: ")]
     own = tuned.best.evidence.baseline.config
-    confirmed = ", ".join(
-        f"{name}={spelled(value)}"
+    confirmed = {
+        f"{name}={spelled(value)}": own[name] not in (None, value, KNOBS[name].default)
+        and f" instead of {spelled(own[name])}"
         for name, value in tuned.best.config.items()
         if is_harmless(KNOBS[name]) and name not in BY_FLAG_ONLY and value is not None
         if value != KNOBS[name].default or own[name] != KNOBS[name].default
-    )
-    assert told == [f"autotune: applying: {confirmed}", f"autotune: applied: {confirmed}"]
+    }
+    replacing = ", ".join(f"{setting}{own or ''}" for setting, own in confirmed.items())
+    applied = ", ".join(confirmed)
+    assert told == [f"autotune: applying: {replacing}", f"autotune: applied: {applied}"]
     assert re.search(r"^\d+\.\d\d samples/s$", tuned.run.stderr, re.MULTILINE), "to its end"

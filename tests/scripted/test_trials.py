@@ -70,7 +70,7 @@ def test_a_graph_that_is_compiled_again_and_again_cannot_win(tmp_path):
     assert events[-1].best.config["batch_size"] == 64
     (trial,) = (one for one in trials_of(events) if batch_of(one.config) == 128)
     assert not trial.verdict.feasible
-    assert trial.verdict.reason.startswith("speed never steady")
+    assert trial.verdict.reason.startswith("its speed never settled")
 
 
 def test_scores_are_comparable_though_the_machine_slows_down(tmp_path):

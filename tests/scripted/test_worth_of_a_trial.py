@@ -37,7 +37,7 @@ def test_trials_end_early_unless_their_number_was_given(tmp_path, monkeypatch):
     flat = flat_runner(monkeypatch)
     events = searched(tmp_path, flat, LOADING)
     (ended,) = reasons(events)
-    assert "another trial would hardly save more than it takes, in 1 h" in ended
+    assert "another trial is unlikely to save more than it takes, in 1 h" in ended
     assert FEWEST_TRIALS < len(trials_of(events)) < 14
     assert len(trials_of(searched(tmp_path, flat, LOADING, trials=14))) == 14
 

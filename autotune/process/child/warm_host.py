@@ -1,10 +1,9 @@
 """The warm host, a process that imports torch once and then forks a child for each job.
 
-Its arguments are a socket's descriptor and the place of a lifeline. A fork saves the seconds that a
-new interpreter needs to import torch. The host imports the packages that the workload needs and
-runs no operation. On request it also imports the workload and builds its dataset, so that forks
-find both ready. It refuses to fork where that would not be safe; the runner then starts an
-interpreter.
+Its arguments are a socket's descriptor and the place of a lifeline. A fork saves the seconds that
+importing torch takes. The host imports the packages that the workload needs and runs no operation.
+On request it also imports the workload and builds its dataset for all forks. It refuses to fork
+where that would not be safe; the runner then starts an interpreter.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ def main() -> None:
 def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
     """Import a job's workload and build its dataset here, or send why forks could not use it.
 
-    What the code prints goes to the job's logs. If it raises, the error becomes the job's outcome
-    and this process ends.
+    Output goes to the job's logs. An error becomes the job's outcome and ends this process.
     """
     from autotune.training.before_fork import fork_obstacle, prepare_for_forks
 

@@ -39,7 +39,7 @@ def lifeline() -> str:
 
 @cache
 def _pipe_of(_process: int) -> int:
-    """Return the reading end of a pipe both ends of which are open until the process ends."""
+    """Return the reading end of a pipe whose ends stay open until the process ends."""
     return os.pipe()[0]
 
 
@@ -78,8 +78,7 @@ def environ_for(cores: Iterable[int]) -> dict[str, str]:
 def stay_on_cores() -> None:
     """Pin this process, and the processes that it will start, to the cores of the environment.
 
-    Call it before torch is imported: torch and OpenMP read the set of cores once, when they start
-    their threads.
+    Call it before torch is imported: torch and OpenMP look at the cores only as they start.
     """
     cores = os.environ.get(_CORES)
     if cores:

@@ -282,8 +282,7 @@ class ConfirmationRun:
     def _confirmed(self, won: Candidate, standing: Standing) -> Confirmed:
         """Return the result: the winner, or it without settings that do not pay.
 
-        The latter was timed in the same rounds, by which it is faster than the baseline, too. It
-        has to be as accurate.
+        The latter has to be as accurate. The same rounds show that it, too, beats the baseline.
         """
         won.state, tried = "confirmed", dict(standing.without)
         trial, qualities, taken_back = won.trial, won.qualities, None

@@ -266,8 +266,7 @@ def _median_of(told: Sequence[float | None]) -> float | None:
 def _break_even(context: SearchContext, costs: ColdCosts, won: Confirmed) -> int | None:
     """Return the samples after which a slower start has paid for itself.
 
-    They are the extra seconds of the start over the gain in seconds per sample. None where fewer
-    samples are the gain.
+    They are the extra seconds of the start over the gain per sample; None if samples are the gain.
     """
     if context.objective.to_loss:
         return None

@@ -120,7 +120,7 @@ RUN_SECONDS = 3600.0
 _OVER_COST = 2
 _TO_CONFIRM = "leaving time for the confirmation"
 _TIME_UP = "the time budget is spent"
-_ALL_AFFORDABLE = "every configuration that compiles in time was tried"
+_ALL_AFFORDABLE = "every configuration that can be compiled in the time left was tried"
 FOR_LACK_OF_TIME = (_TIME_UP, _TO_CONFIRM, _ALL_AFFORDABLE)
 """Reasons that mean lack of time: more could have been tried."""
 
@@ -139,7 +139,7 @@ def end_reason(search: SearchRun) -> str | None:
     if search.study.exhausted():
         return "every configuration was tried"
     run = span(run_seconds(search))
-    return f"another trial would hardly save more than it takes, in {run} of training"
+    return f"another trial is unlikely to save more than it takes, in {run} of training"
 
 
 def is_worth_a_trial(search: SearchRun) -> bool:

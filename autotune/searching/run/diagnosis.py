@@ -186,8 +186,7 @@ class Diagnosis:
     def batch_rates(self, sizes: Iterable[Value]) -> dict[Value, float]:
         """Return the samples per second to expect of each batch size under the user's settings.
 
-        Workers count as many as are fastest. The result is empty if nothing shows how long a
-        larger batch computes.
+        The fastest number of workers counts. Empty if a larger batch's seconds are not known.
         """
         seconds = {size: self._step_seconds(int(size or 1)) for size in sizes}
         return {size: int(size or 1) / taken for size, taken in seconds.items() if taken}

@@ -109,8 +109,7 @@ class SearchRun:
 def details_of(outcome: TrialOutcome, seconds: float) -> TrialDetails:
     """Return the details of a trial that its outcome shows.
 
-    Its throughput is rounded for readers of a dashboard's table. The measurement is exact: later
-    computations use it.
+    The throughput is rounded for a dashboard's readers; computations use the exact measurement.
     """
     details = TrialDetails(
         outcome=outcome.kind,

@@ -244,9 +244,8 @@ class TimeBudget:
         """Return whether seeds of a training up to `count` are worth their time while trials run.
 
         The time left has to have them and what follows: the confirmation of the current candidate,
-        or without one the training's own rounds. And short trainings may not take much more of a
-        time budget than timing trials, because what leads after a few of these is seldom the
-        result.
+        or without one the training's own rounds. Nor may short trainings take much more of a budget
+        than timing trials, because the early leader is seldom the result.
         """
         if self.clock.seconds is None:
             return True

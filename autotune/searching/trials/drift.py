@@ -119,10 +119,10 @@ def conditions(details: TrialDetails) -> list[str]:
     run = details.measurement
     if run is None:
         return []
-    speed, disturbed = run.machine_speed, run.disturbed_blocks
+    speed, disturbance = run.machine_speed, disturbance_of([run])
     notes = (
-        f"machine at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
-        f"{disturbed} blocks disturbed by other programs" if disturbed else "",
+        f"the machine ran at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
+        f"{disturbance} meanwhile" if disturbance else "",
     )
     return [note for note in notes if note]
 

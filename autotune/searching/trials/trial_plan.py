@@ -95,8 +95,7 @@ _SHARE_TO_COMPILE = 1 / 4
 def skip_dear_modes(search: SearchRun) -> None:
     """Skip the compile modes that would take too much of the time left for trials.
 
-    The baseline's own mode is never among them. Once nothing else is worth a trial, a mode may take
-    all of that time.
+    The baseline's own is never skipped. Once nothing else is worth a trial, one may take all of it.
     """
     search.study.skipped_modes = _modes_beyond(search, _SHARE_TO_COMPILE)
     if search.study.skipped_modes and not is_worth_a_trial(search):

@@ -5,7 +5,9 @@ import re
 import click
 import pytest
 
-from autotune.commands.search import FRONT, SECTIONS, search
+from autotune.commands.compare import compare
+from autotune.commands.profile import profile
+from autotune.commands.search import search
 from autotune.configuration.constraints import Tolerance
 from autotune.configuration.flag_types import duration, folder_name, memory, settings, tolerance
 from command_line import command
@@ -106,22 +108,29 @@ def test_different_study_names_never_share_a_folder():
     assert folder_name("a/b") != folder_name("a:b")
 
 
-def test_the_help_of_a_search_has_each_option_once_in_a_section():
-    told = command("search", "--help").out
-    options = [one for one in search.params if isinstance(one, click.Option)]
+@pytest.mark.parametrize("of", [search, compare, profile], ids=lambda of: of.name)
+def test_the_help_of_a_command_has_each_option_once_in_a_section(of):
+    told = command(of.name, "--help").out
+    options = [one for one in of.params if isinstance(one, click.Option)]
     for one in options:
         assert len(re.findall(rf"\n  (?:-\w, )?{one.opts[-1]}\b", told)) == 1, one.name
-    titles = [told.index(f"\n{title}:\n") for title in SECTIONS]
+    titles = [told.index(f"\n{title}:\n") for title in of.sections]
     assert titles == sorted(titles)
-    assert told.count("\n  --time-budget ") == 1
-    assert titles[0] < told.index("\n  --time-budget ") < titles[1]
+    for title, begin, end in zip(of.sections, titles, [*titles[1:], None], strict=True):
+        for one in of.sections[title]:
+            assert re.search(rf"\n  (?:-\w, )?{one.opts[-1]}\b", told[begin:end]), one.name
 
 
-def test_the_front_page_has_the_options_that_most_people_need():
-    told = command("search", "-h").out
-    assert told.count("\n  -") == len(FRONT)
-    assert "autotune search --help" in told
-    assert len(told) < len(command("search", "--help").out) / 2
+@pytest.mark.parametrize("of", [search, compare], ids=lambda of: of.name)
+def test_the_front_page_has_the_options_that_most_people_need(of):
+    told = command(of.name, "-h").out
+    assert told.count("\n  -") == len(of.front)
+    assert told.endswith(f"autotune {of.name} --help\n")
+    assert len(told) < len(command(of.name, "--help").out) / 2
+
+
+def test_without_a_front_page_both_helps_are_one():
+    assert command("profile", "-h").out == command("profile", "--help").out
 
 
 @pytest.mark.parametrize(

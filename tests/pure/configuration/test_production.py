@@ -103,8 +103,8 @@ def test_it_says_what_it_changes_and_what_that_brings(best):
 def test_it_says_what_was_allowed_what_the_probes_tell_and_what_is_not_proven(best):
     said = dict(facts(with_not_proven(best.answer)))
     assert said["allowed"].startswith("up to 0.009 worse")
-    assert "4096 samples each" in said["short trainings"]
-    assert "batch 8 -> 16" in said["learning rate"]
+    assert "4096 samples each" in said["trainings"]
+    assert "a batch of 16 instead of 8" in said["lr"]
     assert "the batch size" in said["check"]
     assert re.search(r"trial 7 \(batch_size=64\) .*0\.88.*0\.891 \(6 seeds\)", said["not proven"])
     kept = Best(with_not_proven(best_config(MINE, MINE)))

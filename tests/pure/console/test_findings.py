@@ -52,7 +52,7 @@ def test_memory_that_grows_and_retries_are_told_first_and_last():
     found = findings(memory=(1 << 30, 2 << 30, 3 << 30), allocator_retries=3)
     first, *_, last = found.values()
     assert first.name == "memory that grows"
-    assert first.evidence == "by 20.5 MiB a step, to the limit in 25 s"
+    assert first.evidence == "by 20.5 MiB a step, reaching the limit in 25 s"
     assert last.evidence == "it had no memory left and freed its cache 3 times"
 
 

@@ -202,7 +202,7 @@ def test_a_dataset_that_is_smaller_than_a_batch_ends_the_search(refused_model):
 def test_without_anything_feasible_there_is_no_file(workload, flags, reason, one_host, tmp_path):
     done = command("search", WORKLOADS / f"{workload}.py", *flags)
     assert done.code == NOTHING_FEASIBLE
-    assert "Nothing is feasible, not even your settings; best.yaml was not written" in done.out
+    assert "Every trial was rejected, your own settings included; best.yaml was" in done.out
     assert f"your settings: {reason}" in done.out
     assert not list(tmp_path.rglob("best.yaml"))
 

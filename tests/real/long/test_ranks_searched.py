@@ -150,7 +150,7 @@ def test_it_is_compared_in_as_many_processes_as_the_file_says(script):
     three = TORCHRUN.replace("per-node 2", "per-node 3")
     refused = autotune(script.folder, *words, "--launcher", three, *LONG)
     assert refused.returncode == 2
-    assert "the launcher starts 3 processes, and started 2 before" in refused.stderr
+    assert "the launcher started 3 processes, and 2 before" in refused.stderr
 
 
 @pytest.mark.long

@@ -229,5 +229,5 @@ def test_what_the_search_compiled_is_used_and_nothing_is_compiled_again(tmp_path
     write_best(found.model_copy(update={"machine": other}), path)
     printed = autotune(tmp_path, "run", "--print-command", *flags[1:])
     assert "TORCHINDUCTOR_CACHE_DIR" not in printed.stdout
-    assert "compiling anew: what the search compiled" in printed.stderr
-    assert "is of torch 2.1.0" in printed.stderr
+    assert "compiling again: the code that the search compiled" in printed.stderr
+    assert "is for torch 2.1.0" in printed.stderr

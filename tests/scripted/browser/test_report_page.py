@@ -127,8 +127,8 @@ def test_infeasible_trials_are_marked_by_shape_and_colour(page, every_kind):
     }
     assert colours["accuracy"] == colours["failed"] != colours["feasible"]
     legend = page.locator("#history ~ .legend").inner_text()
-    assert "infeasible: quality" in legend
-    assert "infeasible: did not run" in legend
+    assert "rejected: quality" in legend
+    assert "rejected: did not run" in legend
 
 
 @covers("X2")
