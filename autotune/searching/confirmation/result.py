@@ -43,7 +43,7 @@ _FEWEST_BLOCKS, _FEWEST_RUNS = 6, 3
 _LEAST_GROWTH = 128 << 10
 # Share of the processes in which memory has to grow.
 _MOST_RUNS = 0.75
-# Share of the pairs of blocks of which the later one has to hold more.
+# Share of the pairs of blocks in which the later one has to hold more.
 _MOST_PAIRS = 0.95
 # Growth that is over in the second half of the blocks was the end of a warm-up.
 _GOES_ON = 0.7
