@@ -84,7 +84,7 @@ def _show_front(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
 
 
 _SHORT_HELP = common.flag(
-    "-h short_help",
+    "-h front",
     "Show the options that most people need.",
     is_eager=True,
     expose_value=False,

@@ -319,4 +319,4 @@ def test_the_answer_says_among_how_many_samples_the_longest_were(tmp_path):
     best = events_of(options, ScriptedRunner(measure))[-1].best
     memory = best.constraints.memory
     assert (memory.longest_of, memory.dataset_samples) == (400, 20_000)
-    assert "the longest of 400 of 20000 samples" in memory.in_words
+    assert "the longest among 400 of 20000 samples" in memory.in_words
