@@ -32,12 +32,11 @@ from autotune.configuration.job import (
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import ALL_KNOBS
 from autotune.knobs.base import Value
+from autotune.searching.run.time_budget import saved_by_cache
 from autotune.values.measurement import Block, Measurement
 from autotune.values.outcome import Lost, Measured, Probed, TrialOutcome
 from benchmarks.table import Row, Table
 
-# Share of the seconds to compile that is left once the code is in the cache.
-_FROM_CACHE = 1 / 4
 _NUMERICS = tuple(knob.name for knob in ALL_KNOBS if knob.effect == "numerics")
 
 
@@ -106,12 +105,12 @@ class ReplayRunner:
     def _from_cache(self, answer: Row, config: TrainingConfig) -> Row:
         """Return a timing as the compiler's cache makes it: code is compiled once.
 
-        Later processes with the same code take a share of the recorded seconds to compile.
+        Later processes with the same code take fewer seconds to compile.
         """
         if not self._caches or not isinstance(answer.outcome, Measured):
             return answer
         run, code = answer.outcome.measurement, (config.quality_key(), config["num_threads"])
-        saved = (1 - _FROM_CACHE) * run.compile_seconds if code in self._compiled else 0.0
+        saved = saved_by_cache(run.compile_seconds) if code in self._compiled else 0.0
         self._compiled.add(code)
         first, *others = run.warmup_step_seconds
         quicker = replace(

@@ -43,6 +43,9 @@ _LATE_SHARE = 1 / 15
 # Times the usual samples after which a training that was to reach a loss is given up.
 _PATIENCE = 2
 _LEAST_MARGIN = 0.01
+# Share of the tolerance by which seeds may differ for three to be probably enough. Three accept
+# where the deviation is below a third of it, if the mean is the same.
+_NEAR = 1 / 4
 # Least share of the baseline's steps that another learning rate, or the like, may take to a loss.
 _FEWEST_STEPS = 1 / 4
 
@@ -330,6 +333,17 @@ class AccuracyProber:
         elif (count := self._rule_of(own).seeds_wanted(theirs)) <= len(theirs):
             return 0
         return sum(max(0, max(count, least) - len(known)) for known in (own, theirs))
+
+    def seeds_to_expect(self, training: str) -> int:
+        """Return the seeds after which a training that is as good is probably accepted.
+
+        Those are the fewest if the seeds so far differ by a small part of the tolerance.
+        """
+        own, theirs = self._known(self._own), self._known(training)
+        both = min(len(own), len(theirs))
+        rule = self._rule_of(own[:both]) if both else None
+        is_near = rule and max(map(abs, rule.losses(theirs[:both]))) <= _NEAR * rule.tolerance
+        return len(SEEDS) if is_near else INCUMBENT_SEEDS
 
     def _known(self, training: str) -> tuple[float, ...]:
         return tuple(self.study.notes.qualities.get(training, ()))

@@ -24,9 +24,10 @@ from autotune.study.finished import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
 
-# Share of the compile time that is left when the cache is warm. Measured on digits_cnn: 1.1 to
-# 1.7 s instead of 4 to 24 s.
-_FROM_CACHE = 1 / 4
+# Seconds to compile with a warm cache, and the share of the compile time that they take beside
+# these. Measured: 1.1 to 1.7 s instead of 4 to 24 s for a small CNN, 1.9 s instead of 36 s for a
+# ResNet-10.
+_CACHE_SECONDS, _FROM_CACHE = 1.0, 1 / 20
 # Assumed seconds to compile a model of _USUAL_TENSORS parameter tensors in each mode. Half of them
 # grow with the number: in mode default two slow cores took 9 s for 4, 33 s for 72, 58 s for 161.
 _COMPILE_SECONDS: Mapping[Value, float] = {
@@ -60,6 +61,11 @@ def timed_seconds(run: Measurement) -> float:
 def trial_seconds(trial: FinishedTrial) -> float:
     """Return the seconds that timing a finished trial took, or until it failed."""
     return trial.details.timing_seconds or trial.details.seconds or 0.0
+
+
+def saved_by_cache(compile_seconds: float) -> float:
+    """Return the seconds that compiling the same code takes less with a warm cache."""
+    return max(0.0, (1 - _FROM_CACHE) * compile_seconds - _CACHE_SECONDS)
 
 
 def compiles_alike(one: TrainingConfig, other: TrainingConfig) -> bool:
@@ -308,8 +314,9 @@ class TimeBudget:
         rounds need no others that lack some of its settings.
         """
         one = self.candidate or self._best
-        end = self.rounds_seconds(one) + self.seeds_seconds(one, accuracy_verdict.INCUMBENT_SEEDS)
-        end += LIMITS_SECONDS
+        training = "" if one is None else self.prober.training_of(one.config)
+        seeds = self.seeds_seconds(one, self.prober.seeds_to_expect(training))
+        end = self.rounds_seconds(one) + seeds + LIMITS_SECONDS
         if self.missing_trials:
             return end
         trials = sum(map(trial_seconds, self.study.finished()[1:]))
@@ -329,7 +336,7 @@ class TimeBudget:
             return trial_seconds(trial)
         longest = max(run.warmup_step_seconds, default=0.0) - run.compile_seconds
         once = longest if longest > self.run_seconds() else 0.0  # files read, kernels chosen
-        return trial_seconds(trial) - (1 - _FROM_CACHE) * run.compile_seconds - once
+        return trial_seconds(trial) - saved_by_cache(run.compile_seconds) - once
 
     def rounds_seconds(self, trial: FinishedTrial | None) -> float:
         """Return the seconds of the rounds that a trial wins, if it is as much faster as it seems.
