@@ -1,6 +1,8 @@
 """A clock for a whole process that moves only when it is told to."""
 
+import subprocess
 import time
+from types import SimpleNamespace
 
 _START = 1000.0
 
@@ -30,6 +32,9 @@ CLOCK = Clock()
 def install() -> None:
     """Put the clock in the place of the process's own.
 
-    Call it before autotune is imported: some of its classes keep `time.monotonic` itself.
+    Call it before autotune is imported: some of its classes keep `time.monotonic` itself. Waiting
+    for a process, such as git, takes real time: it would pass its deadline at once.
     """
+    subprocess._time = time.monotonic
+    subprocess.time = SimpleNamespace(sleep=time.sleep)
     time.monotonic, time.sleep = CLOCK.read, CLOCK.wait

@@ -160,7 +160,7 @@ def test_a_search_under_a_launcher_reaches_an_answer_and_goes_on(tmp_path):
     flags = ("--space", "space.yaml", "--trials", "2", "--accuracy-samples", "256", "--study", "s")
     words = ("plain.py", "--launcher", TORCHRUN, *flags)
     found = searched(tmp_path, "batch_size: [8, 32]\n", *words)
-    assert f"2 processes in each trial, started by {TORCHRUN}" in found.done.stderr
+    assert f"2 processes per trial, started by {TORCHRUN}" in found.done.stderr
     assert found.best.processes == 2
     succeeded(hurried(tmp_path, "search", *words))
     other = hurried(tmp_path, "search", "plain.py", *flags)
