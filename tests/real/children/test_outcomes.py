@@ -73,6 +73,13 @@ def test_a_probe_sees_that_a_large_batch_learns_less(batch_size, least, most, ou
 
 
 @forked_only
+def test_the_seed_alone_decides_with_which_weights_a_probe_begins(outcome_of):
+    job = {"task": Probe(samples=64, seeds=(0, 1, 0))}
+    first, other, again = ended_as(outcomes.Probed, outcome_of("first_weights", **job)).qualities
+    assert first == again != other
+
+
+@forked_only
 def test_the_flops_of_a_sample_are_counted(outcome_of):
     outcome = ended_as(outcomes.CountedFlops, outcome_of("plain", task=CountFlops()))
     # A linear layer of 8 x 2: forward, and backward to the weights; nothing needs the input's.
