@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from autotune.accuracy.numerics_verdict import FirstLossChecker, NumericsChecker, NumericsFault
 from autotune.configuration.constraints import AccuracyRule
@@ -40,8 +41,8 @@ _FEWEST_BASELINE_STEPS = 30
 _MOST_SECONDS = 60.0
 # Largest share of a time budget for one seed of a script whose loss falls late.
 _LATE_SHARE = 1 / 15
-# Times the usual samples after which a training that was to reach a loss is given up.
-_PATIENCE = 2
+PATIENCE = 2
+"""Times the usual samples after which a training that was to reach a loss is given up."""
 _LEAST_MARGIN = 0.01
 # Share of the tolerance by which seeds may differ for three to be probably enough. Three accept
 # where the deviation is below a third of it, if the mean is the same.
@@ -116,7 +117,7 @@ def own_accuracy_fails(failure: Failure) -> WorkloadError:
 def probe_task(context: SearchContext, samples: int, seeds: tuple[int, ...]) -> Probe:
     """Return the probe task; the held-out loss is evaluated in batches of the baseline's size."""
     batch_size = int(context.baseline["batch_size"] or 1)
-    most = _PATIENCE * samples if context.objective.to_loss else 0
+    most = PATIENCE * samples if context.objective.to_loss else 0
     return Probe(samples, seeds, batch_size, loss=context.judge.loss, most=most)
 
 
@@ -159,7 +160,7 @@ class AccuracyProber:
     @property
     def most_samples(self) -> int:
         """Samples after which a probe ends, or is given up if it was to reach a loss."""
-        return self.samples * (_PATIENCE if self.context.objective.to_loss else 1)
+        return self.samples * (PATIENCE if self.context.objective.to_loss else 1)
 
     @property
     def seed_seconds(self) -> float:
@@ -315,8 +316,8 @@ class AccuracyProber:
         needed = self.study.notes.needed.get(training, ())
         return any(samples >= self.most_samples for samples in needed)
 
-    def missing_seeds(self, training: str, least: int = 0) -> int:
-        """Return the seeds that a training and the baseline lack until it may be decided.
+    def missing_seconds(self, training: str, least: int = 0) -> float:
+        """Estimate the seconds of the seeds that it and the baseline lack until it may be decided.
 
         Args:
             training: text from `training_of`; "" for one to come, without known seeds.
@@ -327,12 +328,25 @@ class AccuracyProber:
         if self.context.objective.to_loss and training != self._own and decision != "reject":
             least = max(least, INCUMBENT_SEEDS)  # all of which a claim needs
         elif decision != "undecided":
-            return 0
+            return 0.0
         if not len(SEEDS) <= len(theirs) <= len(own):
             count = next(seeds for seeds in SEED_COUNTS if seeds >= len(theirs))
         elif (count := self._rule_of(own).seeds_wanted(theirs)) <= len(theirs):
-            return 0
-        return sum(max(0, max(count, least) - len(known)) for known in (own, theirs))
+            return 0.0
+        lacking, lacking_own = (max(0, max(count, least) - len(known)) for known in (theirs, own))
+        return self.seed_seconds * (lacking_own + lacking * self._longer(training))
+
+    def _longer(self, training: str) -> float:
+        """Return how many times the baseline's samples a seed of a training takes.
+
+        Seeds to a loss take as many more as the known ones did; without any, as many as they may.
+        """
+        needed = self.study.notes.needed
+        if training == self._own or not self.context.objective.to_loss:
+            return 1.0
+        if training not in needed or self._own not in needed:
+            return PATIENCE
+        return fmean(needed[training]) / fmean(needed[self._own])
 
     def seeds_to_expect(self, training: str) -> int:
         """Return the seeds after which a training that is as good is probably accepted.

@@ -22,6 +22,7 @@ from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.context.options import Resources, WorkloadOptions
 from autotune.study import history
+from autotune.values.machine import Machine
 from autotune.values.outcome import Observed
 
 _NOT_FASTER = 8
@@ -112,7 +113,7 @@ def compare(model: Path, as_json: bool, strict: bool, **flags: Any) -> None:
 
 def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     """Compare two configurations to the end; return True if A is as fast as was asked for."""
-    comparison = PairedComparison()
+    comparison, trained_on = PairedComparison(), list[tuple[Machine, int]]()
     with (
         execute.scratch_folder() as folder,
         kept_files() as keep,
@@ -120,8 +121,10 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
         signs_of_life("a round") as write,
     ):
 
-        def tell(seen: Observed, notes: Sequence[str]) -> None:
-            processes = options.resources.processes
+        def tell(machine: Machine, seen: Observed, notes: Sequence[str]) -> None:
+            given = options.resources
+            processes = seen.processes if given.launch else given.processes
+            trained_on.append((machine, processes))
             if written := lines.written_lines(options.workload, seen, processes):
                 write("\n".join([*written, *(f"  {note}" for note in notes)]))
 
@@ -131,14 +134,14 @@ def execute_comparison(options: ComparisonOptions, as_json: bool) -> bool:
     data = lines.comparison_result(options, comparison) if as_json else None
     answer([lines.comparison_line(options, comparison)], data)
     if (best := options.a.best) is not None:
-        _remember(best, options.workload.model_path, comparison)
+        rated = options.workload.model_path, render(best.changed), comparison.candidate
+        _remember(best, history.ConfirmedRate.of("compare", *rated, *trained_on[-1]))
     return options.passes(comparison)
 
 
-def _remember(best: BestConfig, model: Path, comparison: PairedComparison) -> None:
+def _remember(best: BestConfig, rate: history.ConfirmedRate) -> None:
     """Add A's rate to the history of its study; say so if that is not possible."""
-    folder, settings = common.study_folder(best.provenance.study), render(best.changed)
     try:
-        history.append(folder, "compare", model, settings, comparison.candidate)
+        history.append(common.study_folder(best.provenance.study), rate)
     except OSError as error:
         common.say(f"the rate was not added to {error.filename}: {error.strerror}")

@@ -181,7 +181,7 @@ def _compiled_code(answer: BestConfig, plan: Plan) -> dict[str, str]:
         return {}
     folder = common.study_folder(answer.provenance.study) / common.COMPILED
     same_torch = answer.machine.torch.partition("+")[0] == (torch_version() or "").partition("+")[0]
-    if not (folder.is_dir() and same_torch):
+    if not (same_torch and folder.is_dir() and any(folder.iterdir())):
         why = "is not here" if same_torch else f"is for torch {answer.machine.torch}"
         common.say(f"compiling again: the code that the search compiled ({folder}) {why}")
         return {}

@@ -19,6 +19,7 @@ from autotune.context.ranks import check_room
 from autotune.context.script_ways import Wanted
 from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
+from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement, rate_of
 from autotune.values.outcome import Failure, Lost, Observed, describe
 from autotune.values.statistics import Interval, combined
@@ -134,14 +135,14 @@ def compare(
     options: ComparisonOptions,
     runner: Runner,
     folder: Path,
-    tell: Callable[[Observed, Sequence[str]], None] = lambda *_: None,
+    tell: Callable[[Machine, Observed, Sequence[str]], None] = lambda *_: None,
 ) -> Iterator[paired.PairedComparison]:
     """Yield the paired comparison of A with B after each round; only the last one decides.
 
     A disturbed round is void and repeated, at most as often as there are rounds. When no repeat is
     left, all rounds count. A void round adds an entry to `PairedComparison.repeated`. Before the
-    first round, `tell` gets a script's observation, with notes on maps of its preset that are left
-    out.
+    first round, `tell` gets the machine, and a script's observation with notes on maps of its
+    preset that are left out.
 
     Raises:
         UsageError: there is no such device, or a side has settings that cannot reach the workload.
@@ -156,7 +157,7 @@ def compare(
         f"setting {flag.knob} through {flag.described} (--no-map prevents it)"
         for flag in found.traits.proposed
     )
-    tell(found.traits.seen, (*found.notes, *taken))
+    tell(found.inspected.machine, found.traits.seen, (*found.notes, *taken))
     comparison, places = paired.PairedComparison(), paired.orders(2, options.seed)
     repeats: paired.Repeats[paired.Results] = paired.Repeats(options.rounds)
     for number in count():

@@ -72,7 +72,7 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
     yield "throughput", f"{rates} {best.measured_in}"
     yield from _gains(evidence)
     if evidence.time_to_loss is not None:
-        yield "to the loss", evidence.time_to_loss.in_words
+        yield "to the loss", evidence.time_to_loss.in_words(evidence.counted)
     if steps is not None and steps.remark is not None:
         yield "your steps", steps.remark
     if (joules := evidence.joules_per_sample) is not None:

@@ -74,7 +74,8 @@ class Evidence(parts.Part):
     best: Throughput
     speedup: Speedup
     gains: tuple[parts.Gain, ...] | None = None
-    """Gain of each setting of the result, the largest first; None if there is only one."""
+    """Gains of settings of the result, as far as rounds without them show these, the largest first;
+    None without any."""
     taken_back: parts.Gain | None = None
     """Settings that the result lacks because they did not pay beyond the noise."""
     not_tried_without: tuple[str, ...] | None = None

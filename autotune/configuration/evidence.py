@@ -194,16 +194,16 @@ class TimeToLoss(Part):
     throughput_ci95: Pair
     """Interval of the ratio of the throughputs, from alternating fresh processes."""
 
-    @property
-    def in_words(self) -> str:
-        """Return the loss, and the seconds and samples to it, as text."""
+    def in_words(self, counted: str) -> str:
+        """Return the loss, and the seconds and samples (or what is counted) to it, as text."""
         spans = f"{span(self.baseline_seconds)} -> {span(self.best_seconds)}"
         text = f"{spans} to a training loss of {self.loss:.4g}"
         if self.samples_ci95 is None:
-            return f"{text}, in the same samples"
+            return f"{text}, in the same {counted}"
         low, high = self.samples_ci95
         ratio = self.best_samples / self.baseline_samples
-        return f"{text}, in {ratio:.2f}x the samples ({low:.2f} to {high:.2f}, {self.seeds} seeds)"
+        seeds = f"({low:.2f} to {high:.2f}, {self.seeds} seeds)"
+        return f"{text}, in {ratio:.2f}x the {counted} {seeds}"
 
 
 class Blocks(Part):

@@ -85,12 +85,19 @@ class RateFlag:
     """Rate of each group of the optimizer there."""
 
     def scaled(self, arguments: Sequence[str], factor: float) -> tuple[str, ...]:
-        """Return the arguments with `factor` times their learning rate, or the observed one."""
+        """Return the arguments with `factor` times their learning rate, or the observed one.
+
+        Raises:
+            UsageError: their learning rate is no number.
+        """
         given = self.flag.given(arguments) or self.value
         try:
             own = float(given)
         except ValueError:
-            raise UsageError(f"{self.flag.name} {given}: --lr-scaling needs a number.") from None
+            raise UsageError(
+                f"{self.flag.name} {given}: the learning rate follows the batch (--lr-scaling), so "
+                "it has to be a number. Give one, or search without --lr-scaling."
+            ) from None
         end = arguments.index("--") if "--" in arguments else len(arguments)
         return (*self.flag.put(arguments[:end], float(f"{factor * own:.9g}")), *arguments[end:])
 

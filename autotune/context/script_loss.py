@@ -93,10 +93,11 @@ def judging_batches(
     for loss in readings:
         if _agrees(seen.loss, outcome, as_sum=loss == "sum"):
             return replace(traits, judge=replace(traits.judge, loss=loss))
+    advice = "" if options.objective.to_loss else ": use --metric-regex"
     return replace(
         traits,
         refusal=f"the first loss goes from {seen.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
-        f"with {settings}, so it is not a per-sample mean: use --metric-regex",
+        f"with {settings}, so it is not a per-sample mean{advice}",
     )
 
 

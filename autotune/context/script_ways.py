@@ -38,7 +38,7 @@ from autotune.values.text import by_reason, did_you_mean
 _SCALED = "float16"
 _NOT_TOLD = "the phases of this script's steps cannot be separated"
 _NUMBER = re.compile(r"\d*\.?\d+(e[-+]?\d+)?", re.ASCII)
-_NEEDS_METRIC = "the training loss cannot compare that, so it needs --metric-regex"
+_NOT_COMPARED = "the training loss cannot compare that"
 _NOT_SEEN = (
     "no DataLoader shows it; if it is {}, the first dimension of the model's input, name its flag "
     "with --map batch_size=--FLAG"
@@ -70,12 +70,16 @@ class Wanted:
     knobs: Callable[[TrainingConfig], Collection[str]] = lambda _: ()
     """Function that returns the knobs that need a map, given the script's settings."""
     deadline_seconds: float = 600.0
+    to_loss: bool = False
+    """True if its training loss is the objective, so that no metric can judge in its place."""
 
 
 @dataclass(frozen=True)
 class ScriptTraits(Traits):
     """The traits of a script: its observed run says how each setting reaches it."""
 
+    to_loss: bool = False
+    """See `Wanted.to_loss`."""
     counts_flops = False
     compares_first_steps = True
     settings_in = "it or its arguments"
@@ -187,7 +191,7 @@ class ScriptTraits(Traits):
             if word != name and f"{CALL}{word}" not in called:
                 yield name, _uncalled(word)
             elif effect == "statistics" and self.judge.loss is not None:
-                yield name, f"it changes the course of training: {_NEEDS_METRIC}"
+                yield name, f"it changes the course of training: {self._needs_metric}"
             elif effect != "exact" and not self.judge.tries_numerics:
                 yield name, f"it may change the trained model: {self._unjudged}"
 
@@ -220,7 +224,11 @@ class ScriptTraits(Traits):
 
     @property
     def _unjudged(self) -> str:
-        return "--exact-only leaves it out" if self.script.only_exact else _NEEDS_METRIC
+        return "--exact-only leaves it out" if self.script.only_exact else self._needs_metric
+
+    @property
+    def _needs_metric(self) -> str:
+        return _NOT_COMPARED + ("" if self.to_loss else ", so it needs --metric-regex")
 
 
 def mapped(
@@ -236,7 +244,7 @@ def mapped(
             named.
     """
     judge, today = judge_of(script, observed), TrainingConfig.of(observed.workload.baseline)
-    traits = ScriptTraits(observed.workload, judge, observed, script)
+    traits = ScriptTraits(observed.workload, judge, observed, script, to_loss=wanted.to_loss)
     preset, lacking = _known_maps(script, observed.surroundings, wanted.flags)
     traits = traits.with_flags(preset)
     taken = {flag.knob for flag in traits.script.flags}
@@ -259,14 +267,16 @@ def with_rate(script: ScriptOptions, observed: Observed) -> ScriptOptions:
     Without a map, it is the only flag that is named so and has the rate of a group's optimizer.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: there is none, or several, or the arguments give it something but a number.
     """
     rates, seen = observed.learning_rates, list(observed.surroundings.flags)
     known = [*seen, *_written(script.arguments, observed.surroundings)]
     if (given := script.rate) is not None:
         named = [flag for flag in known if given.flag.words[0] in flag.names]
         value = next((one.value for one in named if one.value), max(rates, default=0.0))
-        return replace(script, rate=RateFlag(given.flag, float(value), rates))
+        rate = RateFlag(given.flag, float(value), rates)
+        rate.scaled(script.arguments, 1.0)  # refused before a trial needs it
+        return replace(script, rate=rate)
     found = [one for one in known if one.value in rates and _is_name_of(LEARNING_RATE, one)]
     if len(found) == 1 and script.proposes:
         flag = Flag(LEARNING_RATE, _spelling(found[0], script.arguments))

@@ -230,4 +230,5 @@ def _wanted(options: SearchOptions, file: search_space.SpaceFile) -> Wanted:
         flags={word: file.position(name) for word, name in words_of("flags", offers).items()},
         knobs=knobs,
         deadline_seconds=options.budget.trial_timeout_seconds,
+        to_loss=options.objective.to_loss,
     )

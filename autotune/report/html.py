@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from itertools import count, takewhile
+from itertools import count, groupby, takewhile
 from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -24,7 +24,9 @@ from autotune.knobs.base import spelled
 from autotune.report.data import ReportData
 from autotune.report.terminal import headline, next_step, row_of
 from autotune.searching.run.diagnosis import limits_of
+from autotune.searching.trials.drift import conditions
 from autotune.study.finished import FinishedTrial
+from autotune.study.history import ConfirmedRate
 from autotune.values.strict_yaml import dump
 from autotune.values.text import size, span
 
@@ -172,18 +174,25 @@ def against_memory(data: ReportData) -> Plot | None:
     )
 
 
-def over_time(data: ReportData) -> Plot | None:
-    """Return the confirmed rates in the order in which they were measured; None below two."""
-    rates = data.rates
-    if len(rates) < 2:  # noqa: PLR2004
-        return None
+def over_time(data: ReportData) -> list[Plot]:
+    """Return the confirmed rates in their order, a plot for each kind and number of devices.
+
+    A single rate is not drawn.
+    """
+    rates = sorted(data.rates, key=lambda rate: rate.trained_on)  # each group keeps its order
+    groups = (list(alike) for _, alike in groupby(rates, lambda rate: rate.trained_on))
+    return [_rates_in_order(alike, data.rate_unit) for alike in groups if len(alike) > 1]
+
+
+def _rates_in_order(rates: Sequence[ConfirmedRate], unit: str) -> Plot:
+    """Return the plot of rates that were measured on the same devices, in as many processes."""
     x = Scale(-0.5, len(rates) - 0.5, _LEFT, _RIGHT)
     y = Scale(0.0, 1.08 * max(rate.ci95[1] for rate in rates), _BOTTOM, _TOP)
     places = [(x.at(n), y.at(rate.samples_per_second)) for n, rate in enumerate(rates)]
     dates = range(0, len(rates), math.ceil(len(rates) / _MOST_DATES))
-    tips = [f"{rate.command}: {rate.described(data.rate_unit)}" for rate in rates]
+    tips = [f"{rate.command}: {rate.described(unit)}" for rate in rates]
     return Plot(
-        f"{len(rates)} confirmed rates over time",
+        f"{len(rates)} confirmed rates over time on {rates[0].trained_on}",
         "date",
         [(x.at(n), rates[n].date[:10]) for n in dates],
         y.ticks(6),
@@ -191,7 +200,7 @@ def over_time(data: ReportData) -> Plot | None:
         places,
         "front",
         whiskers=[(x.at(n), y.at(one.ci95[0]), y.at(one.ci95[1])) for n, one in enumerate(rates)],
-        y_name=data.rate_unit,
+        y_name=unit,
     )
 
 
@@ -230,6 +239,7 @@ def _tip(data: ReportData, trial: FinishedTrial) -> str:
         "" if memory is None else size(memory),
         render(data.differences(trial.config)) or "your settings",
         trial.verdict.reason[:_MOST_REASON],
+        *conditions(details),
     ]
     return f"trial {trial.number}: " + "; ".join(filter(None, facts))
 

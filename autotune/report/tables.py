@@ -19,7 +19,7 @@ from autotune.study.finished import FinishedTrial
 from autotune.values.text import SCHEMA_VERSION, readable
 
 _OF_RUN = ("joules_per_sample", "machine_speed", "compile_seconds")
-_OF_TRIAL = ("samples_per_second", "peak_memory_bytes", "quality", "seconds")
+_OF_TRIAL = ("samples_per_second", "peak_memory_bytes", "quality", "seconds", "assumed_samples")
 
 
 def json_text(data: ReportData) -> str:

@@ -292,10 +292,11 @@ def conclude(
     noted = search.study.notes.phase_seconds
     noted[WHOLE] = round(noted.get(WHOLE, 0.0) + max(0.0, search.clock.elapsed), 1)
     search.study.notes.answer = Answer(len(search.study.finished()), best)
-    answered, options = emit(search, best), search.context.options
+    answered, context = emit(search, best), search.context
+    rated = context.options.workload.model_path, render(best.changed), won.runs
+    rate = history.ConfirmedRate.of("search", *rated, context.machine, context.processes)
     with suppress(OSError):  # best.yaml could be written
-        place, workload = options.study.folder, options.workload.model_path
-        history.append(place, "search", workload, render(best.changed), won.runs)
+        history.append(context.options.study.folder, rate)
     return answered
 
 

@@ -286,7 +286,7 @@ class StudyFacts:
         return "samples/s" if self.identity is None else f"{self.identity.unit}/s"
 
 
-_SHOWN = ("samples_per_second", "peak_memory_bytes", "quality", "training")
+_SHOWN = ("samples_per_second", "peak_memory_bytes", "quality", "training", "assumed_samples")
 """Details with an attribute of their own, for readers of Optuna Dashboard's table."""
 
 
@@ -314,6 +314,9 @@ class TrialDetails:
     """Mean quality over the accuracy seeds; None if it was not measured."""
     seeds_decided: Decision | None = None
     """Decision on its training by the seeds drawn until it was stored; None if there were none."""
+    assumed_samples: int | None = None
+    """Samples to a loss that its value assumes, the fewest as a rule; None if seeds told them, or
+    if a loss is not the objective."""
     training: str | None = None
     """Text that trials of equivalent training share: the settings that can change the model."""
 

@@ -16,8 +16,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from autotune.configuration.evidence import Pair, Part
-from autotune.process.common.interpreter import torch_version
-from autotune.values.machine import nvidia_driver
+from autotune.values.machine import Machine
 from autotune.values.measurement import Measurement, rate_of
 from autotune.values.text import readable
 
@@ -36,50 +35,73 @@ class ConfirmedRate(Part):
     """Settings that differ from the user's; "your settings" if none does."""
     samples_per_second: float
     ci95: Pair
+    device: str
+    """Name of the accelerator, or of the CPU."""
+    devices: int
+    """Accelerators that trained together; 1 on a CPU."""
+    processes: int
+    """Processes that trained together."""
     torch: str
     driver: str | None = None
-    """Version of NVIDIA's driver; None without one."""
+    """Version of the accelerator's driver; None without one."""
     commit: str | None = None
     """Commit of the workload, with "-dirty" if files were changed since; None without git."""
+
+    @classmethod
+    def of(
+        cls,
+        command: Literal["search", "compare"],
+        workload: Path,
+        settings: str,
+        runs: Sequence[Measurement],
+        machine: Machine,
+        processes: int,
+    ) -> ConfirmedRate:
+        """Return the rate of these runs, each of so many processes on a machine, as of now."""
+        rate, (low, high) = rate_of(runs)
+        return cls(
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=command,
+            workload=workload.name,
+            settings=settings or "your settings",
+            samples_per_second=readable(rate),
+            ci95=(readable(low), readable(high)),
+            device=machine.device_name,
+            devices=processes if machine.has_accelerator else 1,
+            processes=processes,
+            torch=machine.torch,
+            driver=machine.driver or None,
+            commit=_commit(workload.resolve().parent),
+        )
+
+    @property
+    def trained_on(self) -> str:
+        """The devices and processes; rates of others cannot be compared with it."""
+        devices = f"{self.devices} x {self.device}" if self.devices > 1 else self.device
+        return devices if self.processes == 1 else f"{devices}, {self.processes} processes"
 
     def described(self, unit: str) -> str:
         """Return the rate in `unit` with its date and what it was measured on, on one line."""
         low, high = self.ci95
         versions = (f"torch {self.torch}", self.driver and f"driver {self.driver}")
         code = self.commit and f"commit {self.commit}"
-        where = ", ".join(filter(None, (*versions, code, self.settings)))
+        where = ", ".join(filter(None, (self.trained_on, *versions, code, self.settings)))
         return (
             f"{self.date[:10]}  {self.samples_per_second:g} {unit} ({low:g} to {high:g}), {where}"
         )
 
 
-def append(
-    folder: Path,
-    command: Literal["search", "compare"],
-    workload: Path,
-    settings: str,
-    runs: Sequence[Measurement],
-) -> None:
-    """Append the rate of these runs to the history in a study's folder.
+def append(folder: Path, rate: ConfirmedRate) -> None:
+    """Append a rate to the history in a study's folder, on a line of its own.
 
     Raises:
         OSError: it cannot be written.
     """
-    rate, (low, high) = rate_of(runs)
-    line = ConfirmedRate(
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command,
-        workload=workload.name,
-        settings=settings or "your settings",
-        samples_per_second=readable(rate),
-        ci95=(readable(low), readable(high)),
-        torch=torch_version() or "unknown",
-        driver=nvidia_driver() or None,
-        commit=_commit(workload.resolve().parent),
-    )
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / NAME).open("a", encoding="utf-8") as file:
-        file.write(line.model_dump_json() + "\n")
+    with (folder / NAME).open("a+b") as file:
+        file.seek(max(0, file.tell() - 1))
+        cut_short = file.read() not in (b"", b"\n")  # the last line, by a full disk
+        file.write(b"\n" * cut_short + rate.model_dump_json().encode() + b"\n")
 
 
 def read(folder: Path) -> tuple[ConfirmedRate, ...]:
@@ -92,7 +114,7 @@ def read(folder: Path) -> tuple[ConfirmedRate, ...]:
     for line in lines:
         try:
             found.append(ConfirmedRate.model_validate_json(line))
-        except ValidationError:  # cut short by a full disk
+        except ValidationError:  # cut short
             continue
     return tuple(found)
 

@@ -1,11 +1,11 @@
 """`autotune compare` of files: what it says and refuses, and with which exit code."""
 
 import json
+import re
 import shutil
 from contextlib import chdir
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from autotune.values.measurement import Noise
 from autotune.values.outcome import Measured
 from children import SETTINGS, WORKLOADS, hurried, nobody_is_left
 from command_line import command
-from factories import best_config, found_here, written
+from factories import best_config, cpu_machine, found_here, written
 from scripted_runner import ScriptedRunner, at, batch_of
 
 SMALL, LARGE = (TrainingConfig.of({"batch_size": size}) for size in (8, 64))
@@ -143,19 +143,45 @@ def test_each_comparison_adds_its_rate_to_the_history_that_a_report_shows(compar
     for rate in (150, 120):
         compare(lambda _, now=rate: at(now), "--against", "large.yaml")
     path = tmp_path / "studies" / "tiny" / "history.jsonl"
-    with path.open("a") as file:
-        file.write('{"cut": "sh')
-    lines = [json.loads(line) for line in path.read_text().splitlines()[:2]]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["samples_per_second"] for line in lines] == [150.0, 120.0]
-    assert lines[0]["torch"] == version("torch")
+    assert lines[0]["torch"] == cpu_machine().torch
     assert (lines[0]["workload"], lines[0]["settings"]) == ("model.py", "batch_size=64")
-    shutil.copy("large.yaml", path.parent / "best.yaml")
-    page = command("report", "tiny", "--html", "page.html")
-    assert page.code == 0
+    assert confirmed_rates() == lines
+    assert drawn_over_time() == ["2 confirmed rates over time on Test CPU"]
+
+
+def confirmed_rates():
+    """The history of the study, as a report tells it."""
+    shutil.copy("large.yaml", Path("studies", "tiny", "best.yaml"))
+    return json.loads(command("report", "tiny", "--json", "-").out)["confirmed_rates"]
+
+
+def drawn_over_time():
+    """The drawings of the history on the report's page, each of which has marks of two rates."""
+    assert command("report", "tiny", "--html", "page.html").code == 0
     drawn = Path("page.html").read_text().partition('id="over-time"')[2].partition("</section>")[0]
-    assert drawn.count("<title>compare: ") == 2
-    told = json.loads(command("report", "tiny", "--json", "-").out)["confirmed_rates"]
-    assert told == lines
+    labels = re.findall('aria-label="([^"]*)"', drawn)
+    assert drawn.count("<title>compare: ") == 2 * len(labels)
+    return labels
+
+
+def test_a_rate_follows_a_line_that_a_full_disk_cut_short(compare):
+    for rate in (150, 120):
+        compare(lambda _, now=rate: at(now))
+        with Path("studies", "tiny", "history.jsonl").open("a") as file:
+            file.write('{"date": "2026-11-')
+    assert [rate["samples_per_second"] for rate in confirmed_rates()] == [150.0, 120.0]
+
+
+def test_rates_of_one_process_and_of_several_are_drawn_apart(compare):
+    for processes in (1, 2, 1, 2):
+        compare(lambda _: at(150), "--nproc-per-node", f"{processes}")
+    told = [(rate["device"], rate["devices"], rate["processes"]) for rate in confirmed_rates()]
+    assert told == 2 * [("Test CPU", 1, 1), ("Test CPU", 1, 2)]
+    of_one, of_two = drawn_over_time()
+    assert of_one == "2 confirmed rates over time on Test CPU"
+    assert of_two == "2 confirmed rates over time on Test CPU, 2 processes"
 
 
 USAGE, WORKLOAD, MISMATCH, NOT_FASTER = 2, 4, 6, 8

@@ -166,6 +166,24 @@ def test_time_is_kept_for_six_seeds_unless_fewer_probably_decide(
     assert seconds(own, others) - seconds([1.0] * 3, [1.0] * 3) == pytest.approx(seeds * 5.0)
 
 
+@pytest.mark.parametrize(
+    ("needed", "seconds"),
+    [([], 2 * 6 * 5.0), ([1600.0], 2 * 5 * 5.0), ([400.0], 0.5 * 5 * 5.0)],
+)
+def test_seeds_to_a_loss_take_as_many_samples_as_the_known_ones_and_twice_the_usual_at_most(
+    nine, tmp_path, needed, seconds
+):
+    own, other = both_trainings(nine)
+    notes = {"qualities": {own: [1.0] * 6, other: [1.0] * len(needed)}, "seed_seconds": 5.0}
+    notes |= {"probe_samples": 1000}
+    found = with_a_best(nine, tmp_path, 6.0, **notes)
+    options = changed(found.context.options, objective="time-to-loss")
+    to_loss = replace(found, context=replace(found.context, options=options))
+    found.study.notes.needed.update({own: [800.0] * 6, **({other: needed} if needed else {})})
+    (*_, best) = found.study.finished()
+    assert to_loss.time_budget.seeds_seconds(best) == pytest.approx(seconds)
+
+
 def test_before_the_trials_what_is_left_of_a_time_budget_is_told(tmp_path):
     for budget in (None, 150.0):
         options = unstored_in(tmp_path / str(budget), time_budget_seconds=budget)

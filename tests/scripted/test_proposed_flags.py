@@ -111,6 +111,16 @@ def test_a_learning_rate_without_a_certain_flag_is_an_error_that_says_how(
     assert said in str(raised.value)
 
 
+def test_a_learning_rate_that_is_no_number_is_refused_before_anything_is_timed(tmp_path):
+    script = replace(JUDGED, arguments=("--lr", "auto"), rate=RateFlag(flag_from("lr=--lr")))
+    runner = ScriptedRunner(observed=replace(SEEN, learning_rates=(0.1,)))
+    options = unstored_in(tmp_path, SPACE, script=script, lr_scaling="linear")
+    said = r"--lr auto: .* has to be a number\. Give one, or search without --lr-scaling\."
+    with pytest.raises(UsageError, match=said):
+        events_of(options, runner)
+    assert not runner.batches("baseline")
+
+
 @pytest.mark.parametrize(
     ("arguments", "flags", "found"),
     [

@@ -31,7 +31,7 @@ COLUMNS = [
     *("trial", "state", "outcome", "feasible", "value", "ratio_to_baseline"),
     *("samples_per_second", "samples_per_second_low", "samples_per_second_high"),
     *("joules_per_sample", "machine_speed", "compile_seconds"),
-    *("peak_memory_bytes", "quality", "seconds"),
+    *("peak_memory_bytes", "quality", "seconds", "assumed_samples"),
     *("memory_margin", "accuracy_margin", "ran_margin", "pareto_best", "flags", "reason"),
 ]
 

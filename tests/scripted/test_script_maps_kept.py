@@ -1,7 +1,9 @@
 """What a search of a script leaves for later: maps in best.yaml, trials to begin with."""
 
+import re
 import shutil
 from contextlib import chdir
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,28 @@ def test_a_script_that_changed_gets_what_keeps_the_arithmetic_and_hears_why(tmp_
     assert "not applying: batch_size=32 (needs --allow-numerics)" in shown.err
     shown = told(tmp_path, "run", "--print-command", "--allow-numerics", path, script)
     assert shown.out.strip().endswith(PASSED), shown.err
+
+
+def test_compiled_code_is_named_only_where_the_search_compiled_something(
+    tmp_path, path, monkeypatch
+):
+    words, cache_of = ("run", "--print-command", path, "train.py"), "TORCHINDUCTOR_CACHE_DIR"
+    monkeypatch.delenv(cache_of, raising=False)
+    answer, cache = read_best(path), tmp_path / "studies" / "tiny" / "inductor"
+    here = answer.machine.model_copy(update={"torch": version("torch")})
+    write_best(answer.model_copy(update={"machine": here}), path)
+    cache.mkdir(parents=True)
+    eager = told(tmp_path, *words)
+    assert cache_of not in eager.out
+    assert not re.search("compiled code|compiling again", eager.err)
+    changed(path, compile_mode="default")
+    nothing = told(tmp_path, *words)
+    assert cache_of not in nothing.out
+    assert f"({cache.relative_to(tmp_path)}) is not here" in nothing.err
+    written(cache, "", "graph")
+    compiled = told(tmp_path, *words)
+    assert cache_of in compiled.out
+    assert "looking for compiled code in" in compiled.err
 
 
 def test_settings_that_are_kept_are_not_passed(tmp_path, path):

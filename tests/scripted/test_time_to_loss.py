@@ -1,5 +1,6 @@
 """The time to a loss as the objective, on a quadratic problem whose best batch is known."""
 
+import json
 import sys
 from dataclasses import replace
 
@@ -8,21 +9,34 @@ import numpy as np
 import optuna
 import pytest
 
+from autotune.calling.flag import Flag
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import read_best
 from autotune.configuration.flag_types import objective
 from autotune.configuration.job import Probe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig
-from autotune.console.lines import plan_lines
+from autotune.console.lines import gain_text, plan_lines, verdict_text
+from autotune.context.search_context import survey
 from autotune.searching.run.events import Planned
 from autotune.training.quality import probe
 from autotune.training.training_setup import apply
 from autotune.training.workload import load_workload
 from autotune.values.errors import UsageError
+from autotune.values.outcome import ObservedLoss, ScriptFlag, Surroundings
 from autotune.values.statistics import LossCurve
 from children import WORKLOADS
-from scripted_runner import SEEN, ScriptedRunner, at, batch_of, events_of, options_in, trials_of
+from command_line import command
+from scripted_runner import (
+    LOSSES,
+    SEEN,
+    ScriptedRunner,
+    at,
+    batch_of,
+    events_of,
+    options_in,
+    trials_of,
+)
 
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 SPACE = f"batch_size: {list(SIZES)}\n"
@@ -125,6 +139,22 @@ def test_a_batch_that_never_reaches_the_loss_is_infeasible_by_its_accuracy(searc
     assert 8 not in true_seconds()
     assert trials[8].verdict.margins["accuracy"] > 0
     assert "not reached in 30720 samples" in trials[8].verdict.reason
+
+
+def test_a_trial_that_was_not_trained_to_the_loss_says_that_its_seconds_are_assumed(searched):
+    trials = trials_of(searched[0])
+    guessed = [t for t in trials if t.verdict.feasible and t.details.quality is None]
+    assert 0 < len(guessed) < len(trials)
+    said = [t for t in trials if "seconds to it are assumed" in verdict_text(t)]
+    assert said == guessed == [t for t in trials if t.details.assumed_samples]
+    assert [t for t in trials if gain_text(t, trials[0]).strip().startswith("~")] == guessed
+    value = guessed[0].verdict.value
+    assert guessed[0].details.assumed_samples / rate(batch_of(guessed[0].config)) == (
+        pytest.approx(1 / value, rel=0.01)
+    )
+    assert command("report", searched[1]).out.count("seconds to it are assumed") == len(guessed)
+    told = json.loads(command("report", searched[1], "--json", "-").out)["trials"]
+    assert [one["number"] for one in told if one["assumed_samples"]] == [t.number for t in guessed]
 
 
 def test_optuna_sees_seconds_that_it_minimises(searched):
@@ -260,6 +290,22 @@ def test_a_script_that_prints_its_metric_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"--metric-regex is given\. Leave one of the two out"):
         events_of(options_in(tmp_path, script=script, objective="time-to-loss"), runner)
     assert not runner.jobs, "refused at once"
+
+
+@pytest.mark.parametrize(("name", "advises"), [("time-to-loss", False), ("throughput", True)])
+def test_a_metric_is_advised_only_where_the_objective_takes_one(tmp_path, name, advises):
+    flags = ScriptFlag(("--batch-size",), 16), ScriptFlag(("--layers",), 2)
+    loss = ObservedLoss("", LOSSES.losses, moves=LOSSES.moves)
+    seen = replace(SEEN, loss=loss, surroundings=Surroundings(flags))
+    larger = replace(LOSSES, losses=tuple(3 * loss for loss in LOSSES.losses))
+    runner = ScriptedRunner(observed=seen, first_steps=lambda config: larger)
+    own = "flags:\n  --layers: {values: [2, 3], effect: statistics}\n"
+    space = f"batch_size: [16, 64]\namp_dtype: [null, bfloat16]\n{own}"
+    script = ScriptOptions((), (Flag("batch_size", "--batch-size"),))
+    notes = survey(options_in(tmp_path, space, script=script, objective=name), runner).space.notes
+    for said in ("not a per-sample mean", "the training loss cannot compare that"):
+        (note,) = [note for note in notes if said in note]
+        assert ("--metric-regex" in note) is advises
 
 
 @pytest.mark.parametrize("value", ["", "low", "1e999"])

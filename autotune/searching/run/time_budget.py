@@ -162,8 +162,11 @@ def enough_seconds(context: SearchContext, run: Measurement, trials: int) -> flo
     start = each - timed_seconds(run)
     once = each + context.start_seconds + _DIAGNOSIS_SECONDS + LIMITS_SECONDS
     seed = start + _first_seed_seconds(context)
-    # A candidate's seeds need as many of the baseline's beside them, hence twice.
-    accuracy = trials * (start + seed) + 2 * len(accuracy_verdict.SEEDS) * seed
+    # A candidate's seeds need as many of the baseline's beside them. To a loss, each may be longer.
+    seeds = 2 * len(accuracy_verdict.SEEDS)
+    if context.objective.to_loss:
+        seeds = (1 + accuracy_verdict.PATIENCE) * accuracy_verdict.INCUMBENT_SEEDS
+    accuracy = trials * (start + seed) + seeds * seed
     return least_seconds(context, run, trials) + once + accuracy * needs_accuracy(context)
 
 
@@ -255,7 +258,7 @@ class TimeBudget:
         """
         if self.clock.seconds is None:
             return True
-        seeds = self.prober.missing_seeds(training, count) * self.prober.seed_seconds
+        seeds = self.prober.missing_seconds(training, count)
         one = self.candidate
         after = self.rounds_seconds(one) + (self.seeds_seconds(one) if one else 0.0)
         finished = self.study.finished()
@@ -371,7 +374,7 @@ class TimeBudget:
         if not needs_accuracy(self.context):
             return 0.0
         training = "" if trial is None else self.prober.training_of(trial.config)
-        return self.prober.missing_seeds(training, least) * self.prober.seed_seconds
+        return self.prober.missing_seconds(training, least)
 
     def compiling(self) -> Callable[[Value], float]:
         """Return a function that estimates the seconds to compile in a mode; 0 for eager training.

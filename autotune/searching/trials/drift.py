@@ -115,7 +115,7 @@ def baselines_apart(notes: StudyFacts) -> str | None:
 
 
 def conditions(details: TrialDetails) -> list[str]:
-    """Return notes on the conditions under which a trial was timed; mostly none."""
+    """Return notes on how far a trial's timing can be compared; mostly none."""
     run = details.measurement
     if run is None:
         return []
@@ -123,6 +123,7 @@ def conditions(details: TrialDetails) -> list[str]:
     notes = (
         f"the machine ran at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
         f"{disturbance} meanwhile" if disturbance else "",
+        "not trained to the loss: its seconds to it are assumed" if details.assumed_samples else "",
     )
     return [note for note in notes if note]
 

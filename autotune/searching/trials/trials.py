@@ -195,6 +195,7 @@ def _run_trial(
         details_of(outcome, time.monotonic() - start),
         timing_seconds=round(taken, 3),
         training=search.prober.training_of(config),
+        assumed_samples=_assumed_samples(search, config, outcome, verdict),
     )
     if found is not None and found.qualities:
         is_told = search.prober.rule.metric != UNCHANGED
@@ -268,6 +269,19 @@ def _judge(
         return Verdict(verdict.value, failed.margins, f"short training: {failed.reason}"), None
     objective = search.objective_of(config)  # its seeds are known now
     return judge(outcome, objective, limit, found.margin, found.reason), found
+
+
+def _assumed_samples(
+    search: SearchRun, config: TrainingConfig, outcome: TrialOutcome, verdict: Verdict
+) -> int | None:
+    """Return the samples to the loss that a value assumes; None if seeds told them."""
+    prober = search.prober
+    is_told = prober.seeds_to_loss(config) or not prober.needs_probe(config)
+    is_assumed = search.context.objective.to_loss and not is_told
+    if not (is_assumed and verdict.value and isinstance(outcome, Measured)):
+        return None
+    run = outcome.measurement
+    return round(run.samples_per_second / run.machine_speed / verdict.value)
 
 
 def _accuracy_of(
