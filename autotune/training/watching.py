@@ -74,6 +74,7 @@ class Watch:
         self._sampler = Sampler(threading.get_ident())
         self._seconds = self._waited = 0.0
         self._steps: list[float] = []
+        self._longest = 0.0, Lines(float)
         self._held: list[tuple[int, int]] = []
         self._reads: Counter[str] = Counter()
         self._operators = 0
@@ -104,12 +105,14 @@ class Watch:
 
     def _step(self) -> StepRequests[None]:
         """Ask for a step, without waiting for the device; note the seconds in which it computes."""
+        self._sampler.computing = Lines(float)
         start, cpu = self._computing(), time.process_time()
         yield 1
         own = self._computing() - start
         if self._device.type == "cpu":  # it may wait for other programs to leave a core
             own = min(own, time.process_time() - cpu)
         self._steps.append(max(0.0, own))
+        self._longest = max(self._longest, (own, self._sampler.computing), key=lambda step: step[0])
 
     def _computing(self) -> float:
         """Return the clock less all that is no computing."""
@@ -149,10 +152,12 @@ class Watch:
         """Return what was seen so far."""
         padded, positions = map(sum, zip((0, 0), *self._padded, strict=True))
         kept = (self._held[-1][0] - self._held[0][0]) / len(self._steps) if self._steps else 0.0
+        longest = dict(self._longest[1])
         return Profiled(
             seconds=self._seconds,
             steps=len(self._steps),
             own=step_times([(seconds, 0.0) for seconds in self._steps]),
+            slow_line=max(longest, key=longest.__getitem__, default=""),
             wait_seconds=self._waited,
             spent={doing: dict(lines) for doing, lines in list(self._sampler.spent.items())},
             reads={place: count / _COUNTED_STEPS for place, count in self._reads.items()},
@@ -174,6 +179,8 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self._watched, self.over = watched, threading.Event()
         self.spent: defaultdict[Doing, Lines] = defaultdict(lambda: Lines(float))
+        self.computing = Lines(float)
+        """All else since this was last replaced."""
         self.apart_seconds = 0.0
         """Seconds in which the user's code wrote something or read from tensors."""
 
@@ -184,9 +191,10 @@ class Sampler(threading.Thread):
             frame = sys._current_frames()[self._watched]
             # A call that keeps Python's lock delays its sample, which stands for all of it.
             now = time.perf_counter()
-            if (doing := _activity(frame)) is not None:
-                self.spent[doing][place_of(frame)] += now - last
-                self.apart_seconds += 0.0 if doing == "loading" else now - last
+            doing = _activity(frame)
+            lines = self.computing if doing is None else self.spent[doing]
+            lines[place_of(frame)] += now - last
+            self.apart_seconds += 0.0 if doing in (None, "loading") else now - last
             last = now
 
 

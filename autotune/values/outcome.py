@@ -204,6 +204,8 @@ class Profiled:
     steps: int
     own: StepTimes | None = None
     """Seconds in which single steps compute; None without any step."""
+    slow_line: str = ""
+    """Line of the user's code in which the longest step computed longest; empty if unknown."""
     wait_seconds: float = 0.0
     """Seconds in which training waited for data."""
     spent: dict[Doing, dict[str, float]] = field(default_factory=dict)

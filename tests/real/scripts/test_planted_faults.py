@@ -41,7 +41,7 @@ def findings(runner, tmp_path, monkeypatch):
         ("slow data", "waiting for data", "# decodes"),
         ("slow data", "a dataset that fits into memory", ""),
         ("small operators", "launching many small operators", ""),
-        ("uneven", "uneven steps", ""),
+        ("uneven", "uneven steps", "@ model[0].weight"),
         ("reading", "reading tensors in the loop", ".norm().item()"),
         ("writing", "checkpoints and logging in the loop", "torch.save("),
         ("printing", "checkpoints and logging in the loop", "file=log"),
