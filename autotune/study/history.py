@@ -125,7 +125,7 @@ def _commit(folder: Path) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    with suppress(subprocess.SubprocessError):
+    with suppress(OSError, subprocess.SubprocessError):
         told = subprocess.check_output(
             [git, *words], cwd=folder, stderr=subprocess.DEVNULL, timeout=10, text=True
         )
