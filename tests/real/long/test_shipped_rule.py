@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from autotune.comparison.race import ROUND_COUNTS
+from autotune.comparison.race import EARLY
 from autotune.configuration.best_config import read_best
 from children import WORKLOADS, autotune, succeeded
 from factories import written
@@ -23,11 +23,11 @@ num_workers: [0]
 options:
   label: {values: [today, b, c], effect: exact}
 """
-# Products of 8 by 8 keep a second thread idle, and the optimizer has two tensors to update.
+# Products of 8 by 8 keep a second thread idle. (The optimizer's loop over two tensors, asked for by
+# name, is 3 to 4 % faster than its default here, by five searches: it is no such setting.)
 NOTHING_HELPS = """\
 num_workers: [0]
 num_threads: [1, 2]
-optimizer_impl: [null, forloop]
 """
 WINS = """\
 num_workers: [0]
@@ -73,6 +73,6 @@ def test_a_setting_that_is_faster_by_construction_is_confirmed(tmp_path):
     for best in answers(tmp_path, "repeats_itself.py", WINS):
         assert best.config["options.repeats"] == 1
         speedup = best.evidence.speedup
-        assert speedup.rounds >= ROUND_COUNTS[0]
+        assert speedup.rounds >= EARLY
         assert 1 < speedup.ci95[0] <= speedup.ratio <= speedup.ci95[1]
         assert speedup.ratio < 4, "the rest of a step is not repeated"
