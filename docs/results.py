@@ -2,8 +2,7 @@
 
     python docs/results.py
 
-README gets the scripts, docs/results.md everything else. Each row is a recorded search, or three
-with different seeds.
+README gets the scripts, docs/results.md everything else. Each row is a recorded search, or several.
 """
 
 from __future__ import annotations
@@ -53,8 +52,12 @@ def scripts() -> str:
 
 def others() -> str:
     """Return the tables of the example studies and of a GPU."""
-    own_loop = _read("reproduction")
+    own_loop, repeats = _read("reproduction"), _read("repeat")
     parts = [
+        "## The same search again",
+        f"Searches with the default options ({repeats['recorded']}). Afterwards their results took "
+        "turns with the original settings in twelve common rounds:",
+        _table(("workload", "claimed", "in common rounds", "seconds"), _repeats(repeats)),
         "## The example studies, three seeds",
         "Each study was searched as a script and as a model.py, on 2026-11-27, in 240 s:",
         _table(("study", "quality metric", "seeds 0, 1, 2", _CONTROLS), _seeds()),
@@ -78,6 +81,13 @@ def _scripts(zoo: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         one = dict(zip(zoo["columns"], row, strict=True))
         controls = (one[name].partition(" ")[0] for name in ("bf16", "compiled", "batch x 2"))
         yield f"`{one['script']}`", one["answer"], " / ".join(controls)
+
+
+def _repeats(repeats: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    columns = [repeats["columns"].index(one) for one in ("claimed", "in common rounds", "seconds")]
+    for name in dict.fromkeys(row[0] for row in repeats["rows"]):
+        runs = [row for row in repeats["rows"] if row[0] == name]
+        yield f"`{name}`", *(", ".join(run[column] for run in runs) for column in columns)
 
 
 def _seeds() -> Iterator[Sequence[str]]:

@@ -25,7 +25,7 @@ PAGE = TESTS.parent / "docs" / "dev" / "reliability.md"
 BEGIN = "<!-- `make docs` writes this table from the marks of the tests -->"
 END = "<!-- end of the table -->"
 NO_GPU = "needs a CUDA device"
-"""Begin of the reason why a test is skipped on a machine without a GPU."""
+"""Beginning of the reason why a test is skipped on a machine without a GPU."""
 
 
 def covers(*rows: str) -> pytest.MarkDecorator:

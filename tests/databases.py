@@ -10,7 +10,7 @@ import optuna
 from autotune.study import storage
 
 SHIPPED = storage._survive_power_cuts
-"""What is done to each connection outside of tests."""
+"""Function that is called on each connection outside of tests."""
 
 
 def empty_database(path: Path) -> None:

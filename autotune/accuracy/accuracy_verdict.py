@@ -339,7 +339,7 @@ class AccuracyProber:
     def _longer(self, training: str) -> float:
         """Return how many times the baseline's samples a seed of a training takes.
 
-        Seeds to a loss take as many more as the known ones did; without any, as many as they may.
+        Seeds to a loss take as many more as the known ones did; without any, twice as many.
         """
         needed = self.study.notes.needed
         if training == self._own or not self.context.objective.to_loss:

@@ -187,7 +187,7 @@ class Job:
     processes: int = 1
     """Processes that carry out the task together; 0: as many as `launch` starts."""
     launch: tuple[str, ...] = ()
-    """Command that starts the processes, put before theirs; None: torch's launcher does."""
+    """Command that starts the processes, put before theirs; empty: torch's launcher does."""
 
     @property
     def is_of_ranks(self) -> bool:

@@ -96,7 +96,7 @@ class RateFlag:
         except ValueError:
             raise UsageError(
                 f"{self.flag.name} {given}: the learning rate follows the batch (--lr-scaling), so "
-                "it has to be a number. Give one, or search without --lr-scaling."
+                "it has to be a number. Give one, or use a result of a search without it."
             ) from None
         end = arguments.index("--") if "--" in arguments else len(arguments)
         return (*self.flag.put(arguments[:end], float(f"{factor * own:.9g}")), *arguments[end:])

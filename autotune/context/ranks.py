@@ -118,10 +118,9 @@ def space_of_each(
 ) -> tuple[SpaceFile, tuple[str, ...]]:
     """Return the space that each process may use, and notes on what it lost.
 
-    One process alone does without the knobs of several, which a portable space has for others.
-
-    They share the machine, and the training set's `samples`, if these are known. `held` are those
-    of a step of each process; None if they may vary.
+    Several processes share the machine, and the training set's `samples`, if these are known.
+    `held` are those of a step of each process; None if they may vary. One process alone does
+    without the knobs of several, which a portable space has for others.
     """
     processes, offers, notes = options.resources.processes, dict(file.offers), list[str]()
     if processes == 1:

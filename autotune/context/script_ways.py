@@ -40,8 +40,8 @@ _NOT_TOLD = "the phases of this script's steps cannot be separated"
 _NUMBER = re.compile(r"\d*\.?\d+(e[-+]?\d+)?", re.ASCII)
 _NOT_COMPARED = "the training loss cannot compare that"
 _NOT_SEEN = (
-    "no DataLoader shows it; if it is {}, the first dimension of the model's input, name its flag "
-    "with --map batch_size=--FLAG"
+    "no DataLoader shows it. If it is {}, as the first dimension of the model's input is, name its "
+    "flag with --map batch_size=--FLAG"
 )
 _TRAINER = ".TrainingArguments."
 # Names of flags, without dashes and what stands before the last dot.

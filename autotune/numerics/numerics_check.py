@@ -115,8 +115,13 @@ def compare_splits(loops: TrainingLoops, whole: TrainingConfig, in_double: bool)
     sides = (whole, loops.loaded.config)
 
     def sums(compute: Callable[..., _Computed | None]) -> list[_Computed]:
-        found = (compute(loops, one, _collated(loops, one, samples), state) for one in sides)
-        return [one for one in found if one is not None]
+        found = []
+        for side in sides:
+            one = compute(loops, side, _collated(loops, side, samples), state)
+            if one is None:  # nor would the other side be of use
+                break
+            found.append(one)
+        return found
 
     exact = sums(_exact) if in_double else []
     is_exact = len(exact) == len(sides)

@@ -181,7 +181,7 @@ class DeviceRunner:
             is_known = self._device.visible is not None
             device = self._device if is_known else Device(outcome.machine.device)
             names = set(device.locks(outcome.device_uuid))
-            # The processes of a trial on this host; in one order, or two searches wait for ever.
+            # The processes of a trial on this host; in one order, or two searches wait forever.
             for number, uuid in enumerate(outcome.rank_uuids):
                 names.update(Device(f"{outcome.machine.device_type}:{number}").locks(uuid))
             self._locks = tuple(sorted(names))

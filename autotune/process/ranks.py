@@ -105,7 +105,7 @@ class Ranks:
         other = next((one.size for one in self._known.values() if one.size != asked), None)
         if asked and other is not None:
             told = f"the launcher started {other} processes, and {asked} before"
-            return Lost(f"{told}. Let it always start equally many")
+            return Lost(f"{told}. Let it start the same number each time")
         waited = 0.0 if self._first_at is None else time.monotonic() - self._first_at
         if self.missing and waited > PATIENCE_SECONDS:
             return self._lost(f"within {PATIENCE_SECONDS:g} s")

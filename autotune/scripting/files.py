@@ -145,7 +145,7 @@ class WrittenFiles:
             self._keeping(place, _files_below(Path(place)))
         else:  # of a link, what it names
             most_bytes = None if is_emptied else _MOST_BYTES_IN_PLACE
-            self._keeping(place, [Path(place).resolve()], most_bytes)
+            self._keeping(place, map(Path.resolve, [Path(place)]), most_bytes)
         if not self._is_temporary(place):
             self.folders[os.path.dirname(place)] = None  # noqa: PTH120 - it stays text
         if not os.path.lexists(place):
@@ -286,10 +286,10 @@ class KeptFiles:
         raise AssertionError
 
 
-def _database_files(place: str) -> tuple[Path, ...]:
-    """Return the files of an SQLite database: itself, its write-ahead log and its journal."""
+def _database_files(place: str) -> Iterator[Path]:
+    """Yield the files of an SQLite database: itself, its write-ahead log and its journal."""
     file = Path(place).resolve()
-    return (file, Path(f"{file}-wal"), Path(f"{file}-journal"))
+    yield from (file, Path(f"{file}-wal"), Path(f"{file}-journal"))
 
 
 def _files_below(path: Path) -> Iterator[Path]:

@@ -108,7 +108,7 @@ class ProfiledTraining:
             yield Finding("launching many small operators", share, told, change, settings)
         if own is not None and own.is_uneven:
             told = f"{percent(own.slow / own.count)} of the steps take three times as long or more"
-            told += f", the longest one mostly in {seen.slow_line}" if seen.slow_line else ""
+            told += f", the longest one in {seen.slow_line}" if seen.slow_line else ""
             share = self._share(own.slow_seconds - own.slow * own.median_seconds)
             change = "check what these do differently: other shapes, garbage collection"
             yield Finding("uneven steps", share, told, change, ("compile_dynamic", "gc"))

@@ -237,7 +237,7 @@ def _averages(name: str, device: torch.device) -> bool:
 def epochs_obstacle(batches: Sequence[int | None]) -> str:
     """Return which processes have fewer batches in an epoch than others; "" if all have as many.
 
-    In the user's own loop the others would wait for them for ever. The batches are those of the
+    In the user's own loop the others would wait for them forever. The batches are those of the
     last epoch that ended, by rank; None if none did in as many steps.
     """
     if len(set(batches)) == 1:

@@ -38,8 +38,11 @@ import os, pynvml, torch
 held = torch.ones(1, device="cuda:0")
 pynvml.nvmlInit()
 uuid = torch.cuda.get_device_properties(held.device).uuid
-handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+try:
+    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+except pynvml.NVMLError:  # as on a part of a GPU
+    found = []
 print(os.getpid() in {process.pid for process in found})
 """
 
@@ -74,7 +77,7 @@ def test_two_jobs_train_on_one_device_at_a_time(device, tmp_path):
 def test_two_jobs_on_one_gpu_notice_each_other(tmp_path):
     pytest.importorskip("pynvml")
     if printed(tmp_path, IS_LISTED) == ["False"]:
-        pytest.skip(f"{NO_GPU} whose processes NVML lists, which it does not in most containers")
+        pytest.skip("NVML lists no processes here, as in most containers")
     for outcome in together(CUDA, tmp_path):
         blocks = measured(outcome).blocks
         assert any("other processes" in block.noise.gpu for block in blocks)

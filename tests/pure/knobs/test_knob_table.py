@@ -32,7 +32,7 @@ _NOT_OFFERED = {
 
 
 def recorded():
-    """What benchmarks/results/knobs.json holds."""
+    """The content of benchmarks/results/knobs.json."""
     return json.loads((Path(RESULTS) / "knobs.json").read_text(encoding="utf-8"))
 
 

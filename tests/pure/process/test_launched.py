@@ -141,7 +141,7 @@ def test_a_launcher_that_starts_fewer_processes_is_waited_for_and_named(
 def test_another_number_of_processes_than_before_is_named(begins, tmp_path):
     begins(0, size=4)
     found = Ranks(launching(2), TrialFolder(tmp_path)).look()
-    told = "the launcher started 4 processes, and 2 before. Let it always start equally many"
+    told = "the launcher started 4 processes, and 2 before. Let it start the same number each time"
     assert found == Lost(told)
     assert Ranks(launching(0), TrialFolder(tmp_path)).look() is None, "as many as it starts"
 
