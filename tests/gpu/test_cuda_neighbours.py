@@ -11,7 +11,7 @@ from autotune.context.inspection import inspection
 from autotune.process.runner import SubprocessRunner
 from autotune.values.outcome import Inspected
 from children import measured, printed
-from covering import NO_GPU, covers
+from covering import covers
 from factories import TINY_CONV, written
 from gpus import CUDA, QUICK, cuda_only, job_on
 
