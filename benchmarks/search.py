@@ -45,7 +45,7 @@ from autotune.context.options import (
 )
 from autotune.searching.run.events import Answered, TrialEnded
 from autotune.searching.search import search
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.study.study import TuningStudy
 from autotune.values.outcome import Gated, Measured, Probed
 from autotune.values.statistics import bounds, resolution

@@ -12,8 +12,7 @@ from autotune.knobs.base import Value
 from autotune.report.data import ReportData
 from autotune.searching.run.search_run import details_of
 from autotune.study.archive import Archive
-from autotune.study.facts import StudyFacts, TrialDetails
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial, StudyFacts, TrialDetails
 from autotune.values.outcome import Crashed, Diagnosed, Loading, Measured, OutOfMemory, TrialOutcome
 from factories import GIB, measurement
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, options_in

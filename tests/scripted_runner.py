@@ -14,7 +14,7 @@ from autotune.context.options import SearchOptions
 from autotune.knobs.base import Value
 from autotune.searching.run.events import Event, Noted, TrialEnded
 from autotune.searching.search import search
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values import outcome as outcomes
 from databases import empty_database
 from factories import StandIn, cpu_machine, measurement, written

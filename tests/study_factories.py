@@ -13,8 +13,7 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
 from autotune.study.archive import find_study
-from autotune.study.facts import TrialDetails
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial, TrialDetails
 from autotune.study.study import TuningStudy, open_study
 from factories import measurement
 

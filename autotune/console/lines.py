@@ -31,7 +31,7 @@ from autotune.searching.run import events
 from autotune.searching.run.diagnosis import NEGLIGIBLE, Diagnosis, limits_of
 from autotune.searching.run.time_budget import RUNS, needed_trials
 from autotune.searching.trials.drift import conditions
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values.measurement import STOPPED_EARLY
 from autotune.values.outcome import Observed, Surroundings
 from autotune.values.statistics import Interval

@@ -21,8 +21,7 @@ from autotune.searching.run.coverage import searched_part
 from autotune.searching.trials.drift import baselines_apart
 from autotune.study import history
 from autotune.study.archive import Archive, StudyPlace, read_archive
-from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog
-from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.facts import ACCURACY, DIAGNOSIS, CandidateLog, FinishedTrial, best_feasible
 from autotune.study.history import ConfirmedRate
 from autotune.study.identity import Identity
 from autotune.values.measurement import Measurement

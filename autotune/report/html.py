@@ -25,7 +25,7 @@ from autotune.report.data import ReportData
 from autotune.report.terminal import headline, next_step, row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.searching.trials.drift import conditions
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.study.history import ConfirmedRate
 from autotune.values.strict_yaml import dump
 from autotune.values.text import size, span

@@ -15,7 +15,7 @@ from autotune.configuration.training_config import TrainingConfig, with_own
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled
 from autotune.report.data import ReportData, failure_kind
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values.text import SCHEMA_VERSION, readable
 
 _OF_RUN = ("joules_per_sample", "machine_speed", "compile_seconds")

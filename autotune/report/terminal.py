@@ -11,7 +11,7 @@ from autotune.console.progress import answer
 from autotune.console.tables import print_rows
 from autotune.report.data import ReportData
 from autotune.searching.trials.drift import conditions
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values.text import size, span
 
 _MOST_ROWS = 20

@@ -35,8 +35,7 @@ from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_f
 from autotune.searching.trials.trials import ExtraDevices, check_alike, run_together
 from autotune.searching.trials.workers import admit
 from autotune.study import history
-from autotune.study.facts import ACCURACY, DIAGNOSIS, WHOLE, Answer
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import ACCURACY, DIAGNOSIS, WHOLE, Answer, FinishedTrial
 from autotune.study.storage import check_storage, file_of, network_file_system, storage_errors
 from autotune.study.study import open_study
 from autotune.values.errors import NotSearchedEnoughError, StorageError

@@ -16,8 +16,15 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
 from autotune.study import storage as storages
-from autotune.study.facts import CONFIG, NOT_NEEDED, REASON, StudyFacts
-from autotune.study.finished import FinishedTrial, as_known, finished_trial
+from autotune.study.facts import (
+    CONFIG,
+    NOT_NEEDED,
+    REASON,
+    FinishedTrial,
+    StudyFacts,
+    as_known,
+    finished_trial,
+)
 from autotune.study.identity import FORMAT
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 from autotune.values.text import did_you_mean

@@ -1,4 +1,6 @@
-"""Facts of a study and of its trials: what a search stores of them in Optuna, each with its type.
+"""Facts of a study and of its trials, which a search stores in Optuna, each with its type.
+
+Finished trials are read here, too, with what became known of their accuracy afterwards.
 
 A fact of a study is an attribute of it: a whole value under its name, or one attribute for each
 entry of a mapping, so that several processes may add entries. A search relies on these facts, so
@@ -8,12 +10,15 @@ what another program wrote, or a disk has damaged, is refused when it is read.
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
+from statistics import fmean
 from typing import Annotated, Any, Generic, TypeVar
 
+from optuna.trial import FrozenTrial
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -30,12 +35,14 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked
 
 from autotune.configuration.best_config import BestConfig
+from autotune.configuration.constraints import CONSTRAINTS, UNKNOWN, VALUE, Verdict
+from autotune.configuration.training_config import TrainingConfig
 from autotune.study.identity import Identity
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Diagnosed, TrialOutcome
 from autotune.values.statistics import Decision
-from autotune.values.text import fault_of
+from autotune.values.text import fault_of, readable
 
 T = TypeVar("T")
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
@@ -358,3 +365,52 @@ _NAMES = tuple(field.name for field in fields(TrialDetails))
 @cache
 def _measurement() -> TypeAdapter[Measurement]:
     return TypeAdapter(Measurement)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """One trial with a verdict."""
+
+    number: int
+    config: TrainingConfig
+    verdict: Verdict
+    details: TrialDetails
+
+
+def finished_trial(trial: FrozenTrial) -> FinishedTrial:
+    """Convert and check a finished trial of Optuna's.
+
+    Raises:
+        StudyMismatchError: another program told it.
+    """
+    attributes = trial.user_attrs
+    try:
+        told = zip(CONSTRAINTS, trial.constraints.values(), strict=True)
+        margins = {name: float(margin) for name, margin in told}
+        value, reason = attributes[VALUE], str(attributes[REASON])
+        verdict = Verdict(None if value is None else float(value), margins, reason)
+        if not all(map(math.isfinite, (*margins.values(), verdict.value or 0.0))):
+            raise ValueError("a number is not finite")
+        config = TrainingConfig.of(dict(attributes[CONFIG]))
+        details = TrialDetails.of(attributes)
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+        raise StudyMismatchError(
+            f"trial {trial.number} of the study was not written by this version of autotune "
+            f"({error}). Give this search another --study NAME."
+        ) from error
+    return FinishedTrial(trial.number, config, verdict, details)
+
+
+def as_known(trial: FinishedTrial, facts: StudyFacts) -> FinishedTrial:
+    """Return the trial with the mean quality over all seeds, those drawn since included."""
+    qualities = facts.qualities.get(str(trial.details.training))
+    # A trial whose accuracy was never judged gets no quality.
+    if not (qualities and trial.verdict.feasible and trial.verdict.margins["accuracy"] != UNKNOWN):
+        return trial
+    return replace(trial, details=replace(trial.details, quality=readable(fmean(qualities))))
+
+
+def best_feasible(trials: Iterable[FinishedTrial]) -> FinishedTrial | None:
+    """Return the feasible trial with the highest value; None if there is none."""
+    feasible = (t for t in trials if t.verdict.feasible and t.verdict.value is not None)
+    return max(feasible, key=lambda t: t.verdict.value or 0.0, default=None)

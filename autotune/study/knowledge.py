@@ -8,7 +8,7 @@ from typing import NamedTuple
 from autotune.configuration.constraints import Verdict
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, render
 from autotune.knobs.base import Value, spelled
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 
 # An infeasible trial's stored value stays this far below the best feasible one, because the
 # dashboard picks its best trial only by value.

@@ -36,7 +36,7 @@ from autotune.searching.run.events import (
     Warned,
 )
 from autotune.searching.search import search
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values.errors import AutotuneError
 from autotune.values.outcome import Probed, TimedOut, TrialOutcome
 from benchmarks import synthetic, synthetic_tables

@@ -25,9 +25,8 @@ from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirm
 from autotune.searching.run import events
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, OVERTIME
-from autotune.searching.trials.trial_plan import least_samples
-from autotune.study.facts import CandidateLog, Confirmation
-from autotune.study.finished import FinishedTrial
+from autotune.searching.trials.trials import least_samples
+from autotune.study.facts import CandidateLog, Confirmation, FinishedTrial
 from autotune.values import statistics
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure, Lost, describe

@@ -28,7 +28,7 @@ from autotune.knobs.own import variables_set
 from autotune.searching.run.coverage import searched_part
 from autotune.searching.run.diagnosis import noted_diagnosis
 from autotune.searching.run.time_budget import compiles_alike
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.study.storage import masked
 from autotune.values.measurement import Measurement, rate_of, together, uneven_text
 from autotune.values.outcome import CountedFlops, Failure, Gated

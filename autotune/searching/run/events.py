@@ -13,7 +13,7 @@ from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.search_context import SearchContext
 from autotune.searching.run.diagnosis import Diagnosis
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values.statistics import Interval
 
 Phase = Literal["baseline", "diagnosis", "search", "confirmation"]

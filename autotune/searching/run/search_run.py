@@ -18,8 +18,7 @@ from autotune.process.stop import Stop
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.time_budget import TimeBudget
-from autotune.study.facts import TrialDetails
-from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.facts import FinishedTrial, TrialDetails, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Measured, NotApplied, OutOfMemory, TrialOutcome

@@ -20,7 +20,7 @@ from autotune.configuration.training_config import TrainingConfig, environ_of
 from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value
-from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.facts import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement
 

@@ -22,7 +22,7 @@ from autotune.searching.run.coverage import SPARE, suggested
 from autotune.searching.run.events import StepStarted
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import RUNS
-from autotune.study.finished import FinishedTrial
+from autotune.study.facts import FinishedTrial
 from autotune.values import errors
 from autotune.values import outcome as outcomes
 from autotune.values.measurement import Measurement, disturbance_of

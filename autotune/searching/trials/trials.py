@@ -22,30 +22,45 @@ from statistics import fmean
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
-from autotune.configuration.job import Measure
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME, BudgetedRunner
 from autotune.context.inspection import check_device, inspect, inspection
+from autotune.knobs.base import Value
 from autotune.process.devices import Device, crowded_line
 from autotune.process.runner import Runner
 from autotune.process.stop import Stop, StoppableRunner
-from autotune.searching.run.coverage import end_reason, widen_when_due
+from autotune.searching.run.coverage import end_reason, is_worth_a_trial, widen_when_due
 from autotune.searching.run.events import Noted, TrialEnded, TrialStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.run.time_budget import process_seconds
-from autotune.searching.trials import trial_plan as planning
 from autotune.searching.trials.drift import drift_now
-from autotune.study.finished import FinishedTrial, best_feasible
+from autotune.study.facts import FinishedTrial, best_feasible
 from autotune.study.storage import GRACE_SECONDS, check_still_there
 from autotune.study.study import INTERRUPTED
 from autotune.values.errors import TooManyLostError, UsageError
-from autotune.values.measurement import Measurement
+from autotune.values.measurement import Measurement, together
 from autotune.values.outcome import Failure, Lost, Measured, OutOfMemory, TrialOutcome
 from autotune.values.text import readable, size
 
 _MOST_LOST_IN_A_ROW = 3
 # Allocation is in pages, and a batch holds more than its samples.
 _SHARED_SAFETY = 1.2
+# A trial may take this multiple of the baseline's seconds. A compilation may take a multiple of
+# its expected seconds on top, and without a time budget at least the allowance below.
+_SLOWER_THAN_BASELINE = 6
+_LEAST_DEADLINE_SECONDS = 60.0
+_LEAST_OF_BUDGET, _LEAST_SHARE = 20.0, 1 / 10
+_SLOWER_TO_COMPILE = 4
+_COMPILE_ALLOWANCE_SECONDS = 300.0
+# The first step with cudnn_benchmark tries the kernels of every convolution. Measured on an H200
+# with ResNet-50: 11 to 19 s, at most when libraries were read from disk as well.
+_KERNELS_ALLOWANCE_SECONDS = 60.0
+_BLOCK_SECONDS = 0.1
+# A larger deviation means that a process was disturbed.
+_MOST_APART = 0.1
+# Largest share of the seconds left for trials that compiling one may take.
+_SHARE_TO_COMPILE = 1 / 4
 
 
 class Breaker:
@@ -148,7 +163,7 @@ def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
             trial = yield from _run_trial(search, *claimed)
         for told in study.news():
             yield search.trial_ended(told)
-        for what in breaker.leave_out([*study.left_out(), *planning.modes_put_off(search)]):
+        for what in breaker.leave_out([*study.left_out(), *modes_put_off(search)]):
             yield Noted(f"left out: {what}")
         if isinstance(trial, FinishedTrial):
             breaker.finished(trial)
@@ -166,7 +181,7 @@ def work(search: SearchRun, breaker: Breaker) -> Iterator[Told]:
 def _claim(search: SearchRun) -> tuple[int, TrainingConfig] | None:
     """Claim the next trial, configurations of `warm_start` first; None if there is none."""
     context = search.context
-    planning.skip_dear_modes(search)
+    skip_dear_modes(search)
     widen_when_due(search)
     if end_reason(search) is not None:
         return None
@@ -212,8 +227,8 @@ def _measured(search: SearchRun, config: TrainingConfig, number: int) -> tuple[T
         return too_large, 0.0
     speed = drift_now(search)
     start = time.monotonic()
-    plan = planning.trial_plan(search, planning.to_beat(search, speed))
-    job = search.context.job(Measure(plan), config, planning.deadline(search, config))
+    plan = trial_plan(search, to_beat(search, speed))
+    job = search.context.job(Measure(plan), config, deadline(search, config))
     outcome = search.runner.run(job, search.folder(f"{number:04d}"))
     taken = time.monotonic() - start
     if isinstance(outcome, Measured):
@@ -399,3 +414,93 @@ def joined(search: SearchRun, device: Device, runner: Runner) -> SearchRun:
     )
     stoppable = StoppableRunner(BudgetedRunner(runner, search.clock), search.stop)
     return replace(search, context=context, runner=stoppable, worker=f"@{device.name}")
+
+
+def trial_plan(search: SearchRun, incumbent_seconds_per_sample: float | None = None) -> MeasurePlan:
+    """Return the plan of a trial's timing.
+
+    The precision is no finer than the noise between processes of the same settings. Blocks are
+    short; more of them follow where the first few are not precise enough. A trial that is clearly
+    slower than the incumbent is stopped early; None stops none.
+    """
+    usual = MeasurePlan()
+    apart = min(search.time_budget.noise, _MOST_APART)
+    return replace(
+        usual,
+        block_seconds=_BLOCK_SECONDS,
+        precision=max(usual.precision, apart),
+        incumbent_seconds_per_sample=incumbent_seconds_per_sample,
+        least_samples=least_samples(search),
+    )
+
+
+def least_samples(search: SearchRun) -> int:
+    """Return the samples among which the baseline has enough of its rare slow steps, if it has any.
+
+    It is 0 where its steps are even.
+    """
+    runs = search.study.notes.baseline_runs or ()
+    steps = together(run.steps for run in runs)
+    if steps is None or not steps.is_uneven:
+        return 0
+    samples = sum(block.samples for run in runs for block in run.blocks if not block.is_disturbed)
+    return round(steps.steps_to_time * samples / steps.count)
+
+
+def to_beat(search: SearchRun, machine_speed: float) -> float | None:
+    """Return the seconds per sample to beat: the upper bound of the incumbent's interval.
+
+    It is scaled to the machine's speed now. It is None without an incumbent, and for a time, which
+    a slower trial may win by a faster start, or by fewer samples to a loss.
+    """
+    best = best_feasible(search.study.finished())
+    run = None if best is None else best.details.measurement
+    if run is None or search.context.objective.name != "throughput":
+        return None
+    return run.machine_speed / (run.samples_per_second_interval[0] * machine_speed)
+
+
+def deadline(search: SearchRun, config: TrainingConfig) -> float:
+    """Return the seconds after which a trial of `config` is assumed to hang."""
+    baseline_seconds = search.time_budget.run_seconds()
+    budget, least = search.context.time_budget_seconds, _LEAST_DEADLINE_SECONDS
+    allowance = _SLOWER_TO_COMPILE * search.time_budget.compiling()(config["compile_mode"])
+    if budget is not None:
+        least = min(least, max(_LEAST_OF_BUDGET, _LEAST_SHARE * budget))
+    elif allowance:
+        allowance = max(_COMPILE_ALLOWANCE_SECONDS, allowance)
+    if search.context.machine.has_accelerator and config["cudnn_benchmark"]:
+        allowance += _KERNELS_ALLOWANCE_SECONDS
+    # A process that cannot be forked builds its dataset itself.
+    building = search.context.dataset_seconds
+    seconds = max(least, _SLOWER_THAN_BASELINE * baseline_seconds) + allowance + building
+    return float(min(seconds, search.context.options.budget.trial_timeout_seconds))
+
+
+def skip_dear_modes(search: SearchRun) -> None:
+    """Skip the compile modes that would take too much of the time left for trials.
+
+    The baseline's own is never skipped. Once nothing else is worth a trial, one may take all of it.
+    """
+    search.study.skipped_modes = _modes_beyond(search, _SHARE_TO_COMPILE)
+    if search.study.skipped_modes and not is_worth_a_trial(search):
+        search.study.skipped_modes = _modes_beyond(search, 1.0)
+
+
+def modes_put_off(search: SearchRun) -> list[str]:
+    """Return the compile modes that were skipped before they were tried, each with the reason."""
+    tried = {trial.config["compile_mode"] for trial in search.study.finished()}
+    return [
+        f"compile_mode={mode} for now: compiling is expected to take more than a quarter of the "
+        "time left"
+        for mode in sorted(map(str, search.study.skipped_modes - tried))
+    ]
+
+
+def _modes_beyond(search: SearchRun, share: float) -> frozenset[Value]:
+    left = search.clock.left - search.time_budget.conclusion_seconds()
+    affordable = share * max(0.0, left)
+    compiling = search.time_budget.compiling()
+    modes = set(search.context.space.domains.get("compile_mode", ()))
+    others = modes - {None, search.context.baseline["compile_mode"]}
+    return frozenset(mode for mode in others if compiling(mode) > affordable)
