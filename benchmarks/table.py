@@ -24,7 +24,7 @@ from autotune.configuration.search_space import whole_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs.base import Value
 from autotune.process.common.trial_folder import MOST_BYTES
-from autotune.study.identity import ALIKE
+from autotune.study.facts import ALIKE
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import (

@@ -17,8 +17,7 @@ from autotune.configuration.best_config import BestConfig
 from autotune.configuration.training_config import TrainingConfig
 from autotune.report.data import ReportData, read_report
 from autotune.study.archive import OpenTrial, find_study
-from autotune.study.facts import Answer, FinishedTrial
-from autotune.study.identity import FORMAT
+from autotune.study.facts import FORMAT, Answer, FinishedTrial
 from autotune.study.study import TuningStudy, open_study
 from command_line import command
 from factories import best_config, cpu_machine, narrowed, written

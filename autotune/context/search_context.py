@@ -23,7 +23,7 @@ from autotune.context.script_ways import Wanted
 from autotune.context.workload import Traits
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
-from autotune.study.identity import FORMAT
+from autotune.study.facts import FORMAT
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
 

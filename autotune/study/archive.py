@@ -18,6 +18,7 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.study import storage as storages
 from autotune.study.facts import (
     CONFIG,
+    FORMAT,
     NOT_NEEDED,
     REASON,
     FinishedTrial,
@@ -25,7 +26,6 @@ from autotune.study.facts import (
     as_known,
     finished_trial,
 )
-from autotune.study.identity import FORMAT
 from autotune.values.errors import AutotuneError, StorageError, UsageError
 from autotune.values.text import did_you_mean
 

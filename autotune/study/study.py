@@ -38,8 +38,7 @@ from autotune.sampling.encoding import config_of, distributions_of, params_of
 from autotune.sampling.samplers import AUTO, NoRepeatSampler, sampler_named
 from autotune.study import facts
 from autotune.study import storage as storages
-from autotune.study.facts import FinishedTrial, finished_trial
-from autotune.study.identity import Identity, differences
+from autotune.study.facts import FinishedTrial, Identity, differences, finished_trial
 from autotune.study.knowledge import MODE, Knowledge
 from autotune.values.errors import StudyMismatchError, UsageError
 from autotune.values.text import readable

@@ -14,9 +14,8 @@ import torch
 import yaml
 
 from autotune.configuration.best_config import read_best
-from autotune.report.data import read_report
+from autotune.report.data import json_text, read_report
 from autotune.report.html import page
-from autotune.report.tables import json_text
 from autotune.study.archive import find_study
 from autotune.training import disturbance
 from autotune.values.machine import CpuQuota

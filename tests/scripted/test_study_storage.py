@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, event, text
 
 from autotune.searching.run.events import Warned
 from autotune.study import storage as database
-from autotune.study.identity import FORMAT
+from autotune.study.facts import FORMAT
 from autotune.values.errors import StorageError, StudyMismatchError, UsageError
 from covering import covers
 from databases import SHIPPED

@@ -11,8 +11,7 @@ from autotune.knobs import knob_named
 from autotune.knobs.base import Value
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import measured_trials
-from autotune.study.facts import FinishedTrial
-from autotune.study.identity import Identity
+from autotune.study.facts import FinishedTrial, Identity
 from autotune.values.errors import NotSearchedEnoughError
 from autotune.values.text import flag_of_seconds, span
 

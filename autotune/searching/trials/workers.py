@@ -38,8 +38,7 @@ from autotune.searching.run.events import Event, PhaseStarted, Planned, TrialsEn
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.trials.trials import run_trials
 from autotune.study import storage as storages
-from autotune.study.facts import Plan, StudyFacts
-from autotune.study.identity import Identity, differences
+from autotune.study.facts import Identity, Plan, StudyFacts, differences
 from autotune.study.study import open_study
 from autotune.values.errors import StudyMismatchError, UsageError
 
