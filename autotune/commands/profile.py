@@ -46,11 +46,7 @@ def profile(model: Path, as_json: bool, **flags: Any) -> None:
 
 
 def execute_profile(options: SearchOptions, as_json: bool) -> None:
-    """Show the phases of a training, and the findings.
-
-    Raises:
-        WorkloadError: the workload fails with the user's settings.
-    """
+    """Show the phases of a training, and the findings."""
     with (
         execute.scratch_folder() as folder,
         kept_files() as keep,

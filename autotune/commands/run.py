@@ -238,11 +238,7 @@ def _planned(answer: BestConfig, maps: Sequence[Flag], allow: bool, *, is_measur
 
 
 def _found(script: str, as_module: bool) -> tuple[str, Path]:
-    """Return a path or a module's name to run, and its file.
-
-    Raises:
-        UsageError: there is no such file, module or installed command, or it is no Python program.
-    """
+    """Return a path or a module's name to run, and its file."""
     if as_module:
         return script, module_file(script)
     path = Path(script)

@@ -247,11 +247,7 @@ def as_seen(devices: Sequence[Device], script: ScriptOptions | None) -> tuple[De
 
 
 def _workdir(place: str | None, is_temporary: bool) -> str | None:
-    """Return the directory for trials as an absolute path, or the word for temporary ones.
-
-    Raises:
-        UsageError: it is a file, or cannot be made.
-    """
+    """Return the directory for trials as an absolute path, or the word for temporary ones."""
     if is_temporary and place is not None:
         raise UsageError(f"--workdir {place} with --temp-workdir: give only one of them.")
     if is_temporary or place is None:

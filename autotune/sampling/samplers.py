@@ -158,9 +158,6 @@ class NoRepeatSampler(_OfConfigurations):
         """Turn errors of the base sampler into a UsageError that names it.
 
         Errors of autotune and of the storage pass unchanged.
-
-        Raises:
-            UsageError: the base sampler failed.
         """
         try:
             yield

@@ -250,11 +250,7 @@ def path_so_far(options: SearchOptions) -> Path:
 
 
 def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: FinishedTrial) -> None:
-    """Write the incumbent; remove the file if that is the baseline.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the incumbent; remove the file if that is the baseline."""
     if best.number == baseline.number:
         forget_so_far(options)
         return
@@ -340,12 +336,7 @@ def _left_open(search: SearchRun, named: Sequence[FinishedTrial]) -> str:
 
 
 def _check_calm(search: SearchRun) -> None:
-    """Refuse to claim that nothing was faster if trials were compared with slowed settings.
-
-    Raises:
-        NotSearchedEnoughError: the user's settings were far faster in the confirmation than before
-            the trials.
-    """
+    """Refuse to claim that nothing was faster if trials were compared with slowed settings."""
     speed = slowed_at_first(search)
     if speed < SLOWED:
         return
@@ -580,9 +571,6 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
 
     The quickest process shows how long a trial takes. The first one refuses nothing if there
     is time for a second: it may have read libraries and data that are in memory from then on.
-
-    Raises:
-        NotSearchedEnoughError: the budget is too short for `needed_trials` and a confirmation.
     """
     wanted = time_budget.needed_trials(search.context)
     if search.study.finished() or wanted < 1:

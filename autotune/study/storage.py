@@ -73,11 +73,7 @@ _ADVICE = {
 
 @contextmanager
 def storage_errors(storage: str | None) -> Iterator[None]:
-    """Turn errors of databases and files in this block into a message with advice.
-
-    Raises:
-        StorageError: the block raised such an error.
-    """
+    """Turn errors of databases and files in this block into a StorageError with advice."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
@@ -264,11 +260,7 @@ def back_up(storage: str) -> None:
 
 
 def check_still_there(storage: str | None) -> None:
-    """Check that the file of a study exists; writes to a deleted file that is open do not fail.
-
-    Raises:
-        StorageError: it was deleted.
-    """
+    """Check that the file of a study exists; writes to a deleted file that is open do not fail."""
     path = file_of(storage)
     if path is not None and not path.exists():
         raise StorageError(
@@ -286,11 +278,7 @@ def network_file_system(path: Path) -> str | None:
 
 
 def refuse(storage: str | None, error: Exception) -> NoReturn:
-    """Raise an error that says that a storage cannot be used, why, and what helps.
-
-    Raises:
-        StorageError: always.
-    """
+    """Raise an error that says that a storage cannot be used, why, and what helps."""
     lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
     file = file_of(storage)
     if "readonly" in lines[0] and file is not None and file.parent.is_dir():

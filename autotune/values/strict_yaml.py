@@ -145,11 +145,7 @@ class _Reader:
         self._keys: dict[KeyPath, Spot] = {}
 
     def document(self) -> Document:
-        """Return the document.
-
-        Raises:
-            UsageError: the events are of something else than one mapping of plain data.
-        """
+        """Return the document; refuse anything but one mapping of plain data."""
         next(self._events)  # the stream's start
         start = next(self._events)
         is_empty = isinstance(start, events.StreamEndEvent)

@@ -101,11 +101,7 @@ class Joined:
 
 
 def _wait(options: WorkerOptions, stop: Stop) -> Generator[Warned, None, Joined]:
-    """Poll the storage until the study admits workers.
-
-    Raises:
-        UsageError: the study is of the other kind of workload, or of several processes.
-    """
+    """Poll the storage until the study admits workers; refuse one of another kind."""
     storage = storages.opened(options.storage)
     said = False
     try:
@@ -149,11 +145,7 @@ def _ready(options: WorkerOptions, storage: BaseStorage) -> Joined | None:
 
 
 def _compare(options: WorkerOptions, joined: Joined, found: Looked | None = None) -> None:
-    """Compare the study with the facts that a worker can find.
-
-    Raises:
-        StudyMismatchError: the study was made for something else.
-    """
+    """Refuse a study that was made for something else than what a worker finds."""
     own: dict[str, Any] = {"model_sha256": sha256_of(options.workload.model_path)}
     if found is not None:
         own["machine"] = found.inspected.machine.fingerprint
