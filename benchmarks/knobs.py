@@ -25,7 +25,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from autotune.comparison.rounds import (
-    Conditions,
     Course,
     Participant,
     Results,
@@ -128,10 +127,10 @@ class Study:
     folder: Path
 
     def timed(
-        self, config: TrainingConfig, place: Path, conditions: Conditions
+        self, config: TrainingConfig, place: Path, _plan: MeasurePlan, host: str | None, _seed: int
     ) -> Measurement | Failure:
         """Time a configuration in a process of its own, in a round."""
-        return self.timed_from(config, place, conditions.host)
+        return self.timed_from(config, place, host)
 
     def timed_from(
         self, config: TrainingConfig, place: Path, host: str | None

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.comparison.rounds import (
-    Conditions,
     Course,
     PairedComparison,
     Participant,
@@ -34,7 +33,7 @@ from autotune.comparison.rounds import (
     play_round,
     time_in_round,
 )
-from autotune.configuration.job import Measure
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig, render
 from autotune.context.options import SearchOptions
@@ -160,9 +159,10 @@ def course_of(name: str, folder: Path, runner: SubprocessRunner) -> Course:
     )
     context = survey(options, runner)
 
-    def timed(config: TrainingConfig, place: Path, conditions: Conditions) -> Measurement | Failure:
-        job = context.job(Measure(conditions.plan), config)
-        job = replace(job, host=conditions.host, seed=conditions.seed)
+    def timed(
+        config: TrainingConfig, place: Path, plan: MeasurePlan, host: str | None, seed: int
+    ) -> Measurement | Failure:
+        job = replace(context.job(Measure(plan), config), host=host, seed=seed)
         return time_in_round(runner, job, place)
 
     return Course(

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.comparison.race import Standing, Without, race
-from autotune.comparison.rounds import Conditions, Course, PairedComparison, Participant
+from autotune.comparison.rounds import Course, PairedComparison, Participant
+from autotune.configuration.job import MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.measurement import Measurement
 from autotune.values.outcome import Failure
@@ -51,11 +52,11 @@ class ScriptedRounds:
         return Counter(name for name, _ in self.asked)
 
     def _time(
-        self, config: TrainingConfig, folder: Path, conditions: Conditions
+        self, config: TrainingConfig, folder: Path, plan: MeasurePlan, host: str | None, seed: int
     ) -> Measurement | Failure:
         number, _, name = folder.name.partition("-")
         self.asked.append((name, int(number)))
-        self.hosts.append(conditions.host)
+        self.hosts.append(host)
         return self.script(name, int(number))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.comparison import rounds as paired
 from autotune.comparison.race import with_rounds
 from autotune.configuration.best_config import Baseline, BestConfig, Throughput, read_best
-from autotune.configuration.job import Job, Measure
+from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.inspection import Looked, look
 from autotune.context.options import Resources, WorkloadOptions
@@ -191,16 +191,16 @@ def _prepare(
     dataset_seconds = found.inspected.dataset_seconds if found.inspected.is_shared else 0.0
 
     def timed(
-        config: TrainingConfig, place: Path, conditions: paired.Conditions
+        config: TrainingConfig, place: Path, plan: MeasurePlan, host: str | None, seed: int
     ) -> Measurement | Failure:
         job = Job(
-            task=Measure(conditions.plan),
+            task=Measure(plan),
             device=machine.device,
             model_path=str(options.workload.model_path.resolve()),
             config=config.as_dict(),
-            seed=conditions.seed,
+            seed=seed,
             deadline_seconds=_DEADLINE_SECONDS,
-            host=conditions.host,
+            host=host,
             fresh_data=options.workload.fresh_data,
             # The script itself is left untouched under its own settings.
             script=found.traits.call(None if config == own else config),

@@ -176,23 +176,15 @@ class Samples:
         self.timed.add(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Conditions of a timing that its round sets."""
-
-    plan: MeasurePlan
-    host: str | None
-    """Warm host to fork; None for a new interpreter."""
-    seed: int
-    """Seed of weights and batches, the same for all in a round."""
-
-
 @dataclass(frozen=True)
 class Course:
     """Setup of rounds: the reference, and functions that time a configuration and value it."""
 
-    time: Callable[[TrainingConfig, Path, Conditions], Measurement | Failure]
-    """Function that times a configuration, with the folder of its process."""
+    time: Callable[[TrainingConfig, Path, MeasurePlan, str | None, int], Measurement | Failure]
+    """Function that times a configuration in a process with this folder, and under this plan.
+
+    It is forked from a warm host, or a new interpreter without one; a round has one seed.
+    """
     worth: Callable[[TrainingConfig, Measurement], float]
     """Function that values a timing by the objective, higher is better."""
     baseline: Participant
@@ -233,10 +225,9 @@ def play_round(course: Course, order: Sequence[Participant], number: int) -> Res
     host = host_of_round([course.baseline, *order], number, course.host_seconds)
     for participant in order:
         folder = course.folder / f"{number}-{participant.name}"
-        conditions = Conditions(
-            course.samples.plan(participant.name, course.plan), host, course.seed + number
-        )
-        found = results[participant.name] = course.time(participant.config, folder, conditions)
+        plan = course.samples.plan(participant.name, course.plan)
+        found = course.time(participant.config, folder, plan, host, course.seed + number)
+        results[participant.name] = found
         if isinstance(found, Measurement):
             course.samples.add(participant.name, found)
         failed = [name for name, result in results.items() if not isinstance(result, Measurement)]

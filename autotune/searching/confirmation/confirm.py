@@ -16,7 +16,7 @@ import numpy as np
 from autotune.accuracy.accuracy_verdict import INCUMBENT_SEEDS, SEEDS, AccuracyVerdict
 from autotune.comparison import rounds
 from autotune.comparison.race import ROUND_COUNTS, Standing, race, settings_to_change
-from autotune.configuration.job import Measure
+from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
 from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations, Posterior
@@ -402,10 +402,9 @@ def course_of(search: SearchRun, costs: ColdCosts, one: Candidate) -> rounds.Cou
     context = search.context
 
     def time(
-        config: TrainingConfig, folder: Path, conditions: rounds.Conditions
+        config: TrainingConfig, folder: Path, plan: MeasurePlan, host: str | None, seed: int
     ) -> Measurement | Failure:
-        job = context.job(Measure(conditions.plan), config)
-        job = replace(job, host=conditions.host, seed=conditions.seed)
+        job = replace(context.job(Measure(plan), config), host=host, seed=seed)
         run = rounds.time_in_round(search.runner, job, folder)
         return search.comparable(run) if isinstance(run, Measurement) else run
 

@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_schedule_and_another_another():
 def course(timed, asked):
     """Rounds in which each batch size has one result; they note the folders asked for."""
 
-    def time(config, folder, conditions):
+    def time(config, folder, plan, host, seed):
         asked.append(folder.name)
         return timed[int(config["batch_size"] or 0)]
 
@@ -85,8 +85,8 @@ def hosts(*participants, host_seconds=2.5):
     """Whom the processes of four rounds are forked from."""
     found = []
 
-    def time(config, folder, conditions):
-        found.append(conditions.host)
+    def time(config, folder, plan, host, seed):
+        found.append(host)
         return measurement(100)
 
     stage = paired.Course(
@@ -162,9 +162,9 @@ def test_both_sides_take_the_samples_of_the_slower_one():
     plans = []
     seeds = []
 
-    def time(config, folder, conditions):
-        plans.append(conditions.plan)
-        seeds.append(conditions.seed)
+    def time(config, folder, plan, host, seed):
+        plans.append(plan)
+        seeds.append(seed)
         return timed_by(80, 3, 40) if config == OWN.config else timed_by(128, 3, 320)
 
     stage = paired.Course(time, lambda _, run: run.samples_per_second, OWN, Path("confirm"), seed=7)
