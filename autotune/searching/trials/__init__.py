@@ -1,1 +1,1 @@
-"""Baseline, trials, incumbent validation, drift, parallel devices and workers."""
+"""Trials, incumbent validation, drift, parallel devices and workers."""

@@ -354,12 +354,7 @@ def check_alike(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Warn
 
 
 def run_together(search: SearchRun, extra_devices: ExtraDevices) -> Iterator[Told]:
-    """Run trials on all devices until none is left, then wait for those of other hosts.
-
-    Raises:
-        TooManyLostError: trial after trial was lost or failed on one of the devices.
-        KeyboardInterrupt: a person asked to stop.
-    """
+    """Do as `run_trials`, then wait for trials of other hosts."""
     yield from run_trials(search, extra_devices)
     search.study.close()
     longest = search.context.options.budget.trial_timeout_seconds + GRACE_SECONDS
