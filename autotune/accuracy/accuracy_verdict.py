@@ -44,8 +44,8 @@ _LATE_SHARE = 1 / 15
 PATIENCE = 2
 """Times the usual samples after which a training that was to reach a loss is given up."""
 _LEAST_MARGIN = 0.01
-# Share of the tolerance by which seeds may differ for three to be probably enough. Three accept
-# where the deviation is below a third of it, if the mean is the same.
+# Share of the tolerance by which the seeds so far, mostly one, may differ for three to be probably
+# enough. Three accept where the deviation is below a third of it, if the mean is the same.
 _NEAR = 1 / 4
 # Least share of the baseline's steps that another learning rate, or the like, may take to a loss.
 _FEWEST_STEPS = 1 / 4
@@ -331,8 +331,10 @@ class AccuracyProber:
             return 0.0
         if not len(SEEDS) <= len(theirs) <= len(own):
             count = next(seeds for seeds in SEED_COUNTS if seeds >= len(theirs))
-        elif (count := self._rule_of(own).seeds_wanted(theirs)) <= len(theirs):
-            return 0.0
+        else:
+            count = max(self._rule_of(own).seeds_wanted(theirs), least * (decision == "accept"))
+            if count <= len(theirs):
+                return 0.0
         lacking, lacking_own = (max(0, max(count, least) - len(known)) for known in (theirs, own))
         return self.seed_seconds * (lacking_own + lacking * self._longer(training))
 

@@ -243,7 +243,7 @@ def _counts(context: SearchContext) -> tuple[int, int]:
     trials, judge = min(context.trials, context.space.size), context.judge
     with_budget = context.time_budget_seconds is not None
     least = RUNS + (needed_trials(context) if with_budget else trials) + 2 * ROUND_COUNTS[0]
-    most = RUNS + trials + (3 + MOST_WITHOUT) * ROUND_COUNTS[-1]
+    most = RUNS + trials + (2 + MOST_WITHOUT) * ROUND_COUNTS[-1]
     if judge.needs_whole_runs:
         # A seed of the untouched script at least. At most each trial has its first losses compared
         # and a seed of its own, and an incumbent is validated on seeds of both.

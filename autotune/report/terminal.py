@@ -42,9 +42,13 @@ def headline(data: ReportData) -> str:
         found = f"none of {count} trials is faster than your settings"
     else:
         ratio = data.ratio(incumbent)
-        factor = "" if ratio is None else f", {ratio:.2f}x your settings"
+        factor = "" if ratio is None else f", {_times(incumbent, ratio)} your settings"
         found = f"trial {incumbent.number} is the fastest of {count}{factor}. Nothing is confirmed"
     return f"No result yet: {found}. {state}"
+
+
+def _times(trial: FinishedTrial, ratio: float) -> str:
+    return f"{'~' if trial.details.assumed_samples else ''}{ratio:.2f}x"
 
 
 def next_step(data: ReportData) -> tuple[str, list[str]]:
@@ -120,7 +124,7 @@ def row_of(data: ReportData, trial: FinishedTrial) -> tuple[str, ...]:
         str(trial.number),
         _UNKNOWN if rate is None else f"{rate:.1f}",
         _UNKNOWN if run is None else "{:.1f} to {:.1f}".format(*run.samples_per_second_interval),
-        _UNKNOWN if ratio is None else f"{ratio:.2f}x",
+        _UNKNOWN if ratio is None else _times(trial, ratio),
         _UNKNOWN if memory is None else size(memory),
         _UNKNOWN if seconds is None else f"{seconds:.1f}",
         render(data.differences(trial.config)) or "your settings",

@@ -83,7 +83,7 @@ class _OfConfigurations(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return any value; only called if every configuration is known."""
+        """Return any value; only called if no whole configuration was proposed."""
         assert isinstance(param_distribution, CategoricalDistribution)
         return self._random.choice(param_distribution.choices)
 

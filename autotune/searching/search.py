@@ -245,12 +245,12 @@ def _warnings(context: SearchContext) -> Iterator[events.Warned]:
 
 
 def path_so_far(options: SearchOptions) -> Path:
-    """Return the file's path in the study's folder."""
+    """Return the path of best-so-far.yaml in the study's folder."""
     return options.study.folder / SO_FAR
 
 
 def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: FinishedTrial) -> None:
-    """Write the incumbent; remove the file if that is the baseline."""
+    """Write the incumbent to best-so-far.yaml; remove that if it is the baseline."""
     if best.number == baseline.number:
         forget_so_far(options)
         return
@@ -268,7 +268,7 @@ def write_so_far(options: SearchOptions, best: FinishedTrial, baseline: Finished
 
 
 def forget_so_far(options: SearchOptions) -> None:
-    """Remove the file if it exists."""
+    """Remove best-so-far.yaml if it exists."""
     path_so_far(options).unlink(missing_ok=True)
 
 

@@ -168,7 +168,7 @@ def test_time_is_kept_for_six_seeds_unless_fewer_probably_decide(
 
 @pytest.mark.parametrize(
     ("needed", "seconds"),
-    [([], 2 * 6 * 5.0), ([1600.0], 2 * 5 * 5.0), ([400.0], 0.5 * 5 * 5.0)],
+    [([], 2 * 6 * 5.0), ([1600.0], 2 * 5 * 5.0), ([400.0], 0.5 * 5 * 5.0), ([800.0] * 3, 3 * 5.0)],
 )
 def test_seeds_to_a_loss_take_as_many_samples_as_the_known_ones_and_twice_the_usual_at_most(
     nine, tmp_path, needed, seconds

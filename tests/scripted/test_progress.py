@@ -81,7 +81,7 @@ def test_a_trial_shows_what_differs_its_rate_its_gain_its_memory_and_its_verdict
     ("timed", "note"),
     [
         ({"flags": ("stopped_early",)}, "stopped early, clearly slower"),
-        ({"blocks": DISTURBED}, "ok; other programs used 50 % of the cores meanwhile"),
+        ({"blocks": DISTURBED}, "ok; while it was timed, other programs used 50 % of the cores"),
         ({"blocks": (*measurement().blocks, *DISTURBED)}, "  ok"),
         ({"machine_speed": 0.75}, "ok; the machine ran at 75 % of its first speed"),
     ],

@@ -122,7 +122,7 @@ def conditions(details: TrialDetails) -> list[str]:
     speed, disturbance = run.machine_speed, disturbance_of([run])
     notes = (
         f"the machine ran at {100 * speed:.0f} % of its first speed" if speed != 1.0 else "",
-        f"{disturbance} meanwhile" if disturbance else "",
+        f"while it was timed, {disturbance}" if disturbance else "",
         "not trained to the loss: its seconds to it are assumed" if details.assumed_samples else "",
     )
     return [note for note in notes if note]

@@ -380,8 +380,8 @@ def _in_threads(members: Sequence[Iterator[Told]], stop: Stop) -> Iterator[Told]
 
     failed: BaseException | None = None
     with ThreadPoolExecutor(len(members)) as pool:  # its end waits for all
-        running = len([pool.submit(fill, member) for member in members])
         try:
+            running = len([pool.submit(fill, member) for member in members])
             while running:
                 told = news.get()
                 if isinstance(told, BaseException):  # the other devices finish their trials
