@@ -357,7 +357,7 @@ class WarmHost:
         request = {
             "folder": str(files.path),
             "model_path": job.model_path,
-            "is_script": not job.builds_dataset,
+            "sets_environment": not job.builds_dataset,
             "start": time.monotonic(),
             "keep_logs": keep_logs,
         }

@@ -78,7 +78,7 @@ def _build(end: socket.socket, folder: TrialFolder) -> Prepared | None:
 
     job = jobs.job_from_json(read_some(folder.job))
     assert job.model_path is not None
-    if obstacle := _prepare(job.model_path, is_script=False) or fork_obstacle():
+    if obstacle := _prepare(job.model_path, sets_environment=False) or fork_obstacle():
         send(end, {"unchanged": obstacle})
         return None
     send(end, {"begins": job.model_path})
@@ -118,7 +118,7 @@ def _answer(
 
     obstacle = None
     if prepared is None:
-        obstacle = _prepare(request["model_path"], request["is_script"]) or fork_obstacle()
+        obstacle = _prepare(request["model_path"], request["sets_environment"]) or fork_obstacle()
     if obstacle:
         send(end, {"refused": obstacle})
         return
@@ -131,15 +131,15 @@ def _answer(
     send(end, {"exit_code": os.waitstatus_to_exitcode(status)})
 
 
-def _prepare(model_path: str | None, is_script: bool) -> str | None:
+def _prepare(model_path: str | None, sets_environment: bool) -> str | None:
     """Import the packages that the workload needs, or return why a fork could not use them.
 
-    `is_script` is True for a script, which does so after it has set its environment.
+    `sets_environment` is True for a script, which imports torch after it has set variables.
     """
     if model_path is None:
         return None
     script = Path(model_path)
-    if is_script and sets_variables_before_torch(script):
+    if sets_environment and sets_variables_before_torch(script):
         return "the script may set its environment before it imports torch"
     preload(script)
     taken = shadowed(script)
