@@ -96,4 +96,5 @@ def test_a_search_with_a_winner_in_hand_ends_with_an_answer(
     best = last.best
     assert best.evidence.speedup.ratio > least, best.config
     assert best.evidence.searched.measured >= trials
-    assert runner.elapsed <= 1.1 * BUDGET
+    a_round = 2 * (8.5 + workload.dataset)
+    assert runner.elapsed <= 1.1 * BUDGET + a_round, "the one that had begun"

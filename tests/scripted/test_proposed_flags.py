@@ -115,7 +115,7 @@ def test_a_learning_rate_that_is_no_number_is_refused_before_anything_is_timed(t
     script = replace(JUDGED, arguments=("--lr", "auto"), rate=RateFlag(flag_from("lr=--lr")))
     runner = ScriptedRunner(observed=replace(SEEN, learning_rates=(0.1,)))
     options = unstored_in(tmp_path, SPACE, script=script, lr_scaling="linear")
-    said = r"--lr auto: .* has to be a number\. Give one, or search without --lr-scaling\."
+    said = r"--lr auto: .* has to be a number\. Give one, or use a result of a search without it\."
     with pytest.raises(UsageError, match=said):
         events_of(options, runner)
     assert not runner.batches("baseline")

@@ -92,7 +92,7 @@ def test_a_batch_that_no_loader_shows_is_told_as_a_guess(tmp_path):
     options = unstored_in(tmp_path, SPACE, script=ScriptOptions(()), trials=1)
     planned, *_ = events_of(options, ScriptedRunner(measure=more_workers_help, observed=seen))
     (note,) = (note for note in planned.context.space.notes if "batch_size" in note)
-    assert note.startswith("batch_size stays as it is: no DataLoader shows it; if it is 16, the")
+    assert note.startswith("batch_size stays as it is: no DataLoader shows it. If it is 16, as")
     assert note.endswith("name its flag with --map batch_size=--FLAG")
 
 
