@@ -96,7 +96,8 @@ def test_trials_of_processes_that_are_silent_come_first_and_are_told_all_the_sam
     claimed = first.claim(9)
     assert claimed is not None
     number, left = claimed
-    first._heart.stop()
+    first._is_over.set()
+    first._heart.join()
     optuna.load_study(study_name="s", storage=storage.existing(server_storage)).ask()
     assert second.others_run(), "not yet"
     time.sleep(4)
