@@ -24,7 +24,7 @@ comma := ,
 OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test test-real test-promises test-long test-oldest check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-real test-promises test-long long-all long-property long-kills long-goldens test-oldest check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -68,11 +68,20 @@ test-promises: $(TEST)
 # All that those leave out. Then a hundred times as many generated inputs, a search that is killed at 200 random moments
 # instead of 10, and five seeds of each golden.
 test-long: $(ALL)
-	$(BIN)/python tests/run_tests.py long -m long
-	$(BIN)/python tests/run_tests.py long-property --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py
-	AUTOTUNE_KILLS=200 $(BIN)/python tests/run_tests.py long-kills -m '' tests/real/kills/test_real_kills.py
-	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python tests/run_tests.py long-goldens -m '' tests/repo/long/test_goldens.py
+	$(MAKE) --no-print-directory --keep-going long-all long-property long-kills long-goldens
 	$(BIN)/python tests/covering.py check-long build/long*.xml
+
+long-all:
+	$(BIN)/python tests/run_tests.py long -m long
+
+long-property:
+	$(BIN)/python tests/run_tests.py long-property --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py
+
+long-kills:
+	AUTOTUNE_KILLS=200 $(BIN)/python tests/run_tests.py long-kills -m '' tests/real/kills/test_real_kills.py
+
+long-goldens:
+	AUTOTUNE_GOLDEN_SEEDS=5 $(BIN)/python tests/run_tests.py long-goldens -m '' tests/repo/long/test_goldens.py
 
 # The private names of torch and every knob, on the oldest torch that a search allows: 5 GB of its own. With
 # OLDEST_TORCH=2.6.0 on the oldest to which settings are applied.
@@ -80,7 +89,7 @@ test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python $(PIP)
 	$(OLDEST)/bin/python -m pip install --quiet torch==$(OLDEST_TORCH) --editable $(subst $(comma)torch,,$(TESTED)) --group test
-	$(OLDEST)/bin/python -m pytest -m '' tests/pure/contract
+	$(OLDEST)/bin/python -m pytest -m '' --junitxml=build/oldest.xml tests/pure/contract
 
 # As .ci/run does. The tests run as a second make, after every quick check.
 check: $(ALL)

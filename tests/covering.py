@@ -140,8 +140,10 @@ def not_shown(marks: list[Mark], passed: set[str], is_long: bool) -> list[str]:
 
 def _check(task: str, reports: Sequence[Path]) -> int:
     """Return the exit code."""
-    shown = passed_in(reports) | without_gpu(reports)
-    rows = not_shown(marked(), shown, is_long=task == "check-long")
+    passed, lacking = passed_in(reports), without_gpu(reports)
+    if lacking - passed:
+        print(f"not shown, for want of a GPU: {', '.join(sorted(lacking - passed))}")
+    rows = not_shown(marked(), passed | lacking, is_long=task == "check-long")
     if rows:
         print(f"no test of {', '.join(rows)} in {PAGE.name} ran and passed")
     return int(bool(rows) and os.environ.get("AUTOTUNE_ALL_TESTS") == "required")

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -120,7 +121,7 @@ class _Forked:
         """Wait for its end; return its status as the kernel has it."""
         told = os.read(self._server, _MOST_BYTES)
         self.close()
-        return json.loads(told)["status"] if told else 0
+        return json.loads(told)["status"] if told else signal.SIGKILL
 
     def close(self) -> None:
         for file in (self._server, self._process):

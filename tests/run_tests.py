@@ -8,7 +8,7 @@ and more than three are a failure.
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -36,10 +36,13 @@ def main() -> int:
         print(f"More than {MOST_AGAIN} are not run again.")
         return code
     code = _run(again_report, *_ALONE, *arguments)
-    if code in (0, _NOTHING_COLLECTED):
-        print(f"{len(again)} of at most {MOST_AGAIN} needed a second run.")
-        return 0 if code == 0 else _FAILED
-    return code
+    if code:
+        return _FAILED if code == _NOTHING_COLLECTED else code
+    print(f"{len(again)} of at most {MOST_AGAIN} needed a second run.")
+    if lost := sorted(set(again) - passed(again_report)):
+        print("They did not pass in it:", *lost, sep="\n  ")
+        return _FAILED
+    return 0
 
 
 def _run(report: Path, *arguments: str) -> int:
@@ -50,16 +53,24 @@ def _run(report: Path, *arguments: str) -> int:
     return code
 
 
-def failed(report: Path) -> Sequence[str]:
+def failed(report: Path) -> list[str]:
     """Return the tests that failed in a run, or before or after it."""
-    cases = Xml.parse(report).iter("testcase")
-    return sorted(
-        {
-            f"{case.get('classname')}::{case.get('name')}"
-            for case in cases
-            if case.find("failure") is not None or case.find("error") is not None
-        }
-    )
+    return sorted(name for name, ends in _ends(report).items() if ends & {"failure", "error"})
+
+
+def passed(report: Path) -> set[str]:
+    """Return the tests that ran and passed."""
+    faults = {"failure", "error", "skipped"}
+    return {name for name, ends in _ends(report).items() if not ends & faults}
+
+
+def _ends(report: Path) -> Mapping[str, set[str]]:
+    """Return how each test ended, as the tags that its cases hold."""
+    found: dict[str, set[str]] = {}
+    for case in Xml.parse(report).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        found.setdefault(name, set()).update(part.tag for part in case)
+    return found
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def facts(best: BestConfig) -> Iterator[Fact]:
     if best.processes is not None:
         yield "processes", _processes_text(best, best.processes)
     yield "memory", best.constraints.memory.in_words
-    yield from _quality(best.constraints.accuracy)
+    yield from _quality(best)
     if best.training_config["deterministic"]:
         yield "mode", "torch's deterministic mode, when measured and when applied"
     if run := evidence.predicted_run:
@@ -68,15 +68,20 @@ def _rates(best: BestConfig) -> Iterator[Fact]:
     """Yield facts on the throughput of both settings, and on what follows from it."""
     evidence = best.evidence
     own, new, steps = evidence.baseline, evidence.best, evidence.baseline.steps
-    rates = f"{own.samples_per_second:g} -> {new.samples_per_second:g} {evidence.rate_unit}"
-    yield "throughput", f"{rates} {best.measured_in}"
+    rates = _change(best, own.samples_per_second, new.samples_per_second)
+    yield "throughput", f"{rates} {evidence.rate_unit} {best.measured_in}"
     yield from _gains(evidence)
     if evidence.time_to_loss is not None:
         yield "to the loss", evidence.time_to_loss.in_words(evidence.counted)
     if steps is not None and steps.remark is not None:
         yield "your steps", steps.remark
     if (joules := evidence.joules_per_sample) is not None:
-        yield "energy", f"{joules[0]:g} -> {joules[1]:g} J per sample ({best.energy_of})"
+        yield "energy", f"{_change(best, *joules)} J per sample ({best.energy_of})"
+
+
+def _change(best: BestConfig, own: float, new: float) -> str:
+    """Return what was measured of both settings, or of the user's alone if these are kept."""
+    return f"{own:g}" if best.keeps_baseline else f"{own:g} -> {new:g}"
 
 
 def _gains(evidence: Evidence) -> Iterator[Fact]:
@@ -95,13 +100,17 @@ def gain_text(gain: parts.Gain) -> str:
     return f"{render(gain.settings)} {gain.ratio:.2f}x ({gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
 
 
-def _quality(accuracy: parts.AccuracyEvidence) -> Iterator[Fact]:
+def _quality(best: BestConfig) -> Iterator[Fact]:
     """Yield facts on the quality of the baseline and of the result, and on its probes."""
+    accuracy = best.constraints.accuracy
     if not accuracy.is_measured:
         yield "quality", accuracy.not_measured_text
         return
     if accuracy.compared_by:
         yield "metric", accuracy.compared_by
+    if best.keeps_baseline:
+        yield "quality", f"{accuracy.metric} {accuracy.baseline:g}"
+        return
     values = f"{accuracy.metric} {accuracy.baseline:g} -> {accuracy.best:g}"
     yield "quality", f"{values}, {accuracy.difference_text or f'{accuracy.seeds} seeds'}"
     yield "allowed", accuracy.allowed_text

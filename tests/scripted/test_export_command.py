@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -99,7 +98,6 @@ def test_a_path_that_is_no_file_is_not_replaced_even_by_force(call, tmp_path):
         assert f"{name} is not a regular file" in err
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux'")
 def test_a_folder_in_which_nobody_can_write_is_named(call):
     code, _, err = call("cpu.yaml", "--format", "json", "--out", "/proc/autotune.json")
     assert code == USAGE

@@ -54,6 +54,7 @@ def test_the_settings_are_kept_if_all_differences_are_noise(tmp_path):
     assert best.keeps_baseline
     assert best.config["batch_size"] == 8
     assert best.evidence.speedup.ratio == 1
+    assert not [fact for fact in facts(best) if "->" in fact[1]], "nothing changes"
     assert runner.batches("confirmation"), "something looked faster and was put to the test"
 
 

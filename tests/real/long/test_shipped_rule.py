@@ -1,4 +1,4 @@
-"""Whole searches by the shipped rule: its looks, whole rounds, every process as long as for a user.
+"""Whole searches by the shipped rule: its looks, whole rounds, processes as new as for a user.
 
 Elsewhere the rule is shown on scripted measurements, and real searches are cut short.
 """
@@ -15,7 +15,11 @@ from factories import written
 TIMES = 5
 # Of one search. On a busy machine, as many rounds are void as are planned for each candidate.
 MOST_SECONDS = 1800
-pytestmark = [pytest.mark.long, pytest.mark.timeout(TIMES * MOST_SECONDS)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.fresh,
+    pytest.mark.timeout(TIMES * MOST_SECONDS),
+]
 
 # Each value of a label trains the very same way.
 SAME = """\

@@ -1,6 +1,9 @@
 """The suite of itself: tiers, reruns, rows of docs/dev/reliability.md, what its servers fork."""
 
+import json
+import os
 import re
+import signal
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +26,8 @@ from covering import (
     without_gpu,
 )
 
-FAILED = '<testcase classname="tests.test_it" name="test_{}"><failure/></testcase>'
+ENDED = '<testcase classname="tests.test_it" name="test_{}">{}</testcase>'
+FAILURE = "<failure/>"
 
 
 @pytest.fixture
@@ -32,12 +36,12 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()
 
-    def main(failures, again=0):
+    def main(failures, again=0, ends=""):
         def pytest_run(report, *arguments):
-            report.write_text(
-                f"<testsuite>{''.join(map(FAILED.format, range(failures)))}</testsuite>"
-            )
-            return again if "--last-failed" in arguments else int(failures > 0)
+            is_again = "--last-failed" in arguments
+            cases = (ENDED.format(n, ends if is_again else FAILURE) for n in range(failures))
+            report.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+            return again if is_again else int(failures > 0)
 
         monkeypatch.setattr(run_tests, "_run", pytest_run)
         monkeypatch.setattr("sys.argv", ["run_tests.py", "some"])
@@ -65,6 +69,12 @@ def test_what_fails_again_or_is_not_found_again_is_a_failure(run, again):
     assert run(2, again)[0] != 0
 
 
+def test_what_is_skipped_in_the_second_run_is_a_failure(run):
+    code, said = run(2, ends="<skipped/>")
+    assert code != 0
+    assert "They did not pass in it:\n  tests.test_it::test_0\n" in said
+
+
 TIMED = """<testsuites><testsuite>
 <testcase classname="tests.pure.test_one" name="test_a[x]" time="0.25"/>
 <testcase classname="tests.real.kills.test_two" name="test_b" time="2"/>
@@ -87,6 +97,19 @@ def test_the_slowest_tests_of_a_run_and_the_seconds_of_folders_are_told(tmp_path
 
 
 TESTS = Path(__file__).parents[2]
+
+
+def test_the_files_whose_seconds_are_stored_are_there():
+    stored = json.loads((TESTS / "durations.json").read_text(encoding="utf-8"))
+    files = [file for file in stored if file != "locked"]
+    assert len(files) > 50
+    assert [file for file in files if not (TESTS.parent / file).exists()] == []
+
+
+def test_a_program_whose_server_died_was_killed():
+    ours, servers = os.pipe()
+    os.close(servers)
+    assert forking._Forked(os.getpid(), ours).status() == signal.SIGKILL
 
 
 def test_the_file_of_every_entry_is_there():
