@@ -61,9 +61,9 @@ def search(model: str | Path, **flags: Any) -> SearchResult:
     Args:
         model: path of the model.py or the training script.
         flags: the flags of `autotune search`, which `autotune search --help` describes, with the
-            same defaults: space, trials, time_budget, study, storage, out, device, objective,
-            target_samples, target_epochs, memory_limit, accuracy_tolerance, min_accuracy,
-            accuracy_samples, lr_scaling, effective_batch, baseline, deterministic,
+            same defaults: space, without, trials, time_budget, study, storage, out, device,
+            objective, target_samples, target_epochs, memory_limit, accuracy_tolerance,
+            min_accuracy, accuracy_samples, lr_scaling, effective_batch, baseline, deterministic,
             trial_timeout, warm_start, sampler, seed, max_failures, fresh_data, nproc_per_node,
             launcher, progress. A training script also takes arguments (a list), as_module,
             exact_only, maps, no_map, preset, metric_regex, metric_mode, workdir and temp_workdir.

@@ -46,6 +46,12 @@ SECTIONS: scripts.Sections = {
     "Search": [
         common.SPACE,
         option(
+            "--without",
+            "Keep your value of this setting, such as compile_mode. Repeatable.",
+            multiple=True,
+            metavar="SETTING",
+        ),
+        option(
             "--time-budget",
             "Take about this long in total, such as 90s, 10m or 1h, and at most a tenth longer. "
             "Default: the space's, unless --trials is given.",

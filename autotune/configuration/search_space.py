@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -191,6 +191,26 @@ class SpaceFile:
         """Return file:line:column of a knob, or of one of its values."""
         place = self.own.places.get(name, (name,))
         return self.document.position(*place, *(() if index is None else (index,)))
+
+    def without(self, names: Collection[str]) -> SpaceFile:
+        """Return the space without these knobs, which keep the user's values.
+
+        Raises:
+            UsageError: it does not offer one of them.
+        """
+        faults = [
+            f"--without {name}: the search space {self.name} does not vary it. Name one of "
+            f"{', '.join(self.offers)}.{did_you_mean(name, self.offers)}"
+            for name in names
+            if name not in self.offers
+        ]
+        if faults:
+            raise UsageError("\n".join(faults))
+        offers, own = (
+            {name: values for name, values in every.items() if name not in names}
+            for every in (self.offers, self.own.offers)
+        )
+        return replace(self, offers=offers, own=replace(self.own, offers=own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,8 @@ class SamplingOptions:
 
     space: str = "default"
     """Name of a shipped search space, or the path of a YAML file."""
+    without: tuple[str, ...] = ()
+    """Settings of the space that keep the user's values all the same."""
     sampler: str | BaseSampler = "auto"
     """A class of `optuna.samplers` by its name, "auto", or a sampler object."""
     seed: int = 0

@@ -163,7 +163,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
         script_loss.check_followed(workload.called.judge)
     ranks.check_room(options.resources)
     file = search_space.read_space(search_space.find_space(options.sampling.space))
-    file = with_preset(file, workload.called)
+    file = with_preset(file, workload.called).without(options.sampling.without)
     check_own_knobs(file.own.offers, file, workload)
     ranks.check_held(options)
     if folder is None:

@@ -12,6 +12,7 @@ from autotune.configuration.best_config import read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import CandidateRefused
 from autotune.values import outcome as outcomes
+from autotune.values.errors import UsageError
 from autotune.values.measurement import Noise
 from covering import covers
 from factories import GIB, cpu_machine, measurement
@@ -20,6 +21,7 @@ from scripted_runner import (
     ScriptedRunner,
     at,
     batch_of,
+    changed,
     events_of,
     in_proportion,
     options_in,
@@ -45,6 +47,23 @@ def test_the_fastest_configuration_is_the_answer(tmp_path):
     assert best.config["batch_size"] == 128
     assert best.evidence.speedup.ratio == 16
     assert best.evidence.baseline.config["batch_size"] == 8
+
+
+def test_a_setting_that_is_left_out_keeps_the_users_value(tmp_path):
+    options = unstored_in(tmp_path, "batch_size: [8, 64]\ngc: [null, frozen]\n", trials=3)
+    left = changed(options, without=("batch_size",))
+    ended = trials_of(events_of(left, ScriptedRunner(in_proportion)))
+    assert len(ended) > 1
+    assert {batch_of(trial.config) for trial in ended} == {8}
+
+
+def test_a_setting_to_leave_out_that_the_space_does_not_vary_is_refused(
+    tmp_path,
+):
+    runner = ScriptedRunner(in_proportion)
+    said = r"--without gcc: the search space space does not vary it\. Name one of batch_size, gc\."
+    with pytest.raises(UsageError, match=f"{said}.*'gc'"):
+        events_of(unstored_in(tmp_path, "batch_size: [8]\ngc: [null]\n", without=("gcc",)), runner)
 
 
 def test_the_settings_are_kept_if_all_differences_are_noise(tmp_path):
