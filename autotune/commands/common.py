@@ -1,25 +1,32 @@
-"""Options and checks that several commands share."""
+"""Options of commands, functions that read their values, and checks that commands share."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
+from pydantic import ByteSize, Field, TypeAdapter
 
 from autotune.calling.target import is_program
 from autotune.configuration import mismatch
 from autotune.configuration.best_config import read_best
-from autotune.configuration.flag_types import folder_name, settings
+from autotune.configuration.constraints import Tolerance
+from autotune.configuration.search_space import EffectiveBatch
+from autotune.configuration.training_config import setting_faults
 from autotune.context.options import SearchOptions, WorkloadOptions
+from autotune.knobs.base import Value
 from autotune.process.common.child_ties import this_place
 from autotune.process.common.interpreter import SEARCHES, check_installed, check_torch
 from autotune.process.common.trial_folder import write_atomically
 from autotune.values.errors import MismatchError, UsageError
-from autotune.values.text import clean
+from autotune.values.strict_yaml import plain_value
+from autotune.values.text import clean, folder_name
 
 BEST = "best.yaml"
 """Name of the result in a study's folder."""
@@ -29,6 +36,109 @@ FEWEST_SECONDS = 20.0
 """Least time budget in seconds: three processes and six rounds take more."""
 PATH = click.Path(path_type=Path)
 """Type of an argument or option that names a file or directory."""
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_SIZE = re.compile(r"\d*\.?\d+ ?[kmgtpe]?i?b?", re.IGNORECASE)
+
+
+def duration(value: object) -> float:
+    """Return seconds, from "90s", "10m" or "1.5h"; from Python also a number."""
+    text = f"{value}s" if isinstance(value, int | float) else str(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not match or not float(match[1]):
+        raise click.BadParameter(f"{value!r} is not a duration; write 90s, 10m or 1.5h.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def memory(value: object) -> float:
+    """Return bytes as an int, from "16GB" (10^9) or "16GiB" (2^30), or a share, from "92%"."""
+    share, is_relative = _amount(value)
+    try:
+        if not is_relative and not isinstance(value, float):
+            return _bytes(value)
+        if share is not None and 0 < share <= 1:
+            return share
+    except (ValueError, OverflowError):  # OverflowError: too many digits, for pydantic 2.11
+        pass
+    raise click.BadParameter(f"{value!r} is not an amount of memory; write 16GB, 512MiB or 92%.")
+
+
+def _bytes(value: object) -> int:
+    if not _SIZE.fullmatch(str(value)):  # pydantic would read "16,5GB" as 16 bytes
+        raise ValueError
+    return int(TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(str(value)))
+
+
+def tolerance(value: object) -> Tolerance:
+    """Return a tolerance, from "1%" (a share) or "0.01" (absolute)."""
+    if isinstance(value, Tolerance):
+        return value
+    amount, relative = _amount(value)
+    if amount is None:
+        raise click.BadParameter(f"{value!r} is not a tolerance; write 1% or 0.01.")
+    return Tolerance(amount, relative)
+
+
+def objective(value: object) -> str:
+    """Return an objective: throughput, time-to-loss, or the latter with a loss, as in "=0.3"."""
+    name, equals, loss = str(value).partition("=")
+    is_known = str(value) in ("throughput", "time-to-loss")
+    if name == "time-to-loss" and equals:
+        with suppress(ValueError):
+            is_known = math.isfinite(float(loss))
+    if not is_known:
+        raise click.BadParameter(
+            f"{value!r} is not an objective; write throughput, time-to-loss or time-to-loss=0.3."
+        )
+    return str(value)
+
+
+def share(value: object) -> float:
+    """Return a share below 1, from "5%" or "0.05"."""
+    amount, _ = _amount(value)
+    if amount is None or amount >= 1:
+        raise click.BadParameter(f"{value!r} is not a share; write 5% or 0.05.")
+    return amount
+
+
+def effective_batch(value: object) -> EffectiveBatch:
+    """Return samples of an optimizer step: free, keep, or a number above zero."""
+    if value in ("free", "keep"):
+        return value
+    if not re.fullmatch(r"[1-9]\d{0,8}", str(value)):
+        raise click.BadParameter(f"{value!r} is not free, keep or a number of samples.")
+    return int(str(value))
+
+
+def settings(value: object) -> dict[str, Value]:
+    """Return settings by name, from "batch_size=64,num_workers=2"."""
+    found: dict[str, Value] = dict(value) if isinstance(value, dict) else {}
+    for part in [] if isinstance(value, dict) else str(value).split(","):
+        name, equals, text = (word.strip() for word in part.partition("="))
+        if not equals:
+            raise click.BadParameter(f"{part!r} is not a setting; write batch_size=64.")
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice.")
+        # The environment holds text, even where that looks like a number.
+        found[name] = text if name.startswith("env.") and text != "null" else _setting(text)
+    if faults := setting_faults(found):
+        raise click.BadParameter(" ".join(faults.values()))
+    return found
+
+
+def _amount(value: object) -> tuple[float | None, bool]:
+    text = f"{value:.15f}" if isinstance(value, float) else str(value)
+    match = re.fullmatch(r"(\d*\.?\d+)\s*(%?)", text)
+    if not match:
+        return None, False
+    relative = match[2] == "%"
+    return float(match[1]) / (100 if relative else 1), relative
+
+
+def _setting(text: str) -> Value:
+    """Parse a value as YAML spells it."""
+    with suppress(ValueError):
+        return plain_value(text) if text else text  # type: ignore[return-value]
+    return text
 
 
 def option(

@@ -14,7 +14,6 @@ from autotune.commands import script_options as scripts
 from autotune.comparison.compare import FEWEST_ROUNDS, ComparisonOptions, side_of
 from autotune.comparison.compare import compare as states_of
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration import flag_types
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import render
 from autotune.console import lines
@@ -48,7 +47,7 @@ SECTIONS: scripts.Sections = {
             "--max-regression",
             "Exit with 8 if A is slower by more than this share, such as 5%, and beyond the noise: "
             "than --against recorded, else than B, else than MODEL's own settings.",
-            flag_types.share,
+            common.share,
         ),
         common.flag(
             "--require-faster",

@@ -15,8 +15,13 @@ from autotune.console.lines import profile_lines, search_words, written_lines
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, survey
-from autotune.searching.findings import ProfiledTraining
-from autotune.searching.run.diagnosis import diagnosis_of, limits_of, narrowed, time_stages
+from autotune.searching.run.diagnosis import (
+    ProfiledTraining,
+    diagnosis_of,
+    limits_of,
+    narrowed,
+    time_stages,
+)
 from autotune.values.errors import WorkloadError
 from autotune.values.outcome import Diagnosed, Failure, Profiled, as_failure, describe
 from autotune.values.text import json_text

@@ -14,18 +14,16 @@ import click
 from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
 from autotune.commands.common import flag, option
-from autotune.configuration import flag_types
 from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import find_space, read_space
 from autotune.configuration.training_config import LR_RULES
 from autotune.console.interrupts import interrupts, unwind_on_sigterm
 from autotune.console.lines import answer_lines, estimate, observing_line, plan_lines, result
 from autotune.console.progress import Mode, answer, display, kept_files, signs_of_life, to_stderr
-from autotune.context.budget_clock import BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import survey
 from autotune.process.devices import Device, devices_of
-from autotune.process.stop import Stop
+from autotune.process.stop import BudgetedRunner, Clock, Stop
 from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.search import path_so_far
@@ -55,14 +53,14 @@ SECTIONS: scripts.Sections = {
             "--time-budget",
             "Take about this long in total, such as 90s, 10m or 1h, and at most a tenth longer. "
             "Default: the space's, unless --trials is given.",
-            flag_types.duration,
+            common.duration,
         ),
         option("--trials", "Run this many trials in total. Default: the space's number.", POSITIVE),
         option(
             "--objective",
             "Maximise samples/s, or minimise the time until the training loss reaches VALUE. "
             "Default for VALUE: what your settings reach in a short training.",
-            flag_types.objective,
+            common.objective,
             "throughput",
             metavar="throughput|time-to-loss[=VALUE]",
         ),
@@ -93,7 +91,7 @@ SECTIONS: scripts.Sections = {
             "--accuracy-tolerance",
             "Allow this loss of quality: a share of yours (if the metric of a model.py is a loss, "
             "a share of what your training gained), or a difference, such as 0.01.",
-            flag_types.tolerance,
+            common.tolerance,
             "1%",
         ),
         option(
@@ -106,7 +104,7 @@ SECTIONS: scripts.Sections = {
             "--effective-batch",
             "Keep the samples of an optimizer step (keep), fix them to N over all processes, or "
             "vary them (free). Default: keep if your settings accumulate gradients, else free.",
-            flag_types.effective_batch,
+            common.effective_batch,
             metavar="free|keep|N",
         ),
         option(
@@ -119,7 +117,7 @@ SECTIONS: scripts.Sections = {
         option(
             "--memory-limit",
             "Use at most this much memory, such as 16GB, or this share of the device's.",
-            flag_types.memory,
+            common.memory,
             "92%",
         ),
     ],
@@ -132,7 +130,7 @@ SECTIONS: scripts.Sections = {
             metavar="DEVICE[,...]",
         ),
         *(common.PROCESSES, common.LAUNCHER),
-        option("--trial-timeout", "Kill a process that takes longer.", flag_types.duration, "10m"),
+        option("--trial-timeout", "Kill a process that takes longer.", common.duration, "10m"),
         option("--max-failures", "Stop after this many failed trials in a row.", POSITIVE, 8),
     ],
     "The study and its result": [

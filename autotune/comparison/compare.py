@@ -14,9 +14,9 @@ from autotune.configuration.job import Job, Measure, MeasurePlan
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig
 from autotune.context.inspection import Looked, look
 from autotune.context.options import Resources, WorkloadOptions
-from autotune.context.own_knobs import words_of
 from autotune.context.ranks import check_room
 from autotune.context.script_ways import Wanted
+from autotune.context.workload import words_of
 from autotune.process.runner import Runner
 from autotune.values.errors import AutotuneError, UsageError, WorkloadError
 from autotune.values.machine import Machine

@@ -20,8 +20,8 @@ from typing import Generic, TypeVar
 
 from autotune.configuration.job import SEARCH_HOST, Job, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.process.runner import Runner
+from autotune.process.stop import OUT_OF_TIME
 from autotune.values import statistics
 from autotune.values.measurement import UNWATCHED, Measurement, disturbance_of
 from autotune.values.outcome import Failure, Lost, Measured, as_failure

@@ -26,9 +26,8 @@ from autotune.context.options import WorkloadOptions
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import spelled
 from autotune.searching.confirmation.confirm import MOST_WITHOUT
-from autotune.searching.findings import Finding, percent
 from autotune.searching.run import events
-from autotune.searching.run.diagnosis import NEGLIGIBLE, Diagnosis, limits_of
+from autotune.searching.run.diagnosis import NEGLIGIBLE, Diagnosis, Finding, limits_of, percent
 from autotune.searching.run.time_budget import RUNS, needed_trials
 from autotune.searching.trials.drift import conditions
 from autotune.study.facts import FinishedTrial

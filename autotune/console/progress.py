@@ -1,6 +1,6 @@
-"""Report running work on stderr: in plain lines, or in a state that is redrawn on a terminal.
+"""Results on stdout, and running work on stderr: in lines, or a state that is redrawn.
 
-The result goes to stdout. After every ten silent seconds, a line or a new drawing shows that the
+After every ten silent seconds, a line or a new drawing shows that the
 work goes on. On a terminal, a search's lines are followed by its state: the fastest trials, the
 current step and the time. Each event draws it while the search waits, so that no child is being
 timed. With parallel trials one may be: then events draw at most once a second. Clock times stand
@@ -13,11 +13,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from operator import itemgetter
 from pathlib import Path
-from textwrap import fill
+from textwrap import TextWrapper, fill
 from typing import Literal, get_args
 
 from rich.console import Console, Group, RenderableType
@@ -27,7 +27,6 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.console.lines import EventLines, gain_text, waiting_line
-from autotune.console.tables import folded
 from autotune.searching.run import events
 from autotune.study.storage import is_server
 from autotune.values.text import clean, size, span
@@ -35,6 +34,11 @@ from autotune.values.text import clean, size, span
 Write = Callable[[str], None]
 _EVERY_SECONDS = 10.0
 _MOST_NAMES = 5
+_WIDTH_OF_A_PIPE = 100_000
+# As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
+_INDENT_OF_FACTS = 14 * " "
+# Facts with a command, which is copied as one line.
+_UNFOLDED = ("  use it ", "  next ")
 
 
 @contextmanager
@@ -64,12 +68,51 @@ def to_stderr(line: str) -> None:
 def answer(lines: Iterable[str], data: str | None = None, quiet: bool = False) -> None:
     """Write a result to stdout: lines, or data for programs, with lines on stderr unless quiet."""
     if data is None:
-        sys.stdout.writelines(f"{clean(line)}\n" for line in folded(lines))
+        sys.stdout.writelines(f"{clean(line)}\n" for line in _folded(lines))
     else:
         sys.stdout.write(f"{data}\n")
     sys.stdout.flush()
     if data is not None and not quiet:
         to_stderr("\n".join(lines))
+
+
+def print_rows(
+    rows: Iterable[Sequence[str]], headers: Sequence[str] = (), numbers: int = 0
+) -> None:
+    """Print rows of foreign text on stdout: no markup, no control characters.
+
+    The first `numbers` columns hold numbers, which are never folded.
+    """
+    table = Table(box=None, pad_edge=False, show_header=bool(headers))
+    for place, header in enumerate(headers):
+        if place < numbers:
+            table.add_column(header, justify="right", no_wrap=True)
+        else:
+            table.add_column(header, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    console = Console(file=sys.stdout, highlight=False, width=_width_of_stdout())
+    with console.capture() as printed:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
+
+
+def _folded(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines folded to the terminal's width; the rest of a fact stands below its text."""
+    width = _width_of_stdout()
+    for line in lines:
+        if len(line) > width and "\n" not in line and not line.startswith(_UNFOLDED):
+            indent = _INDENT_OF_FACTS if line.startswith("  ") else ""
+            wrapper = TextWrapper(
+                width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+            )
+            line = wrapper.fill(line)  # noqa: PLW2901
+        yield line
+
+
+def _width_of_stdout() -> int:
+    """Return the columns of the terminal; a pipe has so many that nothing is folded."""
+    return Console(file=sys.stdout).width if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
 
 
 class Waiting:

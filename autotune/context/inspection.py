@@ -18,13 +18,13 @@ from typing import NamedTuple
 from autotune.calling.arguments import files_digest
 from autotune.configuration.job import Inspect, Job, Observe
 from autotune.configuration.script import ScriptOptions
-from autotune.context.budget_clock import OUT_OF_TIME
 from autotune.context.options import Resources, WorkloadOptions
 from autotune.context.ranks import check_launched
 from autotune.context.script_ways import Wanted, mapped
 from autotune.context.workload import Traits, traits_of_model
 from autotune.process.common.trial_folder import FIRST_STEPS, TrialFolder, write_atomically
 from autotune.process.runner import Runner
+from autotune.process.stop import OUT_OF_TIME
 from autotune.values import outcome as outcomes
 from autotune.values.errors import NotSearchedEnoughError, UsageError, WorkloadError
 from autotune.values.text import flag_of_seconds, span

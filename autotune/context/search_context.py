@@ -1,31 +1,53 @@
 """Context of a search: machine, workload, baseline, search space and limits.
 
 It is determined once, before the first trial, and does not change during the search.
+
+A script's own training loss compares settings that keep the samples of a backward pass if it falls.
+It compares other batch sizes if the first loss of another size, with the same seed, is the same: a
+mean over the samples, not a sum, nor a loss that compares samples of a batch with each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import stdev
+from typing import Literal
 
 from autotune.configuration import search_space
-from autotune.configuration.constraints import Objective
-from autotune.configuration.job import Job, Task
+from autotune.configuration.constraints import UNNOTICED, Objective
+from autotune.configuration.job import Job, TakeFirstSteps, Task
 from autotune.configuration.mismatch import sha256_of
-from autotune.configuration.script import Judge
-from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, lr_factor
-from autotune.context import ranks, script_loss
+from autotune.configuration.script import Judge, ScriptOptions, is_harmless
+from autotune.configuration.search_space import SearchSpace, SpaceFile
+from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, lr_factor, render
+from autotune.context import ranks
 from autotune.context.inspection import look
 from autotune.context.options import SearchOptions, time_budget_of
-from autotune.context.own_knobs import as_found, check_own_knobs, with_preset, words_of
 from autotune.context.script_ways import Wanted
-from autotune.context.workload import Traits
+from autotune.context.workload import Traits, as_found, check_own_knobs, with_preset, words_of
+from autotune.knobs import knob_named
+from autotune.knobs.base import Value
 from autotune.process.common.trial_folder import make_private
 from autotune.process.runner import Runner
 from autotune.study.facts import FORMAT
+from autotune.values import outcome as outcomes
+from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
 from autotune.values.outcome import WorkloadFacts
+
+# A script's loss is watched for so many seconds at least.
+_FEWEST_SECONDS = 3.0
+# Steps with the other batch size: the first loss is compared; the second step shows accumulation.
+_OTHER_STEPS = 2
+# Factor by which the other batch size should differ: a loss over pairs grows with its logarithm.
+_FACTOR = 4
+_DEVIATIONS = 3
+# Share of the larger loss by which chance may explain a difference; a sum is off by a half or more.
+_MOST_BY_CHANCE = 0.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +182,7 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     workload = options.workload
     options.objective.check()
     if options.objective.to_loss:
-        script_loss.check_followed(workload.called.judge)
+        _check_followed(workload.called.judge)
     ranks.check_room(options.resources)
     file = search_space.read_space(search_space.find_space(options.sampling.space))
     file = with_preset(file, workload.called).without(options.sampling.without)
@@ -186,16 +208,14 @@ def survey(options: SearchOptions, runner: Runner, folder: Path | None = None) -
     if baseline["deterministic"]:  # as --deterministic asks
         traits = replace(traits, facts=replace(traits.facts, fills_memory=True))
     held = ranks.held_by_each(options, baseline)
-    traits = script_loss.judging_batches(
-        traits, options, file, baseline, runner, folder / "batches"
-    )
+    traits = _judging_batches(traits, options, file, baseline, runner, folder / "batches")
     file, kept = traits.narrowed(file, options.resources.processes, held is not None)
     samples = traits.facts.dataset_samples
     file, lost = ranks.space_of_each(file, options, found.machine, samples, held)
     space = search_space.narrow(file, found.machine, traits.facts, baseline, held)
-    judge = script_loss.needed(traits.judge, space)
+    judge = _needed(traits.judge, space)
     if objective.to_loss:
-        script_loss.check_followed(judge)
+        _check_followed(judge)
     return SearchContext(
         options=options,
         machine=found.machine,
@@ -226,9 +246,123 @@ def _wanted(options: SearchOptions, file: search_space.SpaceFile) -> Wanted:
     offers, budget = file.own.offers, time_budget_of(options)
     return Wanted(
         calls=tuple(words_of("calls", offers)),
-        loss_seconds=script_loss.loss_seconds(options.workload.called, file, budget),
+        loss_seconds=loss_seconds(options.workload.called, file, budget),
         flags={word: file.position(name) for word, name in words_of("flags", offers).items()},
         knobs=knobs,
         deadline_seconds=options.budget.trial_timeout_seconds,
         to_loss=options.objective.to_loss,
     )
+
+
+def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -> float:
+    """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
+    own = file.own.effects
+    changes_training = any(
+        own[name] != "exact" if name in own else not is_harmless(knob_named(name))
+        for name in file.offers
+    )
+    if script.judge.by != "training_loss" or not changes_training:
+        return 0.0
+    if budget is None:
+        return outcomes.LOSS_SECONDS
+    return min(outcomes.LOSS_SECONDS, max(_FEWEST_SECONDS, outcomes.LOSS_SHARE * budget))
+
+
+def _judging_batches(
+    traits: Traits,
+    options: SearchOptions,
+    file: SpaceFile,
+    baseline: TrainingConfig,
+    runner: Runner,
+    folder: Path,
+) -> Traits:
+    """Return the traits with how a script's loss of other batch sizes is read, or refused."""
+    script, seen = traits.script, traits.seen
+    mapped = [flag.knob for flag in script.flags if flag.knob in BATCH_KNOBS]
+    if traits.judge.loss is None or seen.loss is None or not mapped:
+        return traits
+    own, most = int(baseline["batch_size"] or 1), traits.facts.dataset_samples
+    offers = {name: file.offers.get(name, ()) if name in mapped else () for name in BATCH_KNOBS}
+    apart = {
+        config: abs(math.log(size / (_FACTOR * own)))
+        for config in _candidates(baseline, offers, ranks.held_by_each(options, baseline))
+        if (size := int(config["batch_size"] or 1)) <= (most or size)
+    }
+    if not apart:
+        return traits
+    other = min(apart, key=apart.__getitem__)
+    job = Job(
+        TakeFirstSteps(_OTHER_STEPS),
+        device="auto",
+        model_path=str(options.workload.model_path.resolve()),
+        config=other.as_dict(),
+        script=script.call(other),
+        deadline_seconds=options.budget.trial_timeout_seconds,
+    )
+    outcome = runner.run(options.resources.started(job), folder)
+    settings = render(other.differences(baseline))
+    if not isinstance(outcome, outcomes.FirstLosses):
+        failed = outcomes.describe(outcomes.as_failure(outcome))
+        return replace(traits, refusal=f"{settings} fails: {failed}")
+    readings: tuple[Literal["mean", "sum"], ...] = ("mean", "sum")
+    for loss in readings:
+        if _agrees(seen.loss, outcome, as_sum=loss == "sum"):
+            return replace(traits, judge=replace(traits.judge, loss=loss))
+    advice = "" if options.objective.to_loss else ": use --metric-regex"
+    return replace(
+        traits,
+        refusal=f"the first loss goes from {seen.loss.first[0]:.4g} to {outcome.losses[0]:.4g} "
+        f"with {settings}, so it is not a per-sample mean{advice}",
+    )
+
+
+def _candidates(
+    baseline: TrainingConfig, offers: Mapping[str, Sequence[Value]], held: int | None
+) -> Iterator[TrainingConfig]:
+    """Yield the offered batches; `held` are the samples of every step, None if these vary."""
+    sizes, counts = (offers[name] or (baseline[name],) for name in BATCH_KNOBS)
+    for size in (int(size or 1) for size in sizes):
+        if held is not None:
+            counts = (held // size,) if held % size == 0 else ()
+        other = [count for count in counts if count != baseline["accumulation_steps"]]
+        for count in other or counts:
+            config = baseline.replace(batch_size=size, accumulation_steps=count)
+            if config != baseline:
+                yield config
+
+
+def _agrees(own: outcomes.ObservedLoss, other: outcomes.FirstLosses, as_sum: bool) -> bool:
+    """Return True if the first losses are the same number, the chance of a batch aside."""
+    first, found = own.first[0], other.losses[0]
+    if as_sum:
+        first, found = first * own.backwards_per_step, found * other.backwards_per_step
+    # Neighbours show the spread of a batch without the course of training.
+    steps = [after - before for before, after in pairwise(own.first)]
+    chance = _DEVIATIONS * stdev(steps) / math.sqrt(2) if len(steps) > 1 else 0.0
+    most = _MOST_BY_CHANCE * max(abs(first), abs(found))
+    allowed = max(UNNOTICED * abs(first), min(chance, most))
+    return abs(found - first) <= allowed
+
+
+def _check_followed(judge: Judge) -> None:
+    """Check that the training loss can be followed: of a script it has to be the judge.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if judge.loss is None and judge.by not in ("evaluate", "held_out_loss"):
+        by_metric = "--metric-regex is given" if judge.by == "metric_regex" else ""
+        why = by_metric or judge.doubt or "no setting to be tried changes it"
+        raise UsageError(
+            f"--objective time-to-loss needs the training loss, which cannot be used here: {why}. "
+            f"Leave {'one of the two' if by_metric else 'the option'} out."
+        )
+
+
+def _needed(judge: Judge, space: SearchSpace) -> Judge:
+    """Return the judge, without the training loss if nothing is varied that it could judge."""
+    is_needed = judge.loss is None or any(
+        space.effect(name) != "exact" and not is_harmless(knob_named(name))
+        for name in space.varied()
+    )
+    return judge if is_needed else Judge("nothing")

@@ -1,4 +1,4 @@
-"""Stop a search at a person's request, between trials or at once.
+"""Stop a search at a person's request, or when its time budget ends.
 
 A cluster's scheduler sends its signal to all processes of a job. The process of a trial is ended by
 that, perhaps sooner than this one hears of it. Such a trial has not failed; it was interrupted.
@@ -11,17 +11,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.configuration.job import Job
+from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe, TakeFirstSteps
 from autotune.process.runner import Runner
 from autotune.values.errors import NotSearchedEnoughError
-from autotune.values.outcome import Answer, TrialOutcome, describe
+from autotune.values.outcome import Answer, Lost, Measured, TimedOut, TrialOutcome, describe
 
 # Words in a failure for signals that ask a process to end.
 _ASKED_TO_END = re.compile("SIGTERM|SIGINT|SIGHUP|KeyboardInterrupt|signal: (Terminated|Interrupt)")
 _ON_ITS_WAY_SECONDS = 0.3
+OUT_OF_TIME = "the time budget ended while it ran"
+"""Detail of a process that the budget cut off, which says nothing about its configuration."""
+# A process that hangs may take this share of the budget, and at least these seconds.
+_SHARE_OF_ONE, _LEAST_SECONDS = 1 / 4, 15.0
+# A timing that began in time may go on for these seconds, or this multiple of the longest so far.
+_GRACE_SECONDS, _GRACE = 10.0, 2.0
 
 
 class Stop:
@@ -101,4 +107,82 @@ class StoppableRunner:
             time.sleep(_ON_ITS_WAY_SECONDS)  # the signal may reach this process later
             if self.stop.is_requested():
                 raise KeyboardInterrupt
+        return outcome
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Clock of one run of a search, from its first process to best.yaml."""
+
+    seconds: float | None = None
+    """Length of the time budget; None for no limit."""
+    started: float = field(default_factory=time.monotonic)
+    """Start of the search in seconds of the monotonic clock."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds until the budget ends, negative afterwards; infinite without one."""
+        return float("inf") if self.seconds is None else self.seconds - self.elapsed
+
+    @property
+    def known_left(self) -> float | None:
+        """Seconds until the budget ends, at least 0; None without one."""
+        return None if self.seconds is None else max(0.0, self.left)
+
+    @property
+    def is_over(self) -> bool:
+        """True once the budget is spent."""
+        return self.left < 0
+
+    def most_of_one(self) -> float:
+        """Return the seconds after which a process is assumed to hang; infinite without a limit."""
+        if self.seconds is None:
+            return float("inf")
+        return max(_LEAST_SECONDS, _SHARE_OF_ONE * self.seconds)
+
+
+_PATIENT = (Measure, Inspect, Observe, TakeFirstSteps)
+
+
+@dataclass
+class BudgetedRunner:
+    """A runner that caps every deadline of another one by the seconds left of the time budget.
+
+    A process that the budget cuts off is `Lost`, which says nothing about its configuration. It is
+    not run again with no more time. A timing, inspection or observation that takes longer than one
+    process may is `TimedOut`.
+    """
+
+    runner: Runner
+    clock: Clock
+    _longest_timing: float = 0.0
+    _cut_off: dict[str, float] = field(default_factory=dict)
+    """Deadlines that were too short, by task and configuration."""
+
+    def run(self, job: Job, folder: Path) -> TrialOutcome:
+        """Run `job` for no longer than the budget allows."""
+        is_timing = isinstance(job.task, Measure)
+        left = self.clock.left
+        if left <= 0 and not is_timing:
+            return Lost(OUT_OF_TIME)
+        start = time.monotonic()
+        seeds = len(job.task.seeds) if isinstance(job.task, Probe) else 1
+        own = min(job.deadline_seconds, seeds * self.clock.most_of_one())
+        grace = max(_GRACE_SECONDS, _GRACE * self._longest_timing) if is_timing else left
+        deadline = min(own, max(left, grace))
+        known = repr((job.task, sorted((job.config or {}).items())))
+        if deadline <= self._cut_off.get(known, 0.0):
+            return Lost(OUT_OF_TIME)
+        outcome = self.runner.run(replace(job, deadline_seconds=deadline), folder)
+        if isinstance(outcome, Measured):
+            self._longest_timing = max(self._longest_timing, time.monotonic() - start)
+        patience = own if isinstance(job.task, _PATIENT) else job.deadline_seconds
+        if isinstance(outcome, TimedOut) and deadline < patience:
+            self._cut_off[known] = deadline
+            return Lost(OUT_OF_TIME)
         return outcome

@@ -7,8 +7,7 @@ import shlex
 from autotune.configuration import answer_words
 from autotune.configuration.training_config import render
 from autotune.console.lines import how_to_use
-from autotune.console.progress import answer
-from autotune.console.tables import print_rows
+from autotune.console.progress import answer, print_rows
 from autotune.report.data import ReportData
 from autotune.searching.trials.drift import conditions
 from autotune.study.facts import FinishedTrial

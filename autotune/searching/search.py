@@ -22,14 +22,13 @@ from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import render
-from autotune.context.budget_clock import OUT_OF_TIME, BudgetedRunner, Clock
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import SearchContext, survey
 from autotune.context.workload import UnchangedRunner, WorkloadFiles
 from autotune.process.common.trial_folder import write_atomically
 from autotune.process.devices import crowded_line
 from autotune.process.runner import Runner
-from autotune.process.stop import Stop, StoppableRunner
+from autotune.process.stop import OUT_OF_TIME, BudgetedRunner, Clock, Stop, StoppableRunner
 from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import Confirmed, build_answer, not_proven
 from autotune.searching.run import events, time_budget

@@ -13,7 +13,6 @@ from typing import Literal, NoReturn
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.configuration.flag_types import folder_name
 from autotune.configuration.training_config import TrainingConfig
 from autotune.study import storage as storages
 from autotune.study.facts import (
@@ -27,7 +26,7 @@ from autotune.study.facts import (
     finished_trial,
 )
 from autotune.values.errors import AutotuneError, StorageError, UsageError
-from autotune.values.text import did_you_mean
+from autotune.values.text import did_you_mean, folder_name
 
 _STUDIES, _DATABASE = Path("studies"), "study.db"
 # The second is the name in the repository's examples.

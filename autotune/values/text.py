@@ -17,6 +17,8 @@ _STEP = 1024
 _MINUTE, _HOUR = 60, 3600
 # A file's name has at most 255 bytes, and others add to this.
 _LONGEST_NAME = 220
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SLUG_LENGTH = 40
 # Whole control sequences and control strings (such as a window's title); else single characters.
 _CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]P^_X][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
@@ -70,6 +72,14 @@ def as_file_name(settings: str) -> str:
     if name == plain:
         return name
     return f"{name}-{hashlib.sha256(settings.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def folder_name(study: str) -> str:
+    """Return a directory name that is safe on any file system; plain names stay as they are."""
+    if _PLAIN_NAME.fullmatch(study):
+        return study
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", study).strip("-")[:_SLUG_LENGTH] or "study"
+    return f"{slug}-{hashlib.sha256(study.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def clean(text: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration.job import Probe
-from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.process.stop import OUT_OF_TIME
 from autotune.searching.run.events import TrialEnded
 from autotune.values.outcome import Inspected, Lost
 from factories import cpu_machine

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.accuracy.accuracy_verdict import AccuracyProber
-from autotune.context.budget_clock import OUT_OF_TIME, Clock
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.context.workload import traits_of_model
+from autotune.process.stop import OUT_OF_TIME, Clock
 from autotune.sampling.acquisition import Posterior
 from autotune.searching.confirmation import confirm
 from autotune.searching.confirmation.confirm import Candidate

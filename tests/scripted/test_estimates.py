@@ -10,10 +10,10 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.comparison.rounds import PLAN as ROUND
-from autotune.context.budget_clock import Clock
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext
 from autotune.context.workload import traits_of_model
+from autotune.process.stop import Clock
 from autotune.searching.run.events import PhaseStarted, RoundEnded, TrialEnded, TrialStarted
 from autotune.searching.run.search_run import SearchRun
 from autotune.searching.run.time_budget import LIMITS_SECONDS, in_a_round

@@ -400,7 +400,7 @@ def test_a_check_is_not_put_off_where_seeds_take_long(tmp_path, monkeypatch):
     """A check of ten steps decides alone, so that no time is set aside for seeds."""
     now = [time.monotonic()]
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
+    monkeypatch.setattr("autotune.process.stop.time", clock)
     found = runner()
     measure, quality = found.measure, found.quality
 

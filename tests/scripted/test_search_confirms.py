@@ -73,7 +73,7 @@ def test_a_confirmation_ends_within_a_round_of_the_end_of_the_time(
 ):
     clock = SimpleNamespace(now=time.monotonic())
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr("autotune.context.budget_clock.time", clock)
+    monkeypatch.setattr("autotune.process.stop.time", clock)
 
     def measure(config, phase):
         if phase != "confirmation" or batch_of(config) == 8:

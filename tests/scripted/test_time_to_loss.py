@@ -10,9 +10,9 @@ import optuna
 import pytest
 
 from autotune.calling.flag import Flag
+from autotune.commands.common import objective
 from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import read_best
-from autotune.configuration.flag_types import objective
 from autotune.configuration.job import Probe
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig

@@ -57,9 +57,7 @@ class FailingLater(ScriptedRunner):
 def clock(monkeypatch):
     """The clock of the time budget, which shows `now`."""
     clock = SimpleNamespace(now=time.monotonic())
-    monkeypatch.setattr(
-        "autotune.context.budget_clock.time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
+    monkeypatch.setattr("autotune.process.stop.time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

@@ -18,7 +18,7 @@ from autotune.comparison import rounds
 from autotune.comparison.race import ROUND_COUNTS, Standing, race, settings_to_change
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import OUT_OF_TIME
+from autotune.process.stop import OUT_OF_TIME
 from autotune.sampling.acquisition import Acquisition, Observations, Posterior
 from autotune.sampling.encoding import Encoding
 from autotune.searching.confirmation.result import ColdCosts, Confirmed, confirmed_by, gain_of

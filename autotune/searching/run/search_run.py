@@ -11,10 +11,9 @@ from pathlib import Path
 from autotune.accuracy.accuracy_verdict import AccuracyProber
 from autotune.configuration.constraints import Objective
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.process.runner import Runner
-from autotune.process.stop import Stop
+from autotune.process.stop import Clock, Stop
 from autotune.searching.run.diagnosis import Diagnosis, narrowed
 from autotune.searching.run.events import TrialEnded
 from autotune.searching.run.time_budget import TimeBudget

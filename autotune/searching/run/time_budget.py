@@ -1,7 +1,7 @@
 """Time of a search: what each of its parts costs, and the plan for the seconds that are left.
 
 Each number has one function: it was measured, or else is estimated. The clock is in
-`autotune.context.budget_clock`, the seconds of accuracy seeds in `autotune.accuracy`.
+`autotune.process.stop`, the seconds of accuracy seeds in `autotune.accuracy`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from autotune.comparison.race import ROUND_COUNTS, rounds_to_win
 from autotune.comparison.rounds import PLAN as ROUND
 from autotune.comparison.rounds import has_own_host
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.context.budget_clock import Clock
 from autotune.context.search_context import SearchContext
 from autotune.knobs.base import Value
+from autotune.process.stop import Clock
 from autotune.study.facts import FinishedTrial, best_feasible
 from autotune.study.study import TuningStudy
 from autotune.values.measurement import Measurement

@@ -24,12 +24,11 @@ from autotune.configuration.constraints import Verdict, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig
-from autotune.context.budget_clock import OUT_OF_TIME, BudgetedRunner
 from autotune.context.inspection import check_device, inspect, inspection
 from autotune.knobs.base import Value
 from autotune.process.devices import Device, crowded_line
 from autotune.process.runner import Runner
-from autotune.process.stop import Stop, StoppableRunner
+from autotune.process.stop import OUT_OF_TIME, BudgetedRunner, Stop, StoppableRunner
 from autotune.searching.run.coverage import end_reason, is_worth_a_trial, widen_when_due
 from autotune.searching.run.events import Noted, TrialEnded, TrialStarted, Warned
 from autotune.searching.run.search_run import SearchRun, details_of

@@ -5,11 +5,12 @@ import re
 import click
 import pytest
 
+from autotune.commands.common import duration, memory, settings, tolerance
 from autotune.commands.compare import compare
 from autotune.commands.profile import profile
 from autotune.commands.search import search
 from autotune.configuration.constraints import Tolerance
-from autotune.configuration.flag_types import duration, folder_name, memory, settings, tolerance
+from autotune.values.text import folder_name
 from command_line import command
 from covering import covers
 

@@ -5,8 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from autotune.console import tables
-from autotune.console.tables import show_machine
+from autotune.commands import show
 from autotune.process.common import interpreter
 from factories import cuda_machine
 
@@ -22,9 +21,9 @@ from factories import cuda_machine
 def test_what_tells_of_the_gpu_is_named_with_how_to_get_it(
     has_nvml, pip, said, capsys, monkeypatch
 ):
-    monkeypatch.setattr(tables, "is_installed", lambda _: has_nvml)
+    monkeypatch.setattr(show, "is_installed", lambda _: has_nvml)
     monkeypatch.setattr(interpreter, "_version", lambda _: pip)
-    show_machine(cuda_machine())
+    show.show_machine(cuda_machine())
     printed = " ".join(capsys.readouterr().out.split())
     assert said in printed
     assert ("other GPU processes" in printed) is bool(said)

@@ -8,8 +8,7 @@ import torch
 from autotune.configuration.search_space import SearchSpace
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.lines import profile_lines
-from autotune.searching.findings import Finding, ProfiledTraining
-from autotune.searching.run.diagnosis import Diagnosis
+from autotune.searching.run.diagnosis import Diagnosis, Finding, ProfiledTraining
 from autotune.training.watching import padding_in
 from autotune.values.outcome import Diagnosed, Loading, Profiled, WorkloadFacts
 from factories import cuda_machine

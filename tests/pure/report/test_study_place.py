@@ -6,10 +6,10 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from autotune.configuration.flag_types import folder_name
 from autotune.report.dashboard import guarded, serve
 from autotune.study.archive import StudyPlace, find_study
 from autotune.values.errors import StorageError, UsageError
+from autotune.values.text import folder_name
 from databases import empty_database
 from needs import installed
 

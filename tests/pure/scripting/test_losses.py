@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import read_space
-from autotune.context.script_loss import loss_seconds
+from autotune.context.search_context import loss_seconds
 from autotune.process.common.imports import undo_all
 from autotune.scripting.losses import LossRecorder, StepLoss, falls, fault_of, mean_of_last
 from autotune.scripting.observed_training import Steps

@@ -7,7 +7,7 @@ import pytest
 from autotune.configuration.job import Job, Observe
 from autotune.configuration.script import Script
 from autotune.configuration.search_space import SearchSpace
-from autotune.searching.findings import ProfiledTraining
+from autotune.searching.run.diagnosis import ProfiledTraining
 from autotune.values.outcome import Observed
 from children import ended_as
 from factories import cpu_machine
