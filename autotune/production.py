@@ -23,8 +23,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration.answer_words import explained
-from autotune.configuration.best_config import BestConfig
+from autotune.configuration.best_config import BestConfig, explained
 from autotune.configuration.mismatch import missing_variables, report, world_size
 from autotune.knobs.base import Value
 from autotune.process.common.interpreter import APPLIES, check_torch

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.commands import common
-from autotune.configuration.best_config import read_best
-from autotune.configuration.mismatch import edited
+from autotune.configuration.best_config import edited, read_best
 from autotune.export import FORMATS
 from autotune.export import export as exported_as
 from autotune.values.errors import UsageError

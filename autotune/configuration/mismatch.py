@@ -15,10 +15,9 @@ from pathlib import Path
 
 from autotune.calling.arguments import arguments_digest, digest_of_each
 from autotune.calling.flag import Flag, flag_from
-from autotune.configuration.best_config import BestConfig
+from autotune.configuration.best_config import BestConfig, edited
 from autotune.configuration.script import own_flags
 from autotune.configuration.training_config import TrainingConfig, environ_of
-from autotune.knobs.base import spelled
 from autotune.process.common.child_ties import this_place
 from autotune.process.common.interpreter import torch_version
 from autotune.values.errors import MismatchError, MismatchWarning, UsageError
@@ -73,18 +72,6 @@ def mismatches(
         missing = [str(file) for file in _imports(best, path) if not file.is_file()]
         differing += [f"{', '.join(missing)}: imported in the search, not here"] if missing else []
     return [*edited(best), *differing]
-
-
-def edited(best: BestConfig) -> list[str]:
-    """Return the settings that were edited in the file after the search, one line each."""
-    found = [
-        f"{name}: {spelled(measured)} was measured, {spelled(now)} is in the file"
-        for name, (measured, now) in best.edits.items()
-    ]
-    factor, samples = best.lr_scaling.factor, best.as_measured().training_config.effective_batch
-    if factor != 1 and best.training_config.effective_batch != samples:
-        found.append(f"learning rate: the factor {factor:g} belongs to {samples} samples a step")
-    return found
 
 
 def gpu_mismatches(device: str, driver: str | None, here: tuple[str, ...] | None) -> list[str]:

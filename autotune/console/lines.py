@@ -18,7 +18,7 @@ from autotune.calling.arguments import is_secret
 from autotune.comparison.compare import ComparisonOptions, over_recorded
 from autotune.comparison.race import ROUND_COUNTS
 from autotune.comparison.rounds import PairedComparison
-from autotune.configuration import answer_words
+from autotune.configuration import best_config
 from autotune.configuration.job import MeasurePlan
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig, render
@@ -414,19 +414,19 @@ def answer_lines(event: events.Answered | events.NothingFeasible) -> list[str]:
         first = "Every trial was rejected, your own settings included; best.yaml was not written:"
         return [first, *reasons]
     best = event.best
-    searched = answer_words.searched_facts(best.evidence.searched, best.changed)
+    searched = best_config.searched_facts(best.evidence.searched, best.changed)
     return [
-        answer_words.headline(best),
-        *answer_words.fact_lines([*answer_words.facts(best), *searched, *_of_the_search(event)]),
+        best_config.headline(best),
+        *best_config.fact_lines([*best_config.facts(best), *searched, *_of_the_search(event)]),
     ]
 
 
-def _of_the_search(event: events.Answered) -> Iterator[answer_words.Fact]:
+def _of_the_search(event: events.Answered) -> Iterator[best_config.Fact]:
     """Yield facts that only the search knows, and how to train with the result."""
     best, own = event.best, event.best.evidence.baseline.config
     for why, names in by_reason(event.own_settings).items():
         yield "not varied", f"{render({name: own.get(name) for name in names})}: {why}"
-    if (text := answer_words.pays_back_text(best, event.seconds)) is not None:
+    if (text := best_config.pays_back_text(best, event.seconds)) is not None:
         yield "pays back", text
     if event.remark is not None:
         yield "note", event.remark

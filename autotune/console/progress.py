@@ -35,7 +35,7 @@ Write = Callable[[str], None]
 _EVERY_SECONDS = 10.0
 _MOST_NAMES = 5
 _WIDTH_OF_A_PIPE = 100_000
-# As wide as the names of facts, see `autotune.configuration.answer_words.fact_lines`.
+# As wide as the names of facts, see `autotune.configuration.best_config.fact_lines`.
 _INDENT_OF_FACTS = 14 * " "
 # Facts with a command, which is copied as one line.
 _UNFOLDED = ("  use it ", "  next ")

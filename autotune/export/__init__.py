@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autotune import __version__
-from autotune.configuration.best_config import BestConfig
-from autotune.configuration.mismatch import edited
+from autotune.configuration.best_config import BestConfig, edited
 from autotune.export import formats
 from autotune.export.formats import Exported
 from autotune.export.patch import to_patch

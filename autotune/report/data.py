@@ -19,11 +19,16 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from autotune.configuration.answer_words import Fact, facts, searched_facts
-from autotune.configuration.best_config import BestConfig, read_best
+from autotune.configuration.best_config import (
+    BestConfig,
+    Fact,
+    edited,
+    facts,
+    read_best,
+    searched_facts,
+)
 from autotune.configuration.constraints import CONSTRAINTS
 from autotune.configuration.evidence import Searched
-from autotune.configuration.mismatch import edited
 from autotune.configuration.training_config import TrainingConfig, with_own
 from autotune.knobs import KNOBS
 from autotune.knobs.base import spelled

@@ -17,7 +17,7 @@ from typing import Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from autotune import __version__
-from autotune.configuration.answer_words import gain_text
+from autotune.configuration.best_config import gain_text
 from autotune.configuration.training_config import render
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled

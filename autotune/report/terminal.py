@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from autotune.configuration import answer_words
+from autotune.configuration import best_config
 from autotune.configuration.training_config import render
 from autotune.console.lines import how_to_use
 from autotune.console.progress import answer, print_rows
@@ -27,7 +27,7 @@ _UNKNOWN = "-"
 def headline(data: ReportData) -> str:
     """Return the result in one sentence, or how far the search is."""
     if data.best is not None:
-        return answer_words.headline(data.best)
+        return best_config.headline(data.best)
     running = any(trial.state == "running" for trial in data.archive.open)
     state = "A trial is running, or was killed." if running else "The search can be continued."
     count, incumbent = len(data.trials), data.incumbent
@@ -70,7 +70,7 @@ def show_report(data: ReportData) -> None:
     lines = [f"study {archive.name} in {archive.storage}", *data.remarks, "", headline(data)]
     text, commands = next_step(data)
     then = ("next", f"{text} {', or '.join(commands)}".strip())
-    answer([*lines, *answer_words.fact_lines([*data.facts, then]), ""])
+    answer([*lines, *best_config.fact_lines([*data.facts, then]), ""])
     shown = _chosen_trials(data)
     if shown:
         answer(["In the search:"])  # the throughputs of trials are not those of the confirmation

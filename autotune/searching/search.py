@@ -16,8 +16,13 @@ from statistics import fmean, median
 from autotune.accuracy import accuracy_verdict
 from autotune.comparison.race import EARLY
 from autotune.comparison.rounds import Repeats
-from autotune.configuration.answer_words import headline, undecided_text
-from autotune.configuration.best_config import BestConfig, Speedup, write_best
+from autotune.configuration.best_config import (
+    BestConfig,
+    Speedup,
+    headline,
+    undecided_text,
+    write_best,
+)
 from autotune.configuration.constraints import UNNOTICED, AccuracyRule, judge
 from autotune.configuration.evidence import UNCHANGED
 from autotune.configuration.job import Measure, MeasurePlan

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.answer_words import facts
-from autotune.configuration.best_config import read_best
+from autotune.configuration.best_config import facts, read_best
 from autotune.configuration.evidence import Arithmetic
 from autotune.configuration.job import CountFlops, Measure, MeasurePlan
 from autotune.configuration.training_config import TrainingConfig

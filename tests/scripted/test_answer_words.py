@@ -9,8 +9,7 @@ import optuna
 import pytest
 import yaml
 
-from autotune.configuration.answer_words import headline
-from autotune.configuration.best_config import read_best
+from autotune.configuration.best_config import headline, read_best
 from autotune.configuration.evidence import Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.training_config import TrainingConfig

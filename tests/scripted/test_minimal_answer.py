@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from autotune.configuration.answer_words import explained
+from autotune.configuration.best_config import explained
 from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import Crashed
 from scripted_runner import ScriptedRunner, at, batch_of, events_of, unstored_in

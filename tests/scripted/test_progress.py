@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 import shown_search
-from autotune.configuration.answer_words import facts, searched_facts
+from autotune.configuration.best_config import facts, searched_facts
 from autotune.configuration.evidence import LearningRate, PredictedRun, Searched
 from autotune.configuration.script import ScriptOptions
 from autotune.configuration.search_space import narrow, read_space

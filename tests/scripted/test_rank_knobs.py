@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.configuration.answer_words import facts
-from autotune.configuration.best_config import read_best
+from autotune.configuration.best_config import facts, read_best
 from autotune.configuration.search_space import find_space, narrow, read_space
 from autotune.configuration.training_config import TrainingConfig
 from autotune.console.lines import bound_lines

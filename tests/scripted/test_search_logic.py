@@ -7,8 +7,7 @@ from random import Random
 import optuna
 import pytest
 
-from autotune.configuration.answer_words import facts, keep_reason
-from autotune.configuration.best_config import read_best
+from autotune.configuration.best_config import facts, keep_reason, read_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.searching.run.events import CandidateRefused
 from autotune.values import outcome as outcomes

@@ -9,8 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 import autotune
-from autotune.configuration.answer_words import facts
-from autotune.configuration.best_config import write_best
+from autotune.configuration.best_config import facts, write_best
 from autotune.configuration.training_config import TrainingConfig
 from autotune.knobs import KNOBS
 from autotune.process.common import interpreter

@@ -7,7 +7,7 @@ PACKAGE = Path(__file__).parents[3] / "autotune"
 # The script's own modules, and those whose texts a person reads.
 OF_SCRIPTS = (
     *("scripting/", "configuration/script.py", "context/script_", "commands/script_options.py"),
-    *("console/", "report/", "configuration/answer_words.py"),
+    *("console/", "report/"),
 )
 MOST = 11
 """Only ever lowered."""
