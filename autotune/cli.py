@@ -14,8 +14,7 @@ from typing import NoReturn, cast
 import click
 
 from autotune import __version__
-from autotune.console.interrupts import INTERRUPTED
-from autotune.values.errors import AutotuneError, UsageError
+from autotune.values.errors import INTERRUPTED, AutotuneError, UsageError
 from autotune.values.text import clean, json_text
 
 # Errors of a path that the user gave, reported without a traceback.

@@ -20,11 +20,11 @@ import click
 
 from autotune.commands import common, script_options
 from autotune.configuration.script import ScriptOptions
-from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.process.common.trial_folder import TEMPORARY
 from autotune.process.runner import SubprocessRunner
+from autotune.process.stop import unwind_on_sigterm
 from autotune.study.storage import storage_errors
 from autotune.values.errors import AutotuneError, UsageError
 from autotune.values.outcome import Measured

@@ -17,9 +17,9 @@ from autotune.comparison.rounds import PairedComparison
 from autotune.configuration.best_config import BestConfig, read_best
 from autotune.configuration.training_config import render
 from autotune.console import lines
-from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.context.options import Resources, WorkloadOptions
+from autotune.process.stop import unwind_on_sigterm
 from autotune.study import history
 from autotune.values.machine import Machine
 from autotune.values.outcome import Observed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from autotune.commands import common
-from autotune.console.interrupts import unwind_on_sigterm
+from autotune.process.stop import unwind_on_sigterm
 
 
 @click.command(

@@ -10,11 +10,11 @@ import click
 
 from autotune.commands import common, execute
 from autotune.commands import script_options as scripts
-from autotune.console.interrupts import unwind_on_sigterm
 from autotune.console.lines import profile_lines, search_words, written_lines
 from autotune.console.progress import answer, kept_files, signs_of_life
 from autotune.context.options import SearchOptions
 from autotune.context.search_context import SearchContext, survey
+from autotune.process.stop import unwind_on_sigterm
 from autotune.searching.run.diagnosis import (
     ProfiledTraining,
     diagnosis_of,

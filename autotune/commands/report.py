@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from autotune.commands.common import flag, option, write_new
-from autotune.report.data import csv_text, json_text, read_report
+from autotune.report.data import csv_text, json_text, read_report, show_report
 from autotune.report.html import page
-from autotune.report.terminal import show_report
 from autotune.study.archive import find_study
 from autotune.values.errors import UsageError
 from autotune.values.text import clean

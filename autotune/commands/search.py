@@ -17,13 +17,12 @@ from autotune.commands.common import flag, option
 from autotune.configuration.best_config import read_best
 from autotune.configuration.search_space import find_space, read_space
 from autotune.configuration.training_config import LR_RULES
-from autotune.console.interrupts import interrupts, unwind_on_sigterm
 from autotune.console.lines import answer_lines, estimate, observing_line, plan_lines, result
 from autotune.console.progress import Mode, answer, display, kept_files, signs_of_life, to_stderr
 from autotune.context.options import SearchOptions, time_budget_of
 from autotune.context.search_context import survey
 from autotune.process.devices import Device, devices_of
-from autotune.process.stop import BudgetedRunner, Clock, Stop
+from autotune.process.stop import BudgetedRunner, Clock, Stop, interrupts, unwind_on_sigterm
 from autotune.sampling.samplers import AUTO, SAMPLERS
 from autotune.searching.run.events import Answered, NothingFeasible
 from autotune.searching.search import path_so_far

@@ -9,11 +9,10 @@ import click
 from autotune.commands import common
 from autotune.commands import script_options as scripts
 from autotune.commands.execute import one_runner
-from autotune.console.interrupts import interrupts
 from autotune.console.progress import display, kept_files
 from autotune.context.options import WorkloadOptions
 from autotune.process.devices import Device, DeviceRunner, devices_of
-from autotune.process.stop import Stop
+from autotune.process.stop import Stop, interrupts
 from autotune.searching.trials.workers import WorkerOptions, join
 from autotune.values.errors import UsageError
 

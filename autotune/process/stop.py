@@ -1,22 +1,30 @@
 """Stop a search at a person's request, or when its time budget ends.
 
+In a search, the first Ctrl-C lets the running trial finish, the second ends it. The third ends this
+process at once, and its children with it. SIGTERM and SIGHUP act like the second Ctrl-C. Ignored
+signals stay ignored, as under `nohup`. A shorter command ends at once.
+
 A cluster's scheduler sends its signal to all processes of a job. The process of a trial is ended by
 that, perhaps sooner than this one hears of it. Such a trial has not failed; it was interrupted.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 from autotune.configuration.job import Inspect, Job, Measure, Observe, Probe, TakeFirstSteps
 from autotune.process.runner import Runner
-from autotune.values.errors import NotSearchedEnoughError
+from autotune.values.errors import INTERRUPTED, TERMINATED, NotSearchedEnoughError
 from autotune.values.outcome import Answer, Lost, Measured, TimedOut, TrialOutcome, describe
 
 # Words in a failure for signals that ask a process to end.
@@ -28,6 +36,9 @@ OUT_OF_TIME = "the time budget ended while it ran"
 _SHARE_OF_ONE, _LEAST_SECONDS = 1 / 4, 15.0
 # A timing that began in time may go on for these seconds, or this multiple of the longest so far.
 _GRACE_SECONDS, _GRACE = 10.0, 2.0
+_FINISHING = "\nFinishing the running trial, then stopping. Press Ctrl-C again to stop now.\n"
+_ENDING = "\nStopping the running trial. Press Ctrl-C again to exit at once.\n"
+_AT_ONCE = 3
 
 
 class Stop:
@@ -186,3 +197,52 @@ class BudgetedRunner:
             self._cut_off[known] = deadline
             return Lost(OUT_OF_TIME)
         return outcome
+
+
+@contextmanager
+def interrupts(stop: Stop) -> Iterator[None]:
+    """Turn signals into requests to `stop`, or end the block, while it runs."""
+    count = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count >= _AT_ONCE:
+            os._exit(INTERRUPTED)
+        if count == 1:
+            _say(_FINISHING)
+            stop.request()
+            return
+        _say(_ENDING)
+        stop.request_at_once()
+        raise KeyboardInterrupt
+
+    def terminate(*_: object) -> NoReturn:
+        stop.request_at_once()
+        _terminate()
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def unwind_on_sigterm() -> None:
+    """Make SIGTERM raise SystemExit, so that the running child is killed on the way out."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(*_: object) -> NoReturn:
+    sys.exit(TERMINATED)
+
+
+def _say(text: str) -> None:
+    """Write past `sys.stderr`, which the signal may have interrupted within a line."""
+    with suppress(OSError):
+        os.write(2, text.encode())

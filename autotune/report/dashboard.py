@@ -24,8 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.console.progress import to_stderr
-from autotune.report.data import read_report
-from autotune.report.terminal import headline, next_step
+from autotune.report.data import headline, next_step, read_report
 from autotune.study.archive import StudyPlace
 from autotune.study.storage import disconnect, existing, storage_errors
 from autotune.values.errors import AutotuneError, StorageError, UsageError

@@ -21,8 +21,7 @@ from autotune.configuration.best_config import gain_text
 from autotune.configuration.training_config import render
 from autotune.knobs import knob_named
 from autotune.knobs.base import spelled
-from autotune.report.data import ReportData
-from autotune.report.terminal import headline, next_step, row_of
+from autotune.report.data import ReportData, headline, next_step, row_of
 from autotune.searching.run.diagnosis import limits_of
 from autotune.searching.trials.drift import conditions
 from autotune.study.facts import FinishedTrial

@@ -6,6 +6,9 @@ but a value, see `autotune.values.outcome`.
 
 from __future__ import annotations
 
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes of a command that SIGINT or SIGTERM ended, as shells have them."""
+
 
 class AutotuneError(Exception):
     """Base of the errors that are shown as a message, never as a traceback."""

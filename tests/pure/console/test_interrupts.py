@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from autotune.console.interrupts import TERMINATED, interrupts
-from autotune.process.stop import Stop
+from autotune.process.stop import Stop, interrupts
+from autotune.values.errors import TERMINATED
 from covering import covers
 
 

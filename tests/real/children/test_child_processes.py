@@ -13,13 +13,12 @@ import pytest
 
 from autotune.commands.execute import one_runner
 from autotune.configuration.job import Measure, MeasurePlan, job_from_json, job_to_json
-from autotune.console.interrupts import interrupts
 from autotune.context.inspection import inspection
 from autotune.process.children import HURRIED, RunningChild
 from autotune.process.common.child_ties import this_host
 from autotune.process.devices import Device
 from autotune.process.runner import SubprocessRunner
-from autotune.process.stop import Stop
+from autotune.process.stop import Stop, interrupts
 from autotune.values import outcome as outcomes
 from children import (
     WORKLOADS,

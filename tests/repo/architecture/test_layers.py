@@ -111,7 +111,7 @@ CHECK = "import sys; loaded = {unloaded} & set(sys.modules); assert not loaded, 
         [
             ("import autotune", "torch optuna pydantic yaml numpy"),
             ("import autotune.cli", "torch optuna pydantic"),
-            ("import autotune.report.terminal", "torch jinja2"),
+            ("import autotune.report.data", "torch jinja2"),
             ("import autotune.searching.search", "torch"),
             # A child first takes its lifeline and its cores, which torch reads once.
             ("import autotune.process.child.warm_host, autotune.process.child.launcher", "torch"),
