@@ -22,7 +22,6 @@ from autotune.configuration.constraints import UNNOTICED, Objective
 from autotune.configuration.job import Job, TakeFirstSteps, Task
 from autotune.configuration.mismatch import sha256_of
 from autotune.configuration.script import Judge, ScriptOptions, is_harmless
-from autotune.configuration.search_space import SearchSpace, SpaceFile
 from autotune.configuration.training_config import BATCH_KNOBS, TrainingConfig, lr_factor, render
 from autotune.context import ranks
 from autotune.context.inspection import look
@@ -37,7 +36,6 @@ from autotune.study.facts import FORMAT
 from autotune.values import outcome as outcomes
 from autotune.values.errors import UsageError
 from autotune.values.machine import Machine
-from autotune.values.outcome import WorkloadFacts
 
 # A script's loss is watched for so many seconds at least.
 _FEWEST_SECONDS = 3.0
@@ -83,7 +81,7 @@ class SearchContext:
         return self.options.resources.processes
 
     @property
-    def facts(self) -> WorkloadFacts:
+    def facts(self) -> outcomes.WorkloadFacts:
         """Facts on the workload."""
         return self.traits.facts
 
@@ -254,7 +252,9 @@ def _wanted(options: SearchOptions, file: search_space.SpaceFile) -> Wanted:
     )
 
 
-def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -> float:
+def loss_seconds(
+    script: ScriptOptions, file: search_space.SpaceFile, budget: float | None
+) -> float:
     """Return the seconds in which the loss of an observed script should fall; 0 to ignore it."""
     own = file.own.effects
     changes_training = any(
@@ -271,7 +271,7 @@ def loss_seconds(script: ScriptOptions, file: SpaceFile, budget: float | None) -
 def _judging_batches(
     traits: Traits,
     options: SearchOptions,
-    file: SpaceFile,
+    file: search_space.SpaceFile,
     baseline: TrainingConfig,
     runner: Runner,
     folder: Path,
@@ -359,7 +359,7 @@ def _check_followed(judge: Judge) -> None:
         )
 
 
-def _needed(judge: Judge, space: SearchSpace) -> Judge:
+def _needed(judge: Judge, space: search_space.SearchSpace) -> Judge:
     """Return the judge, without the training loss if nothing is varied that it could judge."""
     is_needed = judge.loss is None or any(
         space.effect(name) != "exact" and not is_harmless(knob_named(name))

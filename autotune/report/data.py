@@ -42,7 +42,6 @@ from autotune.study.facts import (
     Identity,
     best_feasible,
 )
-from autotune.study.history import ConfirmedRate
 from autotune.values.measurement import Measurement
 from autotune.values.statistics import Interval
 from autotune.values.text import SCHEMA_VERSION, readable, size, span
@@ -104,7 +103,7 @@ class ReportData:
     """Remarks for the reader on the sources of the report."""
     path: Path | None = None
     """The best.yaml of the study; None if none was found."""
-    rates: tuple[ConfirmedRate, ...] = ()
+    rates: tuple[history.ConfirmedRate, ...] = ()
     """Rates of the study's results that searches and comparisons confirmed, the oldest first."""
 
     @cached_property

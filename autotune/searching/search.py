@@ -36,14 +36,7 @@ from autotune.process.runner import Runner
 from autotune.process.stop import OUT_OF_TIME, BudgetedRunner, Clock, Stop, StoppableRunner
 from autotune.searching.confirmation.confirm import ConfirmationRun
 from autotune.searching.confirmation.result import Confirmed, build_answer, not_proven
-from autotune.searching.run import events, time_budget
-from autotune.searching.run.coverage import (
-    FOR_LACK_OF_TIME,
-    SPARE,
-    check_enough,
-    end_reason,
-    suggested,
-)
+from autotune.searching.run import coverage, events, time_budget
 from autotune.searching.run.diagnosis import noted_diagnosis, time_stages
 from autotune.searching.run.search_run import SearchRun, details_of
 from autotune.searching.trials.drift import SLOWED, baselines_apart, slowed_at_first
@@ -146,7 +139,7 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     search = yield from _narrowed(search)
     known = known_answer(search)
     if known is not None:
-        yield events.TrialsEnded(end_reason(search) or "")
+        yield events.TrialsEnded(coverage.end_reason(search) or "")
         yield emit(search, known)
         return
     begun = yield from _measured_baseline(search)
@@ -158,10 +151,10 @@ def _search(search: SearchRun, extra_devices: ExtraDevices) -> Generator[events.
     admit(search)
     reason, won = yield from _tried(search, extra_devices, confirmation)
     thorough = replace(search, may_settle=False)
-    if won is None and confirmation.refuted and end_reason(thorough) is None:
+    if won is None and confirmation.refuted and coverage.end_reason(thorough) is None:
         # The trials that were expected to gain little were compared with one that seemed fast.
         reason, won = yield from _tried(thorough, extra_devices, confirmation)
-    yield conclude(search, confirmation, won, cut_short=reason in FOR_LACK_OF_TIME)
+    yield conclude(search, confirmation, won, cut_short=reason in coverage.FOR_LACK_OF_TIME)
 
 
 def _tried(
@@ -171,7 +164,7 @@ def _tried(
     eta = search.time_budget.eta_seconds()
     yield events.PhaseStarted("search", f"{search.context.trials} trials in total", eta)
     yield from run_together(search, extra_devices)
-    reason = end_reason(search) or ""
+    reason = coverage.end_reason(search) or ""
     yield events.TrialsEnded(reason)
     eta = search.time_budget.conclusion_seconds()
     yield events.PhaseStarted("confirmation", f"fresh processes, {EARLY} rounds or more", eta)
@@ -291,7 +284,7 @@ def conclude(
     if won is None:
         undecided = [one.trial for one in confirmation.undecided]
         left_open = _left_open(search, undecided)
-        check_enough(search, undecided, left_open, cut_short=cut_short)
+        coverage.check_enough(search, undecided, left_open, cut_short=cut_short)
         _check_calm(search)
         tests = confirmation.tests
         timed = tuple(run for test in tests for run in test.baseline)
@@ -360,7 +353,7 @@ def known_answer(search: SearchRun) -> BestConfig | None:
     answer = search.study.notes.answer
     if answer is None or answer.trials != len(search.study.finished()):
         return None
-    return None if end_reason(search) is None else answer.best
+    return None if coverage.end_reason(search) is None else answer.best
 
 
 def emit(search: SearchRun, best: BestConfig) -> events.Answered:
@@ -585,7 +578,7 @@ def check_plan(search: SearchRun, runs: Sequence[Measurement]) -> None:
     if least <= search.clock.left or is_first_of_two:
         return
     enough = time_budget.enough_seconds(search.context, run, wanted)
-    seconds = suggested(SPARE * (search.clock.elapsed + enough))
+    seconds = coverage.suggested(coverage.SPARE * (search.clock.elapsed + enough))
     each = span(time_budget.process_seconds(run))
     raise NotSearchedEnoughError(
         f"not searched enough: a process of your settings takes {each}. The others, "
@@ -606,7 +599,7 @@ def cut_by_budget(search: SearchRun, outcome: object) -> bool:
 
 def ran_out(search: SearchRun, what: str) -> NotSearchedEnoughError:
     """Return the error for a budget that ended during `what`, before any trial."""
-    seconds = suggested(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
+    seconds = coverage.suggested(2 * search.clock.elapsed + 4 * search.clock.most_of_one())
     return NotSearchedEnoughError(
         f"not searched enough: the time budget ended during {what}. "
         f"Use --time-budget {flag_of_seconds(seconds)} or more. best.yaml was not written.",
