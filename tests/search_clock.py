@@ -14,7 +14,12 @@ from autotune.configuration.training_config import TrainingConfig
 from autotune.values.outcome import TimedOut, TrialOutcome
 from scripted_runner import ScriptedRunner
 
-_FOLDERS = ("autotune.accuracy.", "autotune.context.", "autotune.searching.")
+_FOLDERS = (
+    "autotune.accuracy.",
+    "autotune.context.",
+    "autotune.process.stop",
+    "autotune.searching.",
+)
 
 
 @dataclass(frozen=True)
