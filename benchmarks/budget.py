@@ -99,8 +99,9 @@ def one_search(
         return runner.seconds, "keep" if last.best.keeps_baseline else "faster", share
 
 
-_SEARCH = tuple(
-    f"autotune.{folder}." for folder in ("accuracy", "comparison", "context", "searching", "study")
+_SEARCH = (
+    *("autotune.accuracy.", "autotune.comparison.", "autotune.context.", "autotune.process.stop"),
+    *("autotune.searching.", "autotune.study."),
 )
 
 
