@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[3] / "autotune"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES, MOST_MODULES = 35_447, 149
+MOST_LINES, MOST_MODULES = 35_475, 149
 MOST_PARAMETERS = 6
 # Reports on a script's own stderr; others write through rich or click.
 PRINTS = {"scripting/run.py"}
