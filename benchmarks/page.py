@@ -72,8 +72,9 @@ _INTRODUCTION = """\
 `python -m benchmarks.page` writes this page from `benchmarks/results/`. Each table has the
 command that made it. An interval (low, high) is a 95 % interval,
 unless its table says otherwise. An empty cell has no value. README and docs/results.md show the
-results of "A zoo of scripts", "A script and a model.py of the same training", "Your own training
-loop with the result", "Each setting changed by itself" and "Searches on one H200".
+results of "A zoo of scripts", "A script and a model.py of the same training", "The same search
+again", "Your own training loop with the result", "Each setting changed by itself" and "Searches on
+one H200".
 """
 
 
