@@ -24,7 +24,7 @@ comma := ,
 OLDEST_TORCH ?= 2.11.0
 MODEL ?= studies/digits_cnn/model.py
 
-.PHONY: demo test test-real test-promises test-long long-all long-property long-kills long-goldens test-oldest check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
+.PHONY: demo test test-real test-promises test-long long-rule long-all long-property long-kills long-goldens test-oldest check lock format docs site docs-pictures bench-startup bench-overhead bench-run bench-same bench-reproduction bench-install bench-report bench-studies bench-search bench-scaling zoo clean
 .DELETE_ON_ERROR:
 
 $(CONSTRAINTS):
@@ -68,11 +68,15 @@ test-promises: $(TEST)
 # All that those leave out. Then a hundred times as many generated inputs, a search that is killed at 200 random moments
 # instead of 10, and five seeds of each golden.
 test-long: $(ALL)
-	$(MAKE) --no-print-directory --keep-going long-all long-property long-kills long-goldens
+	$(MAKE) --no-print-directory --keep-going long-rule long-all long-property long-kills long-goldens
 	$(BIN)/python tests/covering.py check-long build/long*.xml
 
 long-all:
-	$(BIN)/python tests/run_tests.py long -m long
+	$(BIN)/python tests/run_tests.py long -m long --ignore=tests/real/long/test_shipped_rule.py
+
+# Alone, since it times whole searches; once, since a second run would halve what it can show.
+long-rule:
+	$(BIN)/python -m pytest -m long --junitxml=build/long-rule.xml tests/real/long/test_shipped_rule.py
 
 long-property:
 	$(BIN)/python tests/run_tests.py long-property --hypothesis-profile=long tests/pure/property tests/pure/values/test_strict_yaml.py

@@ -18,7 +18,11 @@ _STORED = Path(__file__).with_suffix(".json")
 _LEAST_STORED = 3.0
 _SLOWEST = 40
 # These hold a lock against each other, so that one process would wait for another's test.
-_ONE_AT_A_TIME = ("test_device_processes.py", "test_worker_processes.py")
+_ONE_AT_A_TIME = (
+    "test_device_processes.py",
+    "test_script_devices.py",
+    "test_worker_processes.py",
+)
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -29,8 +29,8 @@ from covering import covers
 from factories import written
 from tiers import late
 
-DEADLINE, OF_LAUNCHER, PATIENCE = 8.0, 16.0, 300.0
-"""Seconds until a trial is ended: one of a model.py that hangs, one of a script, any other."""
+DEADLINE, PATIENCE = 16.0, 300.0
+"""Seconds until a trial is ended: one that hangs once its ranks have imported torch, any other."""
 FAULTS = {"killed": 16, "hangs": 17, "raises": 18, "stopped": 19, "stubborn": 20, "diverges": 21}
 """Batch size with which rank 1 of the workload goes wrong so; a script is told by an argument."""
 # Each stand-in starts two ranks in torch's words; like srun, it leaves the others if one fails.
@@ -59,7 +59,7 @@ def job_of(way, fault, folder, launcher=LEAVES_OTHERS):
         port = free.getsockname()[1]
     path = written(folder, launcher.replace("{port}", str(port)), "launcher")
     path.chmod(0o755)
-    return replace(job, host=None, launch=(str(path),), deadline_seconds=OF_LAUNCHER)
+    return replace(job, host=None, launch=(str(path),), deadline_seconds=DEADLINE)
 
 
 def run(job, folder):
@@ -110,9 +110,8 @@ def test_a_rank_that_raises_is_named_with_its_line_and_its_log(tmp_path):
 @covers("T24", "T28")
 @pytest.mark.parametrize(("way", "fault"), [(MODEL, "stubborn"), late(OWN, "hangs")])
 def test_a_rank_that_hangs_ends_the_trial_at_its_deadline(way, fault, tmp_path):
-    seconds = DEADLINE if way == MODEL else OF_LAUNCHER
-    outcome = ended_as(TimedOut, outcome_of(way, fault, tmp_path, seconds))
-    assert outcome.limit_seconds == seconds
+    outcome = ended_as(TimedOut, outcome_of(way, fault, tmp_path, DEADLINE))
+    assert outcome.limit_seconds == DEADLINE
     if way == MODEL:
         assert outcome.phase == "measure"
         assert "in go_wrong" in log_of(tmp_path, "stderr.rank1.log"), "the stack says where"
@@ -175,7 +174,7 @@ def test_a_port_in_use_is_named(taken, tmp_path):
 
 def test_a_script_with_an_address_that_is_taken_says_so_or_where_it_waits(taken, tmp_path):
     arguments = ("faulty_rank.py", "port in use", taken)
-    outcome = script_outcome(tmp_path, *arguments, seconds=OF_LAUNCHER)
+    outcome = script_outcome(tmp_path, *arguments, seconds=DEADLINE)
     if isinstance(outcome, UserError):
         assert "EADDRINUSE" in outcome.detail
     else:  # with torch 2.11 all ranks connect to the port, where nobody answers
