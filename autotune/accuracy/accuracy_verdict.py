@@ -401,7 +401,7 @@ class AccuracyProber:
         if self.misses(self.training_of(config)):
             margin = max(_LEAST_MARGIN, rule.margin(qualities))
             loss, within = self.loss_to_reach, f"{self.most_samples} {self.context.unit}"
-            why = f"accuracy: training loss {loss:.4g} not reached in {within}"
+            why = f"training loss {loss:.4g} not reached in {within}"
             return AccuracyVerdict("reject", margin, qualities, why)
         decision, margin = rule.decision(qualities), rule.margin(qualities)
         reason = "" if decision == "accept" else rule.objection(qualities)

@@ -201,7 +201,7 @@ class NumericsChecker:
                 lower = any(tested[name] != reference[name] for name in PRECISION)
                 return self._fault_of(found, lower)
             case NonFinite(detail):
-                return NumericsFault(f"accuracy: {detail}", margin=1.0)
+                return NumericsFault(f"{detail}", margin=1.0)
             case _:
                 return found
 
@@ -274,7 +274,7 @@ def numerics_fault(
     }
     for criterion, error, limit in errors(gated, lower_precision):
         if error > limit:
-            reason = f"accuracy: {what[criterion]} by {100 * error:.3g} %"
+            reason = f"{what[criterion]} by {100 * error:.3g} %"
             return NumericsFault(reason, min(1.0, error))
     return None
 
@@ -307,11 +307,11 @@ _ROUNDING = {True: 2.0**-7, False: 2.0**-10}
 """Epsilon of the shortest number format: of bfloat16, and else of TF32 and float16."""
 _UNTOUCHED = "untouched"
 _UNJUDGED = (
-    "accuracy: the gradients differ from the unchanged script's by {off:.3g} %, and without "
+    "the gradients differ from the unchanged script's by {off:.3g} %, and without "
     "--metric-regex nothing shows whether it trains as well"
 )
 _UNTOLD = (
-    "accuracy: the gradients of the first steps cannot be compared, and without --metric-regex "
+    "the gradients of the first steps cannot be compared, and without --metric-regex "
     "nothing else shows whether it trains as well"
 )
 _WORDS = {

@@ -41,8 +41,8 @@ MAP = common.option(
 NO_MAP = common.flag("--no-map", "Leave the script's flags alone, except those that --map names.")
 PRESET = common.option(
     "--preset",
-    "Map the usual batch-size flags of such scripts: hf, lightning or timm. --map overrides it. "
-    "hf also tries gradient checkpointing, attention and Liger kernels.",
+    "Map the usual batch-size flags of one kind of script: hf, lightning or timm. --map "
+    "overrides it. hf also tries gradient checkpointing, attention and Liger kernels.",
     metavar="NAME",
 )
 WORKDIR = common.option(

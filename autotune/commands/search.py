@@ -34,7 +34,8 @@ _NOTHING_FEASIBLE = 3
 
 
 FRONT = (
-    *("time_budget", "dry_run", "space", "as_module", "maps", "metric_regex", "metric_mode"),
+    *("time_budget", "dry_run", "space", "without", "as_module"),
+    *("maps", "metric_regex", "metric_mode"),
     *("exact_only", "workdir", "temp_workdir", "device", "out"),
 )
 """Names of the options that most people need, which `-h` shows."""
@@ -44,7 +45,8 @@ SECTIONS: scripts.Sections = {
         common.SPACE,
         option(
             "--without",
-            "Keep your value of this setting, such as compile_mode. Repeatable.",
+            "Leave this setting, such as compile_mode, out of the search: your value stays. "
+            "Repeatable.",
             multiple=True,
             metavar="SETTING",
         ),
@@ -88,8 +90,8 @@ SECTIONS: scripts.Sections = {
     "Quality and memory": [
         option(
             "--accuracy-tolerance",
-            "Allow this loss of quality: a share of yours (if the metric of a model.py is a loss, "
-            "a share of what your training gained), or a difference, such as 0.01.",
+            "Allow this much worse quality: a share of yours (if the metric of a model.py is a "
+            "loss, a share of what your training gained), or a difference, such as 0.01.",
             common.tolerance,
             "1%",
         ),
@@ -109,7 +111,8 @@ SECTIONS: scripts.Sections = {
         option(
             "--lr-scaling",
             "Scale the learning rate with the batch size: linear for SGD (at most 8x), sqrt for "
-            "Adam. A script takes it through its flag, which is found, or named by --map lr=--lr.",
+            "Adam. For a script, autotune sets the learning rate's flag: it finds it, or --map "
+            "lr=--lr names it.",
             click.Choice(LR_RULES),
             "none",
         ),
@@ -296,4 +299,4 @@ def show_plan(options: SearchOptions, devices: Sequence[Device] = ()) -> None:
         to_stderr(line)
     if options.workload.script is None:
         to_stderr(estimate(context))
-    to_stderr("the search itself also leaves out settings that cannot matter")
+    to_stderr("the search itself will also leave out settings that cannot matter")

@@ -41,8 +41,7 @@ def spaces(as_json: bool) -> None:
     """List the shipped search spaces."""
     _show("spaces", _space_rows(), as_json)
     if not as_json:
-        place = shipped_spaces()["default"].parent
-        click.echo(f"\nTo leave a setting out, delete it from your own copy of a file in {place}.")
+        click.echo("\nTo leave a setting out of a search, add --without SETTING.")
 
 
 @click.command(params=[common.DEVICE, common.JSON])
@@ -141,7 +140,7 @@ def _domain(
     """Return the values to be had here, of those `offered` if any, and why others are not."""
     irrelevant = knob.irrelevance(facts) if facts else None
     if irrelevant:
-        return f"frozen: {irrelevant}"
+        return f"not varied: {irrelevant}"
     options = offered or (knob.values.options if isinstance(knob.values, OneOf) else ())
     refused = {v: why for v in options if (why := knob.obstacle(v, machine))}
     possible = [value for value in offered if value not in refused]
@@ -150,7 +149,7 @@ def _domain(
     if knob.needs:
         text += f"  (with {knob.needs})"
     if len(allowed) <= 1 and refused:
-        text = "frozen"
+        text = "not varied"
         if len(set(refused.values())) == 1:
             return f"{text}: {next(iter(refused.values()))}"
     return "\n".join([text, *(f"not {spelled(v)}: {reason}" for v, reason in refused.items())])

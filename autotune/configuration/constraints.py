@@ -322,9 +322,9 @@ class AccuracyRule:
         if is_below_floor or self.decision(qualities) == "reject":
             end = "minimum" if self.higher_is_better else "maximum"
             count = f"{seeds} seed{'s' if seeds > 1 else ''}"
-            return f"accuracy: {self.metric} is {mean:.6g}, {end} {limit:.6g} ({count})"
+            return f"{self.metric} is {mean:.6g}, {end} {limit:.6g} ({count})"
         why = inconclusive(self.metric, (mean, self.bound(qualities)), limit, seeds)
-        return f"accuracy inconclusive: {why}"
+        return f"inconclusive: {why}"
 
     def _bounds(self, qualities: Sequence[float]) -> statistics.Interval:
         """Return the bounds of the mean loss."""

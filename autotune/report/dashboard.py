@@ -138,7 +138,7 @@ def guarded(app: WSGIApplication, first: str) -> WSGIApplication:
         host = environ.get("HTTP_HOST", "")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not _is_local(host):
             start("403 Forbidden", [("Content-Type", "application/json")])
-            return [b'{"reason": "autotune dashboard answers reading from local names only."}']
+            return [b'{"reason": "autotune dashboard only answers reads from this machine."}']
         if environ.get("PATH_INFO") in ("", "/"):
             start("302 Found", [("Location", first), ("Content-Length", "0")])
             return []

@@ -320,7 +320,7 @@ def _from_answer(place: StudyPlace) -> ReportData:
     edits = (
         f"Edited since the search, and not measured: {one}." for one in best_config.edited(best)
     )
-    remarks = (f"Read only {place.answer}, which has no trials.", *edits)
+    remarks = (f"This report has only {place.answer}, which has no trials.", *edits)
     rates = history.read(place.answer.parent)
     return ReportData(archive, best.as_measured(), remarks, place.answer, rates)
 

@@ -103,7 +103,7 @@ def test_a_trial_that_is_refused_says_its_quality_the_limit_and_the_seeds(tmp_pa
     events = searched(tmp_path, {128: (0.5,) * 6})
     reasons = [one.trial.verdict.reason for one in events if isinstance(one, TrialEnded)]
     (refused,) = [reason for reason in reasons if reason]
-    assert re.fullmatch(r"accuracy: evaluate is 0\.3, minimum 0\.7\d* \(1 seed\)", refused)
+    assert re.fullmatch(r"evaluate is 0\.3, minimum 0\.7\d* \(1 seed\)", refused)
 
 
 LOSS = replace(FACTS, has_evaluate=False)
@@ -136,9 +136,10 @@ def test_of_a_loss_a_percent_of_what_training_gained_is_allowed(tmp_path):
 
 def test_a_probe_in_which_training_gained_nothing_is_said_to_allow_nothing(tmp_path):
     events = events_of(unstored_in(tmp_path), loss_of(dict.fromkeys((16, 32, 64), 0.03), 0.08))
-    assert accuracy_of(events).tolerance == 0
-    (told,) = [line for line in lines_of(events) if "allowed" in line]
-    assert "a short training gained nothing" in told
+    accuracy = accuracy_of(events)
+    assert accuracy.tolerance == 0
+    assert "a short training gained nothing" in accuracy.allowed_text
+    (told,) = [line for line in lines_of(events) if line.startswith("warning: a short training")]
     assert "--accuracy-samples" in told
 
 

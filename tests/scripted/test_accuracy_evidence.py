@@ -92,7 +92,7 @@ def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path
     turned = agreeing(gradient_error=0.31, batch_spread=0.1)
     runner, events = searched(tmp_path, AMP, gate=lambda config: turned)
     (trial,) = trials_of(events)[1:]
-    assert trial.verdict.reason == "accuracy: gradients differ from float64 by 31 %"
+    assert trial.verdict.reason == "gradients differ from float64 by 31 %"
     assert trial.verdict.margins["accuracy"] == pytest.approx(0.31)
     assert trial.verdict.value, "the speed is kept"
     assert asked_after_the_baseline(runner) == ["gate"]
@@ -102,7 +102,7 @@ def test_a_failed_gate_is_infeasible_with_the_reason_and_costs_no_probe(tmp_path
 def test_gradients_that_are_not_finite_are_infeasible(tmp_path):
     _, events = searched(tmp_path, AMP, gate=lambda config: NonFinite("a gradient is not finite"))
     (trial,) = trials_of(events)[1:]
-    assert trial.verdict.reason == "accuracy: a gradient is not finite"
+    assert trial.verdict.reason == "a gradient is not finite"
     assert trial.verdict.margins["accuracy"] == 1
 
 

@@ -89,7 +89,7 @@ def test_a_candidate_that_known_seeds_speak_against_is_refused_before_any_round(
     events = list(run.run())
     large, other = run.candidates
     assert (large.trial.number, large.state) == (3, "refused")
-    assert large.reason.startswith("accuracy: evaluate is 0.5, minimum 0.89"), large.reason
+    assert large.reason.startswith("evaluate is 0.5, minimum 0.89"), large.reason
     assert other.was_tested
     assert not large.was_tested
     assert set(worse.runner.batches("confirmation")) == {16}

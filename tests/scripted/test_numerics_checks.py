@@ -36,30 +36,30 @@ def test_rounding_passes(found):
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (agreeing(gradient_error=0.31), "accuracy: gradients differ from float64 by 31 %"),
+        (agreeing(gradient_error=0.31), "gradients differ from float64 by 31 %"),
         (
             agreeing(gradient_error=0.09, in_double=False),
-            "accuracy: gradients differ from float32 by 9 %",
+            "gradients differ from float32 by 9 %",
         ),
         (
             agreeing(gradient_error=0.4, reference_gradient_error=0.1),
-            "accuracy: gradients differ from float64 by 40 %",
+            "gradients differ from float64 by 40 %",
         ),
-        (agreeing(loss_error=0.09), "accuracy: the loss differs from float64 by 9 %"),
+        (agreeing(loss_error=0.09), "the loss differs from float64 by 9 %"),
         (
             agreeing(update_error=0.5),
-            "accuracy: the optimizer's update differs from the unfused one by 50 %",
+            "the optimizer's update differs from the unfused one by 50 %",
         ),
-        (agreeing(path_error=0.4), "accuracy: the weights after the first steps differ by 40 %"),
+        (agreeing(path_error=0.4), "the weights after the first steps differ by 40 %"),
         (
             agreeing(path_error=0.4, rounding_path_error=0.13),
-            "accuracy: the weights after the first steps differ by 40 %",
+            "the weights after the first steps differ by 40 %",
         ),
-        (agreeing(buffer_error=0.5), "accuracy: the buffers after the first steps differ by 50 %"),
+        (agreeing(buffer_error=0.5), "the buffers after the first steps differ by 50 %"),
         # Rounding may lead anywhere, but not less far.
         (
             agreeing(path_error=0.6, reach_error=0.38, rounding_path_error=0.5),
-            "accuracy: the length of the first steps differs by 38 %",
+            "the length of the first steps differs by 38 %",
         ),
     ],
     ids=str,

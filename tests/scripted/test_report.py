@@ -100,7 +100,7 @@ def test_the_terminal_says_answer_trials_failures_and_time(folder):
     assert "2 x crashed: killed by SIGSEGV" in out
     assert "out of memory" in out
     assert "trials: timing" in out
-    assert "rejected: accuracy" in out
+    assert "rejected: evaluate is " in out
 
 
 def test_json_has_a_schema_version_and_the_answer(folder):

@@ -58,14 +58,14 @@ def test_an_accuracy_margin_is_taken_over_and_can_refuse():
     assert verdict(measured(), accuracy=-0.25).margins["accuracy"] == -0.25
     found = verdict(measured(), accuracy=0.25)
     assert not found.feasible
-    assert found.reason == "accuracy: evaluate is 0.6, minimum 0.8 (3 seeds)"
+    assert found.reason == "evaluate is 0.6, minimum 0.8 (3 seeds)"
 
 
 def test_two_passed_limits_are_both_named():
     found = verdict(measured(1500), accuracy=0.25)
     assert (
         found.reason == "memory: 1.46 KiB is 50 % over the limit 1000 B; "
-        "accuracy: evaluate is 0.6, minimum 0.8 (3 seeds)"
+        "evaluate is 0.6, minimum 0.8 (3 seeds)"
     )
 
 
@@ -179,7 +179,7 @@ def test_a_floor_is_said_where_it_binds():
 
 def test_only_what_is_rejected_is_said_to_be_beyond_the_limit():
     worse = rule().objection((0.6, 0.7, 0.8))
-    assert worse == "accuracy: evaluate is 0.7, minimum 0.8 (3 seeds)"
+    assert worse == "evaluate is 0.7, minimum 0.8 (3 seeds)"
     doubtful = rule().objection((0.6, 0.8, 0.8))
     assert re.search(r"inconclusive: evaluate 0\.733333, .* 0\.57\d+ < minimum 0\.8 \(3", doubtful)
     assert rule().objection((0.6,)).endswith("inconclusive: evaluate 0.6, limit 0.7 (1 seed)")
@@ -192,7 +192,7 @@ def test_the_bound_of_a_loss_is_above_it():
 
 def test_what_is_below_the_floor_is_said_to_be_below_it():
     said = rule(minimum=0.95).objection((0.8, 0.9, 1.0))
-    assert said == "accuracy: evaluate is 0.9, minimum 0.95 (3 seeds)"
+    assert said == "evaluate is 0.9, minimum 0.95 (3 seeds)"
 
 
 def test_seeds_that_agree_accept_and_seeds_that_scatter_leave_it_open():

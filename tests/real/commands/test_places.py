@@ -105,7 +105,7 @@ def test_a_model_is_looked_at_in_any_locale_home_and_terminal(environ, tmp_path)
     text = done.stdout.decode("utf-8")
     assert "batch_size" in text
     on_cpu = "CUDA_VISIBLE_DEVICES" in environ or not torch.cuda.is_available()
-    assert ("frozen: there is no accelerator to copy to" in " ".join(text.split())) == on_cpu
+    assert ("not varied: there is no accelerator to copy to" in " ".join(text.split())) == on_cpu
     assert not CONTROL.search(text)
 
 

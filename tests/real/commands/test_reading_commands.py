@@ -9,11 +9,11 @@ from command_line import command
 pytestmark = pytest.mark.usefixtures("one_host")
 
 
-def test_knobs_lists_every_knob_and_why_one_is_frozen_here():
+def test_knobs_lists_every_knob_and_why_one_is_not_varied_here():
     done = command("settings", "--device", "cpu")
     assert done.code == 0
     assert all(knob.name in done.out for knob in ALL_KNOBS)
-    assert "frozen: there is no accelerator to copy to" in done.out
+    assert "not varied: there is no accelerator to copy to" in done.out
 
 
 def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
@@ -22,7 +22,7 @@ def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
     rows = [
         " ".join(row.split()) for row in command("settings", "--device", "cpu").out.splitlines()
     ]
-    at = next(n for n, row in enumerate(rows) if row.startswith("cpu_allocator null frozen"))
+    at = next(n for n, row in enumerate(rows) if row.startswith("cpu_allocator null not varied"))
     assert rows[at + 1].startswith("not jemalloc: libjemalloc is not installed: apt-get install")
     assert rows[at + 2].startswith("not tcmalloc: libtcmalloc is not installed: apt-get install")
 
@@ -30,7 +30,7 @@ def test_each_value_that_cannot_be_had_has_its_own_reason(monkeypatch):
 def test_knobs_with_a_model_says_what_it_has_no_use_for():
     done = command("settings", WORKLOADS / "stream.py", "--device", "cpu")
     assert done.code == 0
-    assert "frozen: no 4-D or 5-D tensors in the batches" in done.out
+    assert "not varied: no 4-D or 5-D tensors in the batches" in done.out
 
 
 def test_doctor_says_what_the_machine_allows():

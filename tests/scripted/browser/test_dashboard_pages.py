@@ -72,7 +72,7 @@ def test_a_leader_that_its_seeds_refute_stands_as_infeasible_beside_one_without_
     assert sorted(infeasible) == sorted([numbers[8, 1], numbers[64, 0]])
     page.get_by_text(f"Best Trial (number={numbers[32, 0]})").wait_for()
     page.goto(f"{dashboard.url}dashboard/studies/1/trials?numbers={numbers[64, 0]}")
-    page.get_by_text("accuracy: evaluate is 0.").first.wait_for()
+    page.get_by_text("evaluate is 0.").first.wait_for()
 
 
 def test_a_trial_says_why_it_is_infeasible(page, dashboard):
