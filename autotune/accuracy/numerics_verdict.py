@@ -201,7 +201,7 @@ class NumericsChecker:
                 lower = any(tested[name] != reference[name] for name in PRECISION)
                 return self._fault_of(found, lower)
             case NonFinite(detail):
-                return NumericsFault(f"{detail}", margin=1.0)
+                return NumericsFault(detail, margin=1.0)
             case _:
                 return found
 
