@@ -34,9 +34,8 @@ _NOTHING_FEASIBLE = 3
 
 
 FRONT = (
-    *("time_budget", "dry_run", "space", "without", "as_module"),
-    *("maps", "metric_regex", "metric_mode"),
-    *("exact_only", "workdir", "temp_workdir", "device", "out"),
+    *("time_budget", "dry_run", "space", "without", "as_module", "maps", "metric_regex"),
+    *("metric_mode", "exact_only", "workdir", "temp_workdir", "device", "out"),
 )
 """Names of the options that most people need, which `-h` shows."""
 POSITIVE = click.IntRange(min=1)
@@ -45,8 +44,7 @@ SECTIONS: scripts.Sections = {
         common.SPACE,
         option(
             "--without",
-            "Leave this setting, such as compile_mode, out of the search: your value stays. "
-            "Repeatable.",
+            "Leave a setting out of the search, such as compile_mode. Repeatable.",
             multiple=True,
             metavar="SETTING",
         ),
